@@ -1,0 +1,4 @@
+//! From a plan to the kernel. Backends translate; they decide nothing.
+
+pub mod bwrap;
+pub mod seccomp;

@@ -1,0 +1,551 @@
+//! The compiled program, evaluated by an interpreter over (architecture, number, arguments).
+
+use super::*;
+use std::collections::BTreeSet;
+
+use crate::plan::syscalls::{Arguments, Switches, rules};
+
+const STRICT: Switches = Switches {
+    nested: false,
+    keyctl: false,
+};
+const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+
+fn every_switch() -> impl Iterator<Item = Switches> {
+    [(false, false), (false, true), (true, false), (true, true)]
+        .into_iter()
+        .map(|(nested, keyctl)| Switches { nested, keyctl })
+}
+
+fn refused_with(answer: Answer) -> u32 {
+    libc::SECCOMP_RET_ERRNO | errno(answer)
+}
+
+/// A compiled program and an interpreter for it, written from the kernel's description of classic
+/// BPF (Documentation/networking/filter.rst) and not from `seccompiler`.
+struct Program(Vec<sock_filter>);
+
+impl Program {
+    fn of(switches: Switches) -> Self {
+        Self::from_rules(&rules(switches))
+    }
+
+    fn from_rules(rules: &[SyscallRule]) -> Self {
+        let bytes = compile(rules).expect("rules compile");
+        let instruction = |raw: &[u8]| sock_filter {
+            code: u16::from_ne_bytes(raw[..2].try_into().expect("two bytes")),
+            jt: raw[2],
+            jf: raw[3],
+            k: u32::from_ne_bytes(raw[4..].try_into().expect("four bytes")),
+        };
+        Self(bytes.chunks(INSTRUCTION_BYTES).map(instruction).collect())
+    }
+
+    /// What the program says to a call on this architecture.
+    fn says(&self, number: u32, arguments: &Arguments) -> u32 {
+        self.run(target::AUDIT_ARCH, number, arguments)
+    }
+
+    fn run(&self, arch: u32, number: u32, arguments: &Arguments) -> u32 {
+        let mut data = Vec::new();
+        data.extend(number.to_ne_bytes());
+        data.extend(arch.to_ne_bytes());
+        data.extend(0x7fff_1234_5678_u64.to_ne_bytes());
+        data.extend(arguments.iter().flat_map(|argument| argument.to_ne_bytes()));
+        let (mut at, mut accumulator) = (0, 0_u32);
+        loop {
+            let sock_filter { code, jt, jf, k } = self.0[at];
+            at += 1;
+            let jump = |taken: bool| usize::from(if taken { jt } else { jf });
+            match code {
+                0x20 => {
+                    let from = k as usize;
+                    assert_eq!(from % 4, 0, "the kernel takes aligned words only");
+                    accumulator =
+                        u32::from_ne_bytes(data[from..from + 4].try_into().expect("a word"));
+                }
+                0x05 => at += k as usize,
+                0x15 => at += jump(accumulator == k),
+                0x25 => at += jump(accumulator > k),
+                0x35 => at += jump(accumulator >= k),
+                0x45 => at += jump(accumulator & k != 0),
+                0x54 => accumulator &= k,
+                0x06 => return k,
+                unknown => panic!("instruction {unknown:#x} at {}", at - 1),
+            }
+        }
+    }
+}
+
+/// Arguments near everything that the conditions on `name` compare, with and without high bits.
+fn arguments_around(rules: &[SyscallRule], name: &str) -> Vec<Arguments> {
+    fn values(when: When, into: &mut [Vec<u64>; 6]) {
+        match when {
+            When::Always => {}
+            When::ArgMasked {
+                index,
+                mask,
+                equals,
+                ..
+            } => {
+                into[usize::from(index)].extend([
+                    equals,
+                    equals | !mask,
+                    equals ^ (mask & mask.wrapping_neg()),
+                ]);
+            }
+            When::ArgAnyBit { index, bits, .. } => {
+                into[usize::from(index)].extend([bits, !bits]);
+                into[usize::from(index)].extend((0..64).map(|bit| 1 << bit));
+                into[usize::from(index)].extend((0..64).map(|bit| (1 << bit) | 17));
+            }
+            When::ArgNotIn { index, values, .. } => into[usize::from(index)].extend(values),
+            When::All(conditions) => conditions
+                .iter()
+                .for_each(|condition| values(*condition, into)),
+        }
+    }
+    let mut interesting: [Vec<u64>; 6] = Default::default();
+    for rule in rules.iter().filter(|rule| rule.name == name) {
+        values(rule.when, &mut interesting);
+    }
+    let mut all = vec![[0; 6], [u64::MAX; 6], [2; 6]];
+    for (index, values) in interesting.iter().enumerate() {
+        let near: BTreeSet<u64> = values
+            .iter()
+            .flat_map(|value| [*value, value.wrapping_add(1), value.wrapping_sub(1)])
+            .collect();
+        let before = all.clone();
+        all.extend(near.iter().flat_map(|value| {
+            before.iter().map(|arguments| {
+                let mut arguments = *arguments;
+                arguments[index] = *value;
+                arguments
+            })
+        }));
+    }
+    [0, 1 << 32, 1 << 63, 0xffff_ffff_0000_0000]
+        .iter()
+        .flat_map(|high| {
+            all.iter()
+                .map(move |arguments| arguments.map(|value| value | high))
+        })
+        .collect()
+}
+
+#[test]
+fn every_rule_gives_its_answer_and_nothing_else_is_refused() {
+    for switches in every_switch() {
+        let (rules, program) = (rules(switches), Program::of(switches));
+        let names: BTreeMap<_, _> = rules.iter().map(|rule| (rule.name, rule.answer)).collect();
+        for (name, answer) in names {
+            let Some(number) = number(name).expect("a known name") else {
+                continue;
+            };
+            let number = u32::try_from(number).expect("a small number");
+            let of_name: Vec<_> = rules.iter().filter(|rule| rule.name == name).collect();
+            let mut held = vec![false; of_name.len()];
+            let mut passed = of_name[0].when == When::Always;
+            for arguments in arguments_around(&rules, name) {
+                let holds: Vec<_> = of_name
+                    .iter()
+                    .map(|rule| rule.when.holds(&arguments))
+                    .collect();
+                let refused = holds.contains(&true);
+                let expected = if refused { refused_with(answer) } else { ALLOW };
+                assert_eq!(
+                    program.says(number, &arguments),
+                    expected,
+                    "{name} {arguments:x?}"
+                );
+                held.iter_mut()
+                    .zip(holds)
+                    .for_each(|(held, holds)| *held |= holds);
+                passed |= !refused;
+            }
+            assert!(passed, "{name}: its opposite never tried");
+            assert!(
+                !held.contains(&false),
+                "{name}: a rule never tried: {held:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_other_number_is_allowed() {
+    for switches in every_switch() {
+        let (rules, program) = (rules(switches), Program::of(switches));
+        let known: Vec<i64> = rules
+            .iter()
+            .filter_map(|rule| number(rule.name).expect("a known name"))
+            .collect();
+        for call in (0..4096).filter(|call| !known.contains(&i64::from(*call))) {
+            for arguments in [[0; 6], [u64::MAX; 6], [0x5412; 6], [0x1000_0000; 6]] {
+                assert_eq!(program.says(call, &arguments), ALLOW, "{call}");
+            }
+        }
+    }
+}
+
+#[test]
+fn foreign_architectures_get_enosys_for_every_number() {
+    // AUDIT_ARCH_I386, ARM, X86_64 or AARCH64 (the other one), RISCV64, and no architecture.
+    let program = Program::of(STRICT);
+    let other = if cfg!(target_arch = "x86_64") {
+        0xc000_00b7
+    } else {
+        0xc000_003e
+    };
+    for arch in [0x4000_0003, 0x4000_0028, other, 0xc000_00f3, 0, u32::MAX] {
+        for call in (0..4096).chain([u32::MAX, 0x4000_0000]) {
+            assert_eq!(
+                program.run(arch, call, &[0; 6]),
+                refused_with(Answer::NoSys),
+                "{arch:#x} {call}"
+            );
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn x32_gets_enosys_for_every_number() {
+    let program = Program::of(STRICT);
+    for call in
+        (0..4096).flat_map(|call| [call | 0x4000_0000, call | 0xc000_0000, call | 0x7fff_0000])
+    {
+        assert_eq!(
+            program.says(call, &[0; 6]),
+            refused_with(Answer::NoSys),
+            "{call:#x}"
+        );
+    }
+    assert_eq!(
+        program.says(u32::MAX, &[0; 6]),
+        ALLOW,
+        "a tracer's way to skip a call"
+    );
+}
+
+/// libc's constant as an argument; its type differs between C libraries.
+fn command_number(command: libc::Ioctl) -> u64 {
+    u64::from(command as u32)
+}
+
+#[test]
+fn high_bits_do_not_hide_a_terminal_ioctl() {
+    let program = Program::of(STRICT);
+    let ioctl = u32::try_from(libc::SYS_ioctl).expect("a small number");
+    for command in [
+        libc::TIOCSTI,
+        libc::TIOCLINUX,
+        libc::TIOCCONS,
+        libc::TIOCSETD,
+    ] {
+        for high in (32..64)
+            .map(|bit| 1_u64 << bit)
+            .chain([0, 0xffff_ffff_0000_0000])
+        {
+            let arguments = [0, command_number(command) | high, 0, 0, 0, 0];
+            assert_eq!(
+                program.says(ioctl, &arguments),
+                refused_with(Answer::Perm),
+                "{arguments:x?}"
+            );
+        }
+    }
+    for command in [
+        libc::TIOCGWINSZ,
+        libc::TCGETS,
+        libc::TIOCSCTTY,
+        libc::FIONREAD,
+        libc::TIOCGETD,
+    ] {
+        assert_eq!(
+            program.says(ioctl, &[0, command_number(command), 0, 0, 0, 0]),
+            ALLOW
+        );
+    }
+}
+
+#[test]
+fn the_tables_constants_are_libcs() {
+    let program = Program::of(STRICT);
+    let says = |call: i64, arguments| {
+        program.says(u32::try_from(call).expect("a small number"), &arguments)
+    };
+    let namespaces = [
+        libc::CLONE_NEWNS,
+        libc::CLONE_NEWCGROUP,
+        libc::CLONE_NEWUTS,
+        libc::CLONE_NEWIPC,
+        libc::CLONE_NEWUSER,
+        libc::CLONE_NEWPID,
+        libc::CLONE_NEWNET,
+    ];
+    for flag in namespaces.map(|flag| u64::from(flag.unsigned_abs())) {
+        assert_eq!(
+            says(libc::SYS_clone, [flag | 17, 0, 0, 0, 0, 0]),
+            refused_with(Answer::Perm),
+            "{flag:#x}"
+        );
+        assert_eq!(
+            says(libc::SYS_unshare, [flag, 0, 0, 0, 0, 0]),
+            refused_with(Answer::Perm),
+            "{flag:#x}"
+        );
+    }
+    let time = u64::from(libc::CLONE_NEWTIME.unsigned_abs());
+    assert_eq!(
+        says(libc::SYS_unshare, [time, 0, 0, 0, 0, 0]),
+        refused_with(Answer::Perm)
+    );
+    for family in [
+        libc::AF_UNIX,
+        libc::AF_INET,
+        libc::AF_INET6,
+        libc::AF_NETLINK,
+    ] {
+        let arguments = [u64::from(family.unsigned_abs()), 1, 0, 0, 0, 0];
+        assert_eq!(says(libc::SYS_socket, arguments), ALLOW, "{family}");
+    }
+    for family in [
+        libc::AF_VSOCK,
+        libc::AF_ALG,
+        libc::AF_RDS,
+        libc::AF_TIPC,
+        libc::AF_PACKET,
+        libc::AF_BLUETOOTH,
+    ] {
+        let arguments = [u64::from(family.unsigned_abs()), 1, 0, 0, 0, 0];
+        assert_eq!(
+            says(libc::SYS_socket, arguments),
+            refused_with(Answer::NoFamily),
+            "{family}"
+        );
+        assert_eq!(
+            says(libc::SYS_socketpair, arguments),
+            refused_with(Answer::NoFamily),
+            "{family}"
+        );
+    }
+    let netlink = u64::from(libc::AF_NETLINK.unsigned_abs());
+    for protocol in [libc::NETLINK_NETFILTER, libc::NETLINK_XFRM] {
+        let arguments = [netlink, 3, u64::from(protocol.unsigned_abs()), 0, 0, 0];
+        assert_eq!(
+            says(libc::SYS_socket, arguments),
+            refused_with(Answer::NoFamily),
+            "{protocol}"
+        );
+    }
+    for protocol in [
+        libc::NETLINK_ROUTE,
+        libc::NETLINK_SOCK_DIAG,
+        libc::NETLINK_RDMA,
+        libc::NETLINK_KOBJECT_UEVENT,
+    ] {
+        let arguments = [netlink, 3, u64::from(protocol.unsigned_abs()), 0, 0, 0];
+        assert_eq!(says(libc::SYS_socket, arguments), ALLOW, "{protocol}");
+    }
+    let fixed = u64::from(libc::ADDR_NO_RANDOMIZE.unsigned_abs());
+    assert_eq!(says(libc::SYS_personality, [fixed, 0, 0, 0, 0, 0]), ALLOW);
+    let executable = u64::from(libc::READ_IMPLIES_EXEC.unsigned_abs());
+    assert_eq!(
+        says(libc::SYS_personality, [executable, 0, 0, 0, 0, 0]),
+        refused_with(Answer::Perm)
+    );
+}
+
+#[test]
+fn programs_are_well_formed_and_small() {
+    for switches in every_switch() {
+        let Program(program) = Program::of(switches);
+        println!(
+            "{switches:?}: {} instructions, {} bytes",
+            program.len(),
+            program.len() * INSTRUCTION_BYTES
+        );
+        assert!(
+            program.len() < 600,
+            "every instruction costs each process that starts"
+        );
+        for (at, instruction) in program.iter().enumerate() {
+            let jumps = match instruction.code & 0x07 {
+                0x05 if instruction.code == 0x05 => vec![instruction.k as usize],
+                0x05 => vec![usize::from(instruction.jt), usize::from(instruction.jf)],
+                _ => continue,
+            };
+            assert!(
+                jumps.iter().all(|jump| at + 1 + jump < program.len()),
+                "instruction {at} jumps out"
+            );
+        }
+        assert_eq!(program.last(), Some(&ret(ALLOW)));
+    }
+}
+
+#[test]
+fn names_are_known_once_and_lacking_ones_are_listed_with_a_reason() {
+    let known = NUMBERS.iter().chain(RECENT_NUMBERS).chain(target::NUMBERS);
+    let mut names: Vec<&str> = known
+        .map(|(name, _)| name.strip_prefix(LIBC_PREFIX).expect("SYS_"))
+        .collect();
+    names.extend(lacking().iter().map(|(name, _)| *name));
+    names.sort_unstable();
+    let mut in_table: Vec<&str> = rules(STRICT).iter().map(|rule| rule.name).collect();
+    in_table.sort_unstable();
+    in_table.dedup();
+    assert_eq!(names, in_table);
+    assert!(lacking().iter().all(|(_, reason)| !reason.is_empty()));
+    assert!(matches!(
+        number("no_such_call"),
+        Err(SeccompError::UnknownSyscall("no_such_call"))
+    ));
+}
+
+fn rule(name: &'static str, when: When, answer: Answer) -> SyscallRule {
+    SyscallRule {
+        name,
+        when,
+        answer,
+        reason: "a test",
+    }
+}
+
+#[test]
+fn rules_that_the_program_would_not_honour_are_refused() {
+    let masked = |index, mask, equals| When::ArgMasked {
+        index,
+        mask,
+        equals,
+        width32: true,
+    };
+    let when = masked(1, 0xff, 1);
+    let two = [
+        rule("ioctl", when, Answer::Perm),
+        rule("ioctl", masked(1, 0xff, 2), Answer::NoSys),
+    ];
+    assert!(matches!(
+        compile(&two),
+        Err(SeccompError::TwoAnswers("ioctl"))
+    ));
+    for swallowed in [
+        [
+            rule("ioctl", when, Answer::Perm),
+            rule("ioctl", When::Always, Answer::Perm),
+        ],
+        [
+            rule("ioctl", When::Always, Answer::Perm),
+            rule("ioctl", when, Answer::Perm),
+        ],
+        [
+            rule("acct", When::Always, Answer::Perm),
+            rule("acct", When::Always, Answer::Perm),
+        ],
+    ] {
+        assert!(matches!(
+            compile(&swallowed),
+            Err(SeccompError::NeverCounts(_))
+        ));
+    }
+    for nonsense in [
+        masked(6, 0xff, 1),
+        masked(1, 0, 0),
+        masked(1, 0xf, 0x10),
+        masked(1, 1 << 32, 1 << 32),
+        When::ArgAnyBit {
+            index: 0,
+            bits: 0,
+            width32: true,
+        },
+        When::ArgAnyBit {
+            index: 0,
+            bits: 1 << 32,
+            width32: true,
+        },
+        When::ArgNotIn {
+            index: 0,
+            values: &[],
+            width32: true,
+        },
+        When::ArgNotIn {
+            index: 0,
+            values: &[1 << 32],
+            width32: true,
+        },
+        When::All(&[]),
+        When::All(&[When::Always]),
+    ] {
+        let rules = [rule("ioctl", nonsense, Answer::Perm)];
+        assert!(
+            matches!(compile(&rules), Err(SeccompError::Condition("ioctl", _))),
+            "{nonsense:?}"
+        );
+    }
+    assert!(matches!(
+        compile(&[rule("no_such_call", When::Always, Answer::Perm)]),
+        Err(SeccompError::UnknownSyscall(_))
+    ));
+}
+
+#[test]
+fn sixty_four_bit_conditions_and_combinations_compile_to_their_meaning() {
+    let conditions = [
+        When::ArgMasked {
+            index: 2,
+            mask: u64::MAX,
+            equals: 0x1_0000_0002,
+            width32: false,
+        },
+        When::ArgAnyBit {
+            index: 2,
+            bits: 1 << 40 | 1,
+            width32: false,
+        },
+        When::ArgNotIn {
+            index: 2,
+            values: &[7, 0x7_0000_0000],
+            width32: false,
+        },
+        When::All(&[
+            When::ArgAnyBit {
+                index: 2,
+                bits: 0b110,
+                width32: true,
+            },
+            When::ArgNotIn {
+                index: 3,
+                values: &[1, 2],
+                width32: true,
+            },
+        ]),
+    ];
+    let number = u32::try_from(libc::SYS_ioctl).expect("a small number");
+    for when in conditions {
+        let rules = [rule("ioctl", when, Answer::Perm)];
+        let program = Program::from_rules(&rules);
+        for arguments in arguments_around(&rules, "ioctl") {
+            let expected = if when.holds(&arguments) {
+                refused_with(Answer::Perm)
+            } else {
+                ALLOW
+            };
+            assert_eq!(
+                program.says(number, &arguments),
+                expected,
+                "{when} {arguments:x?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_rules_still_keep_foreign_calls_out() {
+    let program = Program::from_rules(&[]);
+    assert_eq!(program.says(0, &[0; 6]), ALLOW);
+    assert_eq!(
+        program.run(0x4000_0003, 0, &[0; 6]),
+        refused_with(Answer::NoSys)
+    );
+}

@@ -1,0 +1,341 @@
+//! The command line: what the user typed becomes a [`Call`].
+//!
+//! `agent-sandbox [OPTIONS] [--] COMMAND [ARGS]…`: the first word that is no option ends the
+//! options. If it names a subcommand and no `--` stands before it, it is one.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+
+/// What the user asks for.
+#[derive(Debug)]
+pub enum Call {
+    /// Run a command in a jail, or with `--dry-run` show how.
+    Run {
+        /// The options.
+        options: Options,
+        /// The command and its arguments.
+        command: Vec<OsString>,
+    },
+    /// `policy`
+    Policy {
+        /// The options.
+        options: Options,
+    },
+    /// `explain`
+    Explain {
+        /// The options.
+        options: Options,
+        /// A path, or with `variable` a name.
+        subject: OsString,
+        /// Whether the subject is an environment variable.
+        variable: bool,
+    },
+    /// `profile list`
+    ProfileList {
+        /// The options.
+        options: Options,
+    },
+    /// `profile show NAME`
+    ProfileShow {
+        /// Its name.
+        name: String,
+    },
+    /// `sessions`
+    Sessions {
+        /// The options.
+        options: Options,
+    },
+    /// Text for standard output: help or the version.
+    Print(String),
+}
+
+/// Which kernel facility makes the jail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// The strongest that works here
+    #[default]
+    Auto,
+    /// bubblewrap: namespaces, mounts, a system call filter
+    Bwrap,
+    /// Landlock (not built yet)
+    Landlock,
+}
+
+/// Options of every call.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Options {
+    /// The project directory, writable inside [default: the current directory]
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub project: Option<PathBuf>,
+    /// The profile [default: the one that the command's name chooses]
+    #[arg(short, long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// What makes the jail: auto, bwrap, landlock [default: auto]
+    #[arg(long, value_name = "BACKEND", hide_possible_values = true)]
+    pub backend: Option<Backend>,
+    /// Make PATH readable inside (may be repeated)
+    #[arg(long, value_name = "PATH")]
+    pub read: Vec<PathBuf>,
+    /// Make PATH writable inside (may be repeated)
+    #[arg(long, value_name = "PATH")]
+    pub write: Vec<PathBuf>,
+    /// Hide PATH (may be repeated)
+    #[arg(long, value_name = "PATH")]
+    pub hide: Vec<PathBuf>,
+    /// Pass the variable NAME although it is hidden, or set it to VALUE (may be repeated)
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub env: Vec<OsString>,
+    /// How much of the home directory appears: tmpfs, restricted, read, write
+    #[arg(long, value_name = "MODE")]
+    pub home: Option<String>,
+    /// Set one key of the policy (may be repeated)
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Show the plan, each line with its source, and run nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print data as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Do not print the banner
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Say more about what is left out
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+impl Options {
+    /// Options before a subcommand and options behind it.
+    fn and(self, more: Self) -> Self {
+        let join = |mut a: Vec<PathBuf>, b: Vec<PathBuf>| {
+            a.extend(b);
+            a
+        };
+        Self {
+            project: more.project.or(self.project),
+            profile: more.profile.or(self.profile),
+            backend: more.backend.or(self.backend),
+            read: join(self.read, more.read),
+            write: join(self.write, more.write),
+            hide: join(self.hide, more.hide),
+            env: self.env.into_iter().chain(more.env).collect(),
+            home: more.home.or(self.home),
+            set: self.set.into_iter().chain(more.set).collect(),
+            dry_run: self.dry_run || more.dry_run,
+            json: self.json || more.json,
+            quiet: self.quiet || more.quiet,
+            verbose: self.verbose || more.verbose,
+        }
+    }
+}
+
+const SUBCOMMANDS: &str = "\
+Subcommands:
+  run COMMAND [ARGS]…     Run a command that is named like a subcommand
+  policy                  Every effective value of the policy, with its source
+  explain PATH            Why a path is visible, read-only or hidden
+  explain --env NAME      The same for an environment variable
+  profile list            The profiles
+  profile show NAME       A profile's text (`default`: the built-in policy)
+  sessions                The sessions that run on this node
+
+Exit status: the command's own; 128+N if signal N ended it; 125 if agent-sandbox
+failed; 126 if the command cannot be executed; 127 if it was not found.";
+
+/// Run a command, such as an AI coding agent, in a jail that hides your credentials
+#[derive(Debug, Parser)]
+#[command(
+    name = "agent-sandbox",
+    version,
+    override_usage = "agent-sandbox [OPTIONS] [--] COMMAND [ARGS]…\n       agent-sandbox [OPTIONS] SUBCOMMAND",
+    after_help = SUBCOMMANDS,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+struct Top {
+    #[command(flatten)]
+    options: Options,
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        hide = true,
+        value_name = "COMMAND"
+    )]
+    words: Vec<OsString>,
+}
+
+/// Every effective value of the policy, with its source
+#[derive(Debug, Parser)]
+#[command(name = "agent-sandbox policy")]
+struct PolicyWords {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Why a path or a variable is visible, read-only or hidden, and how to change it
+#[derive(Debug, Parser)]
+#[command(
+    name = "agent-sandbox explain",
+    override_usage = "agent-sandbox explain [OPTIONS] PATH\n       agent-sandbox explain [OPTIONS] --env NAME"
+)]
+struct ExplainWords {
+    /// The path
+    #[arg(value_name = "PATH")]
+    path: Option<OsString>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// The profiles
+#[derive(Debug, Parser)]
+#[command(name = "agent-sandbox profile")]
+struct ProfileWords {
+    /// What to do: list, show
+    #[arg(value_name = "list|show")]
+    verb: ProfileVerb,
+    /// The profile to show
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ProfileVerb {
+    List,
+    Show,
+}
+
+/// The sessions that run on this node
+#[derive(Debug, Parser)]
+#[command(name = "agent-sandbox sessions")]
+struct SessionsWords {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// A command line that means nothing; its message.
+#[derive(Debug)]
+pub struct Misuse(pub String);
+
+/// Reads the command line; `arguments` begin with the program's name.
+///
+/// # Errors
+/// An unknown option, a missing word: the message that clap makes of it.
+pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
+    let top: Top = match read(arguments) {
+        Ok(top) => top,
+        Err(End::Print(text)) => return Ok(Call::Print(text)),
+        Err(End::Misuse(misuse)) => return Err(misuse),
+    };
+    let options = top.options;
+    let Some(first) = top.words.first().cloned() else {
+        let usage = Top::command().render_usage();
+        return Err(Misuse(format!(
+            "error: no command given\n\n{usage}\n\nFor more information, try '--help'."
+        )));
+    };
+    // clap drops the `--`; it stands right before the words.
+    let at = arguments.len() - top.words.len();
+    let escaped = at > 1 && arguments[at - 1] == "--";
+    let rest = &top.words[1..];
+    let subcommand = if escaped { None } else { first.to_str() };
+    let called = match subcommand {
+        Some("run") => {
+            let command = match rest {
+                [dashes, command @ ..] if dashes == "--" => command,
+                command => command,
+            };
+            if command.is_empty() {
+                return Err(Misuse("error: `agent-sandbox run` needs a command".into()));
+            }
+            Ok(Call::Run {
+                options,
+                command: command.to_vec(),
+            })
+        }
+        Some("policy") => sub(&first, rest).map(|words: PolicyWords| Call::Policy {
+            options: options.and(words.options),
+        }),
+        Some("explain") => sub(&first, rest).and_then(|words| explain(options, words)),
+        Some("profile") => sub(&first, rest).and_then(|words| profile(options, words)),
+        Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {
+            options: options.and(words.options),
+        }),
+        _ => Ok(Call::Run {
+            options,
+            command: top.words,
+        }),
+    };
+    match called {
+        Ok(call) => Ok(call),
+        Err(End::Print(text)) => Ok(Call::Print(text)),
+        Err(End::Misuse(misuse)) => Err(misuse),
+    }
+}
+
+enum End {
+    Print(String),
+    Misuse(Misuse),
+}
+
+fn misuse<T>(message: &str) -> Result<T, End> {
+    Err(End::Misuse(Misuse(format!(
+        "error: {message}\n\nFor more information, try '--help'."
+    ))))
+}
+
+fn read<T: CommandFactory + FromArgMatches>(arguments: &[OsString]) -> Result<T, End> {
+    let parsed = T::command()
+        .try_get_matches_from(arguments)
+        .and_then(|matches| T::from_arg_matches(&matches));
+    parsed.map_err(|error| {
+        let text = error.render().to_string();
+        if error.use_stderr() {
+            End::Misuse(Misuse(text.trim_end().to_owned()))
+        } else {
+            End::Print(text)
+        }
+    })
+}
+
+fn sub<T: CommandFactory + FromArgMatches>(name: &OsStr, rest: &[OsString]) -> Result<T, End> {
+    let arguments: Vec<OsString> = std::iter::once(name.to_owned())
+        .chain(rest.iter().cloned())
+        .collect();
+    read(&arguments)
+}
+
+fn explain(options: Options, mut words: ExplainWords) -> Result<Call, End> {
+    // Behind `explain`, `--env NAME` is the question and not an option of the launch.
+    let names = std::mem::take(&mut words.options.env);
+    let options = options.and(words.options);
+    match (words.path, names.as_slice()) {
+        (Some(path), []) => Ok(Call::Explain {
+            options,
+            subject: path,
+            variable: false,
+        }),
+        (None, [name]) => Ok(Call::Explain {
+            options,
+            subject: name.clone(),
+            variable: true,
+        }),
+        (None, []) => misuse("`agent-sandbox explain` needs a PATH, or --env NAME"),
+        _ => misuse("`agent-sandbox explain` takes one PATH or one --env NAME"),
+    }
+}
+
+fn profile(options: Options, words: ProfileWords) -> Result<Call, End> {
+    match (words.verb, words.name) {
+        (ProfileVerb::List, None) => Ok(Call::ProfileList {
+            options: options.and(words.options),
+        }),
+        (ProfileVerb::List, Some(_)) => misuse("`agent-sandbox profile list` takes no name"),
+        (ProfileVerb::Show, Some(name)) => Ok(Call::ProfileShow { name }),
+        (ProfileVerb::Show, None) => misuse("`agent-sandbox profile show` needs a NAME"),
+    }
+}

@@ -1,0 +1,361 @@
+//! Reads policy files: finds the layers of one launch and opens their files with distrust. What the
+//! values mean and how layers combine is not decided here.
+#![allow(clippy::disallowed_methods)] // effects: reads the policy files, and nothing else does
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use toml::Spanned;
+
+pub use super::parse::{Parsed, RawLayer, parse};
+pub use super::profiles::{ProfileEntry, profiles};
+
+use super::diagnostic::ConfigError;
+use super::parse::{DEFAULT, DEFAULT_NAME, parse_set};
+use super::schema::Sections;
+use super::source::Layer;
+
+/// The largest policy file that is read. A policy is written by hand; anything larger is a
+/// mistake (a log, a core file), and reading it would stall every launch.
+const LARGEST: u64 = 1024 * 1024;
+
+/// Where policy files are.
+#[derive(Clone, Debug)]
+pub struct Locations {
+    /// The user's home directory.
+    pub home: PathBuf,
+    /// The user's own directory for this program, `~/.config/agent-sandbox`.
+    pub config_dir: PathBuf,
+    /// The site's directory, `/etc/agent-sandbox`.
+    pub site_dir: PathBuf,
+}
+
+impl Locations {
+    /// A path as a person would write it.
+    pub(super) fn shown(&self, path: &Path) -> String {
+        match path.strip_prefix(&self.home) {
+            Ok(below) if below.as_os_str().is_empty() => "~".to_owned(),
+            Ok(below) => format!("~/{}", below.display()),
+            Err(_) => path.display().to_string(),
+        }
+    }
+}
+
+/// What decides which layers a launch has.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// Where to look.
+    pub locations: &'a Locations,
+    /// The profile that was asked for by name.
+    pub profile: Option<&'a str>,
+    /// The command, whose name chooses the profile when none was asked for.
+    pub command: Option<&'a OsStr>,
+    /// The project directory, absolute.
+    pub project: Option<&'a Path>,
+    /// The `--set` options, as typed.
+    pub set: &'a [String],
+}
+
+/// All layers of a launch, weakest first.
+///
+/// Files that the launch does not use are not parsed, so that a mistake in one of them stops
+/// nothing; how that holds for the user's profiles stands at [`super::profiles`].
+pub fn load(request: &Request<'_>) -> Result<Vec<RawLayer>, ConfigError> {
+    let locations = request.locations;
+    refuse_site_policy(locations)?;
+    let mut layers = vec![parse(Layer::BuiltIn, DEFAULT_NAME, DEFAULT)?.raw];
+    if let Some(profile) = super::profiles::choose(request)? {
+        layers.push(profile);
+    }
+    let path = locations.config_dir.join("config.toml");
+    let file = locations.shown(&path);
+    if let Some(bytes) = read(&path, &file)? {
+        let user = parse(Layer::User, &file, &decode(&file, bytes)?)?;
+        let (file, text) = (Arc::clone(&user.raw.file), Arc::clone(&user.raw.text));
+        layers.push(user.raw);
+        for sections in for_project(locations, request.project, user.projects) {
+            let (file, text) = (Arc::clone(&file), Arc::clone(&text));
+            layers.push(RawLayer {
+                layer: Layer::Project,
+                file,
+                text,
+                sections,
+            });
+        }
+    }
+    for option in request.set {
+        layers.push(parse_set(option)?);
+    }
+    Ok(layers)
+}
+
+/// The `[projects]` sections for this project, the shortest path first.
+fn for_project(
+    locations: &Locations,
+    project: Option<&Path>,
+    sections: Vec<(Spanned<String>, Sections)>,
+) -> Vec<Sections> {
+    let Some(project) = project else {
+        return Vec::new();
+    };
+    if sections.is_empty() {
+        return Vec::new();
+    }
+    // The project under both of its names: as typed, and with every symbolic link resolved.
+    let real = fs::canonicalize(project).unwrap_or_else(|_| project.to_owned());
+    let mut matching = Vec::new();
+    for (written, sections) in sections {
+        let path = match written.get_ref().strip_prefix('~') {
+            Some(below) => locations.home.join(below.trim_start_matches('/')),
+            None => PathBuf::from(written.get_ref()),
+        };
+        let covers = |path: &Path| project.starts_with(path) || real.starts_with(path);
+        if covers(&path) || covers(&resolve_system_links(&path)) {
+            matching.push((path.components().count(), written.span().start, sections));
+        }
+    }
+    matching.sort_by_key(|(depth, start, _)| (*depth, *start));
+    matching
+        .into_iter()
+        .map(|(_, _, sections)| sections)
+        .collect()
+}
+
+/// Follows the symbolic links that the system made: those owned by root in directories owned by
+/// root (`/scratch` → `/lustre/scratch`, `/home` → `/nfs/home`). Others stay as written. A link
+/// that the user owns may have been made by an agent of an earlier session, in a directory it
+/// could write, to give its next project the sections of another one. It also means that no
+/// directory of the user's, on a file system that may hang, is looked at.
+fn resolve_system_links(path: &Path) -> PathBuf {
+    const MOST_LINKS: usize = 40;
+    let mut links = 0;
+    let mut waiting: Vec<OsString> = reversed(path);
+    let mut resolved = PathBuf::from("/");
+    while let Some(part) = waiting.pop() {
+        let next = resolved.join(&part);
+        let Ok(status) = fs::symlink_metadata(&next) else {
+            return rest(next, waiting);
+        };
+        if status.uid() != 0 {
+            return rest(next, waiting);
+        }
+        if !status.is_symlink() {
+            if status.mode() & 0o022 != 0 {
+                return rest(next, waiting);
+            }
+            resolved = next;
+            continue;
+        }
+        links += 1;
+        let Ok(target) = fs::read_link(&next) else {
+            return rest(next, waiting);
+        };
+        if links > MOST_LINKS || target.components().any(|part| part == Component::ParentDir) {
+            return rest(next, waiting);
+        }
+        if target.is_absolute() {
+            resolved = PathBuf::from("/");
+        }
+        waiting.extend(reversed(&target));
+    }
+    resolved
+}
+
+/// The names in a path, the last first.
+fn reversed(path: &Path) -> Vec<OsString> {
+    let names = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        _ => None,
+    });
+    names.rev().collect()
+}
+
+fn rest(mut path: PathBuf, waiting: Vec<OsString>) -> PathBuf {
+    path.extend(waiting.into_iter().rev());
+    path
+}
+
+/// A site's policy cannot be applied by this version. To ignore it would be the quieter run that
+/// nobody asked for.
+fn refuse_site_policy(locations: &Locations) -> Result<(), ConfigError> {
+    for name in ["enforced.toml", "defaults.toml"] {
+        let path = locations.site_dir.join(name);
+        match fs::symlink_metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let message = format!("cannot tell whether {} exists: {error}", path.display());
+                let hint = "the site's policy must be readable; ask the site's administrators";
+                return Err(ConfigError::plain(&message, Some(hint.to_owned())));
+            }
+            Ok(_) => {
+                let message = format!(
+                    "{}: this version cannot apply a site's policy yet",
+                    path.display()
+                );
+                let hint = "it refuses to start rather than ignore the file; \
+                            install a version that applies it, or remove the file";
+                return Err(ConfigError::plain(&message, Some(hint.to_owned())));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a policy file; `None` if there is no such file.
+///
+/// Symbolic links are followed (people keep their configuration in a repository); what counts is
+/// the file at the end, which must be a regular one that nobody but the user and root can change.
+pub(super) fn read(path: &Path, shown: &str) -> Result<Option<Vec<u8>>, ConfigError> {
+    let unreadable = |error: &io::Error| {
+        let hint = match error.kind() {
+            io::ErrorKind::PermissionDenied => format!("make it readable: chmod u+r {shown}"),
+            _ => "a policy that cannot be read is never skipped".to_owned(),
+        };
+        ConfigError::plain(&format!("cannot read {shown}: {error}"), Some(hint))
+    };
+    // A FIFO without a writer blocks an ordinary open for ever, a terminal would become ours.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return match fs::symlink_metadata(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(unreadable(&error)),
+                Ok(_) => {
+                    let message = format!("{shown} is a symbolic link to a file that is missing");
+                    Err(ConfigError::plain(
+                        &message,
+                        Some("restore its target, or remove the link".to_owned()),
+                    ))
+                }
+            };
+        }
+        // What open(2) says of a socket.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Err(irregular(shown)),
+        Err(error) => return Err(unreadable(&error)),
+    };
+    let status = file.metadata().map_err(|error| unreadable(&error))?;
+    if !status.is_file() {
+        return Err(irregular(shown));
+    }
+    if let Some((message, hint)) = distrust(
+        status.uid(),
+        status.mode(),
+        nix::unistd::getuid().as_raw(),
+        shown,
+    ) {
+        return Err(ConfigError::plain(&message, Some(hint)));
+    }
+    let bytes = read_limited(file).map_err(|error| unreadable(&error))?;
+    bytes.map(Some).ok_or_else(|| {
+        let message = format!("{shown} is larger than 1 MiB");
+        ConfigError::plain(
+            &message,
+            Some("a policy file holds a few lines; is this the right file?".to_owned()),
+        )
+    })
+}
+
+fn irregular(shown: &str) -> ConfigError {
+    let message = format!("{shown} is not a regular file");
+    ConfigError::plain(
+        &message,
+        Some("move it away, or put a text file in its place".to_owned()),
+    )
+}
+
+/// Everything in the file, unless that is too much. The size in its status is not asked: a file
+/// can grow, and some file systems report none.
+fn read_limited(file: File) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= LARGEST).then_some(bytes))
+}
+
+/// Why a file with this owner and mode cannot be the policy of user `me`.
+fn distrust(owner: u32, mode: u32, me: u32, shown: &str) -> Option<(String, String)> {
+    if owner != me && owner != 0 {
+        let message = format!("{shown} belongs to another user (uid {owner})");
+        let hint = format!(
+            "whoever owns it decides what your agents may do; take it over: chown {me} {shown}"
+        );
+        return Some((message, hint));
+    }
+    let who = match mode & 0o022 {
+        0 => return None,
+        0o020 => "its group",
+        0o002 => "other users",
+        _ => "its group and other users",
+    };
+    Some((
+        format!("{shown} can be changed by {who}"),
+        format!("chmod go-w {shown}"),
+    ))
+}
+
+/// The text of a policy file.
+pub(super) fn decode(shown: &str, bytes: Vec<u8>) -> Result<String, ConfigError> {
+    String::from_utf8(bytes).map_err(|error| {
+        let line = 1 + error.as_bytes()[..error.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count();
+        let message = format!("{shown}:{line}: not UTF-8 text");
+        ConfigError::plain(&message, Some("save the file as UTF-8".to_owned()))
+    })
+}
+
+/// The names of the files in the directory of profiles; none if there is no such directory.
+pub(super) fn names(directory: &Path, shown: &str) -> Result<Vec<OsString>, ConfigError> {
+    let unreadable = |error: io::Error| {
+        ConfigError::plain(
+            &format!("cannot read {shown}: {error}"),
+            Some("a profile that cannot be read is never skipped".to_owned()),
+        )
+    };
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let mut names = entries
+        .map(|entry| entry.map(|entry| entry.file_name()))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(unreadable)?;
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{distrust, fs, resolve_system_links};
+
+    #[test]
+    fn only_the_user_and_root_may_change_a_policy() {
+        let trusted = |owner, mode| distrust(owner, mode, 1000, "F").is_none();
+        assert!(trusted(1000, 0o100_644));
+        assert!(trusted(0, 0o100_600));
+        assert!(!trusted(1001, 0o100_600));
+        assert!(!trusted(1000, 0o100_664));
+        assert!(!trusted(1000, 0o100_646));
+        assert!(!trusted(0, 0o100_666));
+    }
+
+    #[test]
+    fn links_of_the_system_are_followed() {
+        // Where /usr is merged, /bin is a link that root made in a directory of root's.
+        let merged = fs::read_link("/bin").is_ok_and(|target| target.ends_with("usr/bin"));
+        let expected = if merged { "/usr/bin/a/b" } else { "/bin/a/b" };
+        assert_eq!(
+            resolve_system_links(Path::new("/bin/a/b")),
+            Path::new(expected)
+        );
+        assert_eq!(resolve_system_links(Path::new("/")), Path::new("/"));
+    }
+}

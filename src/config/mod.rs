@@ -1,0 +1,10 @@
+//! Policy files as they are written: where each value stands, the raw schema, and the only code
+//! that reads configuration files. What the values mean is decided in [`crate::policy`], which
+//! this module never looks at.
+
+pub mod diagnostic;
+pub mod load;
+pub mod parse;
+pub mod profiles;
+pub mod schema;
+pub mod source;

@@ -1,0 +1,256 @@
+//! From the text of one layer to its sections: a policy file, or a `--set` option. Pure.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+use toml::Spanned;
+
+use super::diagnostic::{self, ConfigError};
+use super::schema::{Document, ProfileSection, Sections};
+use super::source::{Layer, Source};
+
+/// The built-in policy, which is also the reference of every key.
+pub const DEFAULT: &str = include_str!("../../profiles/default.toml");
+
+/// What messages call [`DEFAULT`].
+pub(super) const DEFAULT_NAME: &str = "built-in default.toml";
+
+/// The sections of one layer, with the text that they came from.
+#[derive(Debug)]
+pub struct RawLayer {
+    /// Where in the order of merging the layer stands.
+    pub layer: Layer,
+    /// The file, or the option, as a person would name it.
+    pub file: Arc<str>,
+    /// The whole text of the file: spans of `sections` are offsets in it.
+    pub text: Arc<str>,
+    /// What the text says.
+    pub sections: Sections,
+}
+
+impl RawLayer {
+    /// The place of a value, by its span.
+    pub fn source(&self, span: Range<usize>) -> Source {
+        match self.layer {
+            Layer::CommandLine => Source::option(&self.file),
+            layer => {
+                let line = diagnostic::line_of(&self.text, span.start);
+                Source::in_file(layer, Arc::clone(&self.file), line)
+            }
+        }
+    }
+
+    /// Refuses a value, by its span.
+    pub fn reject(&self, span: Range<usize>, message: &str, hint: Option<String>) -> ConfigError {
+        reject(self.layer, &self.file, &self.text, span, message, hint)
+    }
+}
+
+/// One policy file, parsed.
+#[derive(Debug)]
+pub struct Parsed {
+    /// The sections that hold for every project.
+    pub raw: RawLayer,
+    /// `[profile]`, in a profile file.
+    pub profile: Option<ProfileSection>,
+    /// The sections that hold for one project, in the user's file: the path as written, and what
+    /// holds below it.
+    pub projects: Vec<(Spanned<String>, Sections)>,
+}
+
+/// Parses one policy file. `file` is its name in messages.
+pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError> {
+    let document: Document = toml::from_str(text).map_err(|error| {
+        let (path, prefix) = named(layer, file);
+        diagnostic::from_toml(path, prefix, text, &error, sections_with)
+    })?;
+    let Document {
+        profile,
+        projects,
+        project,
+        home,
+        files,
+        env,
+        devices,
+        jail,
+        network,
+        modules,
+    } = document;
+    if let Some(profile) = &profile {
+        if layer != Layer::Profile {
+            let message = "`[profile]` has a meaning only in a profile file";
+            let hint = "profiles are the files below `~/.config/agent-sandbox/profiles`".to_owned();
+            return Err(reject(
+                layer,
+                file,
+                text,
+                profile.span(),
+                message,
+                Some(hint),
+            ));
+        }
+        for command in &profile.get_ref().commands {
+            if command.get_ref().is_empty() || command.get_ref().contains('/') {
+                let message = "expected the name of a command, without a directory";
+                return Err(reject(layer, file, text, command.span(), message, None));
+            }
+        }
+    }
+    if let Some(projects) = &projects {
+        if layer != Layer::User {
+            let message = "`[projects]` has a meaning only in the user's own configuration";
+            let hint = "move it to `~/.config/agent-sandbox/config.toml`".to_owned();
+            return Err(reject(
+                layer,
+                file,
+                text,
+                projects.span(),
+                message,
+                Some(hint),
+            ));
+        }
+        for path in projects.get_ref().keys() {
+            if let Some(message) = project_path_error(path.get_ref()) {
+                let hint = "for example `[projects.\"~/work/simulation\"]`".to_owned();
+                return Err(reject(layer, file, text, path.span(), message, Some(hint)));
+            }
+        }
+    }
+    let sections = Sections {
+        project,
+        home,
+        files,
+        env,
+        devices,
+        jail,
+        network,
+        modules,
+    };
+    let raw = RawLayer {
+        layer,
+        file: Arc::from(file),
+        text: Arc::from(text),
+        sections,
+    };
+    let projects = projects.map(|table| table.into_inner().into_iter().collect());
+    Ok(Parsed {
+        raw,
+        profile: profile.map(Spanned::into_inner),
+        projects: projects.unwrap_or_default(),
+    })
+}
+
+/// The file to show in front of a line number, and what to put in front of the message: options
+/// are no files.
+fn named(layer: Layer, file: &str) -> (Option<&str>, Option<&str>) {
+    if layer == Layer::CommandLine {
+        (None, Some(file))
+    } else {
+        (Some(file), None)
+    }
+}
+
+fn reject(
+    layer: Layer,
+    file: &str,
+    text: &str,
+    span: Range<usize>,
+    message: &str,
+    hint: Option<String>,
+) -> ConfigError {
+    let (path, prefix) = named(layer, file);
+    ConfigError::at(path, prefix, text, span, message, hint)
+}
+
+/// The sections that have a key of this name. The built-in policy holds every key, so it is the
+/// table; parsing it once more costs nothing on the way to an error.
+fn sections_with(key: &str) -> Vec<String> {
+    let Ok(all) = toml::from_str::<toml::Table>(DEFAULT) else {
+        return Vec::new();
+    };
+    let holds = |value: &toml::Value| {
+        value
+            .as_table()
+            .is_some_and(|table| table.contains_key(key))
+    };
+    all.iter()
+        .filter(|(_, value)| holds(value))
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
+/// One `--set section.key=VALUE`. The value is TOML; what is no TOML, or is TOML of another type
+/// than the key has, is taken as a string, so that `--set jail.tmp_size=8G` and
+/// `--set env.set.OMP_NUM_THREADS=4` need no quotes.
+pub(super) fn parse_set(option: &str) -> Result<RawLayer, ConfigError> {
+    let malformed = || {
+        let message = format!("--set {option}: expected section.key=VALUE");
+        ConfigError::plain(
+            &message,
+            Some("for example `--set files.timeout_ms=5000`".to_owned()),
+        )
+    };
+    let (key, value) = option.split_once('=').ok_or_else(malformed)?;
+    let (key, value) = (key.trim(), value.trim());
+    let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    let words = key.split('.').collect::<Vec<_>>();
+    if words.len() < 2
+        || words
+            .iter()
+            .any(|word| word.is_empty() || !word.bytes().all(bare))
+    {
+        return Err(malformed());
+    }
+    let file = format!("--set {key}");
+    let as_string = || {
+        parse(
+            Layer::CommandLine,
+            &file,
+            &format!("{key} = {}", quote(value)),
+        )
+    };
+    if !is_toml_value(value) {
+        return Ok(as_string()?.raw);
+    }
+    match parse(Layer::CommandLine, &file, &format!("{key} = {value}")) {
+        Ok(parsed) => Ok(parsed.raw),
+        Err(error) => as_string().map(|parsed| parsed.raw).map_err(|_| error),
+    }
+}
+
+/// Whether `text` is one TOML value and nothing else: no second line, no comment.
+fn is_toml_value(text: &str) -> bool {
+    const KEY: &str = "v = ";
+    let whole = KEY.len()..KEY.len() + text.len();
+    toml::from_str::<BTreeMap<String, Spanned<toml::Value>>>(&format!("{KEY}{text}"))
+        .is_ok_and(|table| table.len() == 1 && table.values().all(|value| value.span() == whole))
+}
+
+/// A TOML basic string.
+fn quote(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            _ if letter.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(letter))),
+            _ => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn project_path_error(path: &str) -> Option<&'static str> {
+    if path != "~" && !path.starts_with("~/") && !path.starts_with('/') {
+        Some("expected a path that begins with `~/` or `/`")
+    } else if Path::new(path)
+        .components()
+        .any(|part| part == Component::ParentDir)
+    {
+        Some("expected a path without `..`")
+    } else {
+        None
+    }
+}

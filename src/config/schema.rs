@@ -1,0 +1,172 @@
+//! The shape of a policy file. Every table refuses keys that it does not know, and every value
+//! keeps its span, so that later messages can point at it. Nothing here decides anything; what
+//! the keys mean stands in `profiles/default.toml`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+/// A list of strings, each with its own span.
+pub type Strings = Vec<Spanned<String>>;
+
+/// One policy file: the sections, and for the user's own file sections that hold for one project.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// `[profile]`: only in profile files.
+    pub profile: Option<Spanned<ProfileSection>>,
+    /// `[projects."PATH"]`: only in the user's `config.toml`.
+    pub projects: Option<Spanned<BTreeMap<Spanned<String>, Sections>>>,
+    /// `[project]`
+    pub project: Option<ProjectSection>,
+    /// `[home]`
+    pub home: Option<HomeSection>,
+    /// `[files]`
+    pub files: Option<FilesSection>,
+    /// `[env]`
+    pub env: Option<EnvSection>,
+    /// `[devices]`
+    pub devices: Option<DevicesSection>,
+    /// `[jail]`
+    pub jail: Option<JailSection>,
+    /// `[network]`
+    pub network: Option<NetworkSection>,
+    /// `[modules]`
+    pub modules: Option<ModulesSection>,
+}
+
+/// The sections that any layer may hold.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sections {
+    /// `[project]`
+    pub project: Option<ProjectSection>,
+    /// `[home]`
+    pub home: Option<HomeSection>,
+    /// `[files]`
+    pub files: Option<FilesSection>,
+    /// `[env]`
+    pub env: Option<EnvSection>,
+    /// `[devices]`
+    pub devices: Option<DevicesSection>,
+    /// `[jail]`
+    pub jail: Option<JailSection>,
+    /// `[network]`
+    pub network: Option<NetworkSection>,
+    /// `[modules]`
+    pub modules: Option<ModulesSection>,
+}
+
+/// `[profile]`: what a profile file says about itself.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileSection {
+    /// One line for `agent-sandbox profile list`.
+    pub description: Option<Spanned<String>>,
+    /// Command names that choose this profile by themselves.
+    #[serde(default)]
+    pub commands: Strings,
+}
+
+/// `[project]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProjectSection {
+    /// Directories below which a project must lie; empty: anywhere.
+    pub parents: Option<Strings>,
+    /// `"protect"` or `"writable"`: git's hooks and configuration.
+    pub git: Option<Spanned<String>>,
+}
+
+/// `[home]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HomeSection {
+    /// `"tmpfs"`, `"restricted"`, `"read"` or `"write"`.
+    pub mode: Option<Spanned<String>>,
+    /// Paths below home that are readable.
+    pub read: Option<Strings>,
+    /// Paths below home that are writable.
+    pub write: Option<Strings>,
+    /// Paths below home of which the jail gets a private writable copy.
+    pub seed: Option<Strings>,
+    /// Paths below home that are never writable.
+    pub protect: Option<Strings>,
+}
+
+/// `[files]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilesSection {
+    /// Readable paths.
+    pub read: Option<Strings>,
+    /// Writable paths.
+    pub write: Option<Strings>,
+    /// Hidden paths.
+    pub hide: Option<Strings>,
+    /// Exact exceptions from `hide`.
+    pub unhide: Option<Strings>,
+    /// How long one path may take to answer, in milliseconds.
+    pub timeout_ms: Option<Spanned<i64>>,
+}
+
+/// `[env]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EnvSection {
+    /// Patterns of names that pass although `hide` matches them.
+    pub pass: Option<Strings>,
+    /// Patterns of names that never pass.
+    pub hide: Option<Strings>,
+    /// Patterns of values that never pass, whatever their name.
+    pub hide_values: Option<Strings>,
+    /// Variables that are set inside.
+    pub set: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+}
+
+/// `[devices]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DevicesSection {
+    /// Patterns of device nodes that appear inside where the host has them.
+    pub allow: Option<Strings>,
+    /// Patterns of device nodes that never appear; wins over `allow`.
+    pub deny: Option<Strings>,
+}
+
+/// `[jail]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JailSection {
+    /// Size of the private `/tmp` and `/var/tmp`, for example `"4G"`.
+    pub tmp_size: Option<Spanned<String>>,
+    /// Size of the private `/dev/shm`.
+    pub shm_size: Option<Spanned<String>>,
+    /// Size of the private home.
+    pub home_size: Option<Spanned<String>>,
+    /// The most processes and threads; 0: no limit.
+    pub max_processes: Option<Spanned<i64>>,
+    /// `"filtered"` or `"host"`: who appears in the user database.
+    pub users: Option<Spanned<String>>,
+    /// Whether user namespaces may be created inside.
+    pub nested: Option<Spanned<bool>>,
+    /// Whether the kernel's key rings may be used inside.
+    pub keyctl: Option<Spanned<bool>>,
+}
+
+/// `[network]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkSection {
+    /// `"open"` or `"isolated"`.
+    pub mode: Option<Spanned<String>>,
+}
+
+/// `[modules]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModulesSection {
+    /// Lmod modules that are loaded before the launch.
+    pub load: Option<Strings>,
+}

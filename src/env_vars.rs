@@ -1,0 +1,26 @@
+//! Every environment variable that agent-sandbox reads or sets, in one place.
+
+/// Set to `1` inside the jail. Read by the launcher, which refuses to start inside a jail.
+pub const INSIDE: &str = "AGENT_SANDBOX";
+/// Set inside: the project directory.
+pub const PROJECT: &str = "AGENT_SANDBOX_PROJECT";
+/// Set inside: the session's id.
+pub const SESSION: &str = "AGENT_SANDBOX_SESSION";
+/// Read: the home directory. Kept inside.
+pub const HOME: &str = "HOME";
+/// Read inside the jail by init to find the command.
+pub const PATH: &str = "PATH";
+/// Read: the name by which the user knows the current directory. Set inside.
+pub const PWD: &str = "PWD";
+/// Read: where configuration stands (XDG Base Directory Specification 0.8).
+pub const XDG_CONFIG_HOME: &str = "XDG_CONFIG_HOME";
+/// Read: where state stands (XDG Base Directory Specification 0.8).
+pub const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
+/// Set inside, to a private directory.
+pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
+/// Set inside, to the private `/tmp`, if it was set outside.
+pub const TMPDIR: &str = "TMPDIR";
+/// Read: Lmod's program (Lmod sets it in every shell that it initialises).
+pub const LMOD_CMD: &str = "LMOD_CMD";
+/// The search path when none is set (`execvp(3)`, glibc's `confstr(_CS_PATH)`).
+pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";

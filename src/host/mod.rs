@@ -1,0 +1,279 @@
+//! What this host is and has, found by trying. Feeds the plan; decides nothing.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "an effect module: it looks at the host"
+)]
+
+pub mod files;
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use nix::unistd::{Gid, Uid};
+
+use crate::env_vars;
+use crate::policy::paths::Expansion;
+
+/// The largest user database that is read; a site with more system users than this has LDAP.
+const LARGEST_DATABASE: u64 = 8 << 20;
+
+/// Where bubblewrap is looked for: directories that only an administrator can write. `PATH` is
+/// not asked, for it may begin with a directory of the project.
+const TRUSTED_DIRECTORIES: [&str; 4] =
+    ["/usr/bin", "/usr/local/bin", "/bin", "/opt/bubblewrap/bin"];
+
+/// The caller and the host, as far as the plan needs them.
+#[derive(Clone, Debug)]
+pub struct HostFacts {
+    /// Real user id.
+    pub uid: u32,
+    /// Real group id.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+    /// The user's name, from `/etc/passwd` or the name service.
+    pub user: Option<String>,
+    /// `$HOME`.
+    pub home: PathBuf,
+    /// The home directory that the user database names, if it is another one.
+    pub passwd_home: Option<PathBuf>,
+    /// The caller's environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The running executable, symbolic links resolved.
+    pub executable: PathBuf,
+    /// Directories of ours that no jail may write: configuration, state.
+    pub own_directories: Vec<PathBuf>,
+    /// `/etc/passwd`, `/etc/group` and `/etc/nsswitch.conf`, where they exist.
+    pub databases: Databases,
+    /// Landlock's ABI version; 0 where there is none.
+    pub landlock_abi: i32,
+}
+
+/// The user database in files.
+#[derive(Clone, Debug, Default)]
+pub struct Databases {
+    /// `/etc/passwd`, see `passwd(5)`.
+    pub passwd: Option<Vec<u8>>,
+    /// `/etc/group`, see `group(5)`.
+    pub group: Option<Vec<u8>>,
+    /// `/etc/nsswitch.conf`, see `nsswitch.conf(5)`.
+    pub nsswitch: Option<Vec<u8>>,
+    /// The caller's own line in the format of `passwd(5)`, also where no file has it.
+    pub caller: Option<String>,
+    /// The caller's groups by name.
+    pub groups: Vec<(u32, String)>,
+}
+
+/// Directories of the user's that agent-sandbox owns.
+#[derive(Clone, Debug)]
+pub struct Directories {
+    /// `~/.config/agent-sandbox`
+    pub config: PathBuf,
+    /// `~/.local/state/agent-sandbox`
+    pub state: PathBuf,
+}
+
+/// The caller's home directory and our directories in it, from the environment.
+///
+/// # Errors
+/// `HOME` is unset or not absolute.
+pub fn directories() -> Result<(PathBuf, Directories)> {
+    let home = match std::env::var_os(env_vars::HOME) {
+        Some(home) if Path::new(&home).is_absolute() => PathBuf::from(home),
+        Some(home) => bail!(
+            "HOME is `{}`, which is not an absolute path",
+            home.display()
+        ),
+        None => bail!("HOME is not set, so there is no telling which directory to protect"),
+    };
+    let base = |name: &str, default: &str| match std::env::var_os(name) {
+        Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
+        _ => home.join(default),
+    };
+    let config = base(env_vars::XDG_CONFIG_HOME, ".config").join("agent-sandbox");
+    let state = base(env_vars::XDG_STATE_HOME, ".local/state").join("agent-sandbox");
+    Ok((home, Directories { config, state }))
+}
+
+impl HostFacts {
+    /// Looks at the host.
+    ///
+    /// # Errors
+    /// Facts without which nothing can be planned: the home directory, the own executable.
+    pub fn probe() -> Result<Self> {
+        let (home, directories) = directories()?;
+        let uid = Uid::current();
+        let databases = Databases::read(uid);
+        let passwd_home = databases
+            .caller
+            .as_ref()
+            .and_then(|line| line.split(':').nth(5))
+            .map(PathBuf::from)
+            .filter(|other| other.is_absolute() && *other != home && *other != Path::new("/"));
+        let user = databases
+            .caller
+            .as_ref()
+            .and_then(|line| line.split(':').next())
+            .map(str::to_owned);
+        let executable = std::env::current_exe().context("cannot find the running executable")?;
+        let groups = nix::unistd::getgroups().context("cannot read the supplementary groups")?;
+        Ok(Self {
+            uid: uid.as_raw(),
+            gid: Gid::current().as_raw(),
+            groups: groups.into_iter().map(Gid::as_raw).collect(),
+            user,
+            home,
+            passwd_home,
+            environment: std::env::vars_os().collect(),
+            executable,
+            own_directories: vec![directories.config, directories.state],
+            databases,
+            landlock_abi: landlock_abi(),
+        })
+    }
+
+    /// A variable of the caller's environment.
+    pub fn variable(&self, name: &str) -> Option<&OsStr> {
+        self.environment
+            .iter()
+            .find(|(given, _)| given == name)
+            .map(|(_, value)| value.as_os_str())
+    }
+
+    /// Every directory that counts as the caller's home.
+    pub fn homes(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(self.home.as_path()).chain(self.passwd_home.as_deref())
+    }
+}
+
+impl Expansion for HostFacts {
+    fn home(&self) -> &Path {
+        &self.home
+    }
+
+    fn variable(&self, name: &str) -> Option<&OsStr> {
+        HostFacts::variable(self, name)
+    }
+}
+
+impl Databases {
+    fn read(uid: Uid) -> Self {
+        let file = |path: &str| -> Option<Vec<u8>> {
+            let mut content = Vec::new();
+            let file = std::fs::File::open(path).ok()?;
+            file.take(LARGEST_DATABASE).read_to_end(&mut content).ok()?;
+            Some(content)
+        };
+        let passwd = file("/etc/passwd");
+        let group = file("/etc/group");
+        let caller = passwd
+            .as_deref()
+            .and_then(|text| line_of(text, uid.as_raw()))
+            .or_else(|| {
+                // Not in the file: LDAP or SSSD. The name service is asked once, for the caller alone.
+                let user = nix::unistd::User::from_uid(uid).ok().flatten()?;
+                Some(format!(
+                    "{}:x:{}:{}:{}:{}:{}",
+                    user.name,
+                    user.uid,
+                    user.gid,
+                    user.gecos.to_string_lossy(),
+                    user.dir.display(),
+                    user.shell.display()
+                ))
+            });
+        let mut ids: Vec<u32> = nix::unistd::getgroups()
+            .into_iter()
+            .flatten()
+            .map(Gid::as_raw)
+            .collect();
+        ids.push(Gid::current().as_raw());
+        ids.sort_unstable();
+        ids.dedup();
+        let groups = ids
+            .into_iter()
+            .filter_map(|gid| {
+                let named = group.as_deref().and_then(|text| group_name(text, gid));
+                let name = named.or_else(|| {
+                    nix::unistd::Group::from_gid(Gid::from_raw(gid))
+                        .ok()
+                        .flatten()
+                        .map(|group| group.name)
+                })?;
+                Some((gid, name))
+            })
+            .collect();
+        Self {
+            passwd,
+            group,
+            nsswitch: file("/etc/nsswitch.conf"),
+            caller,
+            groups,
+        }
+    }
+}
+
+/// The line of `passwd(5)` whose third field is `uid`.
+fn line_of(passwd: &[u8], uid: u32) -> Option<String> {
+    let wanted = uid.to_string();
+    let text = String::from_utf8_lossy(passwd);
+    text.lines()
+        .find(|line| line.split(':').nth(2) == Some(&wanted))
+        .map(str::to_owned)
+}
+
+/// The name in `group(5)` of the group `gid`.
+fn group_name(group: &[u8], gid: u32) -> Option<String> {
+    let wanted = gid.to_string();
+    let text = String::from_utf8_lossy(group);
+    let line = text
+        .lines()
+        .find(|line| line.split(':').nth(2) == Some(&wanted))?;
+    line.split(':').next().map(str::to_owned)
+}
+
+/// Landlock's ABI version by asking the kernel (`landlock_create_ruleset(2)`).
+fn landlock_abi() -> i32 {
+    crate::sys::process::landlock_abi()
+}
+
+/// Finds bubblewrap in a trusted directory: owned by root, as is the file, and writable by nobody
+/// else.
+///
+/// # Errors
+/// What was found instead, for each place.
+pub fn find_bwrap() -> Result<PathBuf> {
+    let mut reasons = Vec::new();
+    for directory in TRUSTED_DIRECTORIES {
+        let path = Path::new(directory).join("bwrap");
+        match std::fs::metadata(&path) {
+            Ok(meta) if !meta.is_file() => {
+                reasons.push(format!("`{}` is not a file", path.display()))
+            }
+            Ok(meta) if meta.uid() != 0 || meta.mode() & 0o022 != 0 => {
+                reasons.push(format!(
+                    "`{}` is not root's own, or others may write it",
+                    path.display()
+                ));
+            }
+            Ok(meta) if meta.mode() & 0o111 == 0 => {
+                reasons.push(format!("`{}` is not executable", path.display()));
+            }
+            Ok(_) => return Ok(path),
+            Err(_) => {}
+        }
+    }
+    let mut message = format!(
+        "bubblewrap (bwrap) is not installed: looked in {}",
+        TRUSTED_DIRECTORIES.join(", ")
+    );
+    for reason in reasons {
+        message.push_str("; ");
+        message.push_str(&reason);
+    }
+    bail!(message)
+}

@@ -1,0 +1,491 @@
+//! The ordered effects of one launch: look, plan, record the session, build the jail, wait.
+
+#![allow(clippy::disallowed_methods, reason = "the effect module of a launch")]
+
+pub mod diagnose;
+pub mod modules;
+pub mod supervisor;
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+
+use crate::backend::{bwrap, seccomp};
+use crate::cli::{Backend, Options};
+use crate::config::load::{Locations, RawLayer, Request, load};
+use crate::config::source::{Source, Sourced};
+use crate::env_vars;
+use crate::handoff::{Expect, Order};
+use crate::host::files::{Files, HostFiles, Look};
+use crate::host::{self, HostFacts};
+use crate::plan::{self, Access, Invocation, Mount, Plan};
+use crate::policy::merge::{Additions, HOME_MODES, merge};
+use crate::policy::{PathSpec, Policy};
+use crate::report::Failure;
+use crate::session::{self, Registered};
+use crate::sys::fds;
+use supervisor::Outcome;
+
+/// Until the policy says how long a path may take to answer.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Where the site's policy stands.
+const SITE_DIRECTORY: &str = "/etc/agent-sandbox";
+
+/// Everything that is known before anything is started.
+pub struct Prepared {
+    /// The merged policy.
+    pub policy: Policy,
+    /// The host.
+    pub host: HostFacts,
+    /// Its files.
+    pub files: HostFiles,
+    /// What was asked for.
+    pub invocation: Invocation,
+    /// The user's policy file, as a person would name it.
+    pub config: String,
+    /// Files and options that took part, weakest first.
+    pub layers: Vec<String>,
+}
+
+/// The directories in which policy files stand.
+///
+/// # Errors
+/// There is no home directory.
+pub fn locations() -> Result<Locations> {
+    let (home, directories) = host::directories()?;
+    Ok(Locations {
+        home,
+        config_dir: directories.config,
+        site_dir: PathBuf::from(SITE_DIRECTORY),
+    })
+}
+
+/// Reads the policy and looks at the host.
+///
+/// # Errors
+/// Whatever is wrong with the command line, the policy files or the host.
+pub fn prepare(options: &Options, command: &[OsString]) -> Result<Prepared> {
+    let locations = locations()?;
+    let cwd = current_directory()?;
+    let project = match &options.project {
+        Some(project) => absolute(&cwd, project),
+        None => cwd.clone(),
+    };
+    let files = HostFiles::new(FIRST_TIMEOUT);
+    let real_project = match files.look(&project) {
+        Look::Found(found) => Some(found.real),
+        _ => None,
+    };
+    let request = Request {
+        locations: &locations,
+        profile: options.profile.as_deref(),
+        command: command
+            .first()
+            .and_then(|command| Path::new(command).file_name()),
+        project: Some(real_project.as_deref().unwrap_or(&project)),
+        set: &options.set,
+    };
+    let layers: Vec<RawLayer> = load(&request)?;
+    let policy = merge(&layers, &additions(options, &cwd)?)?;
+    files.set_timeout(policy.files.timeout_ms.value);
+    let mut host = HostFacts::probe()?;
+    if !policy.modules.load.is_empty() {
+        host.environment = modules::load(&policy.modules.load, &host.environment)?;
+    }
+    let config = match locations.config_dir.strip_prefix(&locations.home) {
+        Ok(below) => format!("~/{}/config.toml", below.display()),
+        Err(_) => locations
+            .config_dir
+            .join("config.toml")
+            .display()
+            .to_string(),
+    };
+    let names = layers.iter().map(|layer| layer.file.to_string()).collect();
+    let invocation = Invocation {
+        project: Some(project),
+        cwd,
+        command: command.to_vec(),
+        session: session::new_id()?,
+    };
+    Ok(Prepared {
+        policy,
+        host,
+        files,
+        invocation,
+        config,
+        layers: names,
+    })
+}
+
+impl Prepared {
+    /// The plan.
+    ///
+    /// # Errors
+    /// See [`plan::build`].
+    pub fn plan(&self) -> Result<Plan> {
+        Ok(plan::build(
+            &self.policy,
+            &self.host,
+            &self.files,
+            &self.invocation,
+        )?)
+    }
+
+    /// A plan without a project, for questions about the rules alone.
+    ///
+    /// # Errors
+    /// See [`plan::build`].
+    pub fn plan_without_project(&self) -> Result<Plan> {
+        let invocation = Invocation {
+            project: None,
+            ..self.invocation.clone()
+        };
+        Ok(plan::build(
+            &self.policy,
+            &self.host,
+            &self.files,
+            &invocation,
+        )?)
+    }
+}
+
+/// The current directory by the name that the user knows, if that is true.
+fn current_directory() -> Result<PathBuf> {
+    let real = std::env::current_dir()
+        .context("the current directory cannot be found; does it still exist?")?;
+    let Some(named) = std::env::var_os(env_vars::PWD).map(PathBuf::from) else {
+        return Ok(real);
+    };
+    let same = named.is_absolute() && std::fs::canonicalize(&named).is_ok_and(|path| path == real);
+    Ok(if same { named } else { real })
+}
+
+fn absolute(cwd: &Path, path: &Path) -> PathBuf {
+    cwd.join(path)
+}
+
+/// Options of the command line as parts of the policy.
+fn additions(options: &Options, cwd: &Path) -> Result<Additions> {
+    let paths = |name: &'static str, given: &[PathBuf]| -> Result<Vec<Sourced<PathSpec>>> {
+        let each = given.iter().map(|path| {
+            let whole = normal(&absolute(cwd, path));
+            let spec = PathSpec::absolute(&whole)
+                .map_err(|why| anyhow::anyhow!("{name} `{}` {why}", path.display()))?;
+            Ok(Sourced::new(spec, Source::option(name)))
+        });
+        each.collect()
+    };
+    let mut all = Additions {
+        read: paths("--read", &options.read)?,
+        write: paths("--write", &options.write)?,
+        hide: paths("--hide", &options.hide)?,
+        ..Additions::default()
+    };
+    for given in &options.env {
+        let Some(text) = given.to_str() else {
+            bail!("--env `{}` is not UTF-8", given.display())
+        };
+        let source = Source::option("--env");
+        match text.split_once('=') {
+            Some(("", _)) | None if text.is_empty() || text.starts_with('=') => {
+                bail!("--env `{text}` names no variable")
+            }
+            Some((name, value)) => all
+                .set
+                .push(Sourced::new((name.to_owned(), value.to_owned()), source)),
+            None => all.pass.push(Sourced::new(text.to_owned(), source)),
+        }
+    }
+    if let Some(given) = &options.home {
+        let Some((_, mode)) = HOME_MODES.iter().find(|(word, _)| word == given) else {
+            let words: Vec<&str> = HOME_MODES.iter().map(|(word, _)| *word).collect();
+            bail!("--home `{given}` is none of: {}", words.join(", "));
+        };
+        all.home = Some(Sourced::new(*mode, Source::option("--home")));
+    }
+    Ok(all)
+}
+
+/// Works `.` and `..` off in the text, as shells do for `cd`.
+pub fn normal(path: &Path) -> PathBuf {
+    let mut all = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            std::path::Component::Normal(name) => all.push(name),
+            std::path::Component::ParentDir => {
+                all.pop();
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Refuses circumstances in which a jail would not be one. Before anything else of a launch.
+///
+/// # Errors
+/// The circumstance and the way out.
+pub fn refuse_unsafe_start(options: &Options) -> Result<()> {
+    if options.backend == Some(Backend::Landlock) {
+        return Err(Failure::new("the Landlock backend is not built yet")
+            .hint("leave --backend away, or use --backend bwrap")
+            .into());
+    }
+    if std::env::var_os(env_vars::INSIDE).is_some() {
+        return Err(
+            Failure::new("this is already the inside of a jail (AGENT_SANDBOX is set)")
+                .hint("a jail cannot hold another; leave it first")
+                .into(),
+        );
+    }
+    if nix::unistd::Uid::effective().is_root() || nix::unistd::Uid::current().is_root() {
+        return Err(Failure::new("agent-sandbox does not run as root: root's files are not protected by a jail of root's own")
+            .hint("run it as an ordinary user")
+            .into());
+    }
+    fds::close_on_exec_from(3).context("cannot keep open files from the jail")?;
+    for (number, name) in [(0, "input"), (1, "output"), (2, "error")] {
+        let meta = std::fs::metadata(format!("/proc/self/fd/{number}"));
+        if meta.is_ok_and(|meta| meta.is_dir()) {
+            return Err(Failure::new(format!(
+                "standard {name} is a directory, which would be open inside the jail"
+            ))
+            .hint("redirect it from or to a file")
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// Runs a command in a jail.
+///
+/// # Errors
+/// Everything but the command's own end.
+pub fn run(options: &Options, prepared: &Prepared) -> Result<u8> {
+    let plan = prepared.plan()?;
+    let bwrap = host::find_bwrap().map_err(|error| {
+        Failure::new(format!("{error:#}"))
+            .hint("user: this node cannot run the jail as it is; ask its administrator")
+            .hint("admin: install the package `bubblewrap` (0.8 or newer)")
+    })?;
+    if !options.quiet {
+        announce(&plan, options.verbose);
+    }
+    let filter =
+        seccomp::compile(&plan.syscalls).context("cannot compile the system call filter")?;
+    let call = bwrap::call(&plan, filter);
+    let command = plan.command.first().cloned().unwrap_or_default();
+    let name = Path::new(&command)
+        .file_name()
+        .unwrap_or(&command)
+        .to_string_lossy()
+        .into_owned();
+    let state = prepared
+        .host
+        .own_directories
+        .last()
+        .cloned()
+        .unwrap_or_default();
+    let records = session::directory(prepared.host.uid, &state);
+    let project = plan
+        .project
+        .as_deref()
+        .context("a launch needs a project")?;
+    let _registered = Registered::new(&records, &plan.session, project, &name)?;
+    supervisor::hold_signals().context("cannot hold signals back")?;
+    let outcome = start(&bwrap, &call, &order(&plan))?;
+    conclude(outcome, &plan)
+}
+
+/// Starts bubblewrap and stands by it.
+fn start(bwrap: &Path, call: &bwrap::Call, order: &Order) -> Result<Outcome> {
+    let text = postcard::to_allocvec(order).context("cannot write the order")?;
+    let order = fds::memory_file(c"agent-sandbox-order", &text)?;
+    let mut contents: Vec<OwnedFd> = Vec::with_capacity(call.contents.len());
+    for content in &call.contents {
+        contents.push(fds::memory_file(c"agent-sandbox", content)?);
+    }
+    let mut options = Vec::new();
+    for argument in &call.options {
+        match argument {
+            bwrap::Argument::Text(text) => options.extend_from_slice(text.as_bytes()),
+            bwrap::Argument::Content(at) => {
+                options.extend_from_slice(contents[*at].as_raw_fd().to_string().as_bytes())
+            }
+        }
+        options.push(0);
+    }
+    let options = fds::memory_file(c"agent-sandbox-options", &options)?;
+    let (ours, theirs) = socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )?;
+    let (complaint, complain) = UnixStream::pair()?;
+    let stderr: OwnedFd = std::os::fd::AsFd::as_fd(&io::stderr()).try_clone_to_owned()?;
+    for fd in contents.iter().chain([&options, &order, &theirs, &stderr]) {
+        fds::inheritable(fd)?;
+    }
+    let child = Command::new(bwrap)
+        .arg("--args")
+        .arg(options.as_raw_fd().to_string())
+        .arg("--")
+        .arg(bwrap::COMMAND)
+        .args([&stderr, &theirs, &order].map(|fd| fd.as_raw_fd().to_string()))
+        .env_clear()
+        .stderr(Stdio::from(OwnedFd::from(complain)))
+        .spawn()
+        .with_context(|| format!("cannot start `{}`", bwrap.display()))?;
+    drop((contents, options, order, theirs, stderr));
+    Ok(supervisor::supervise(child, ours, complaint)?)
+}
+
+/// What init has to do, by the plan.
+fn order(plan: &Plan) -> Order {
+    let writable: Vec<&Path> = plan
+        .steps
+        .iter()
+        .filter(|step| {
+            matches!(
+                step.mount,
+                Mount::Bind {
+                    access: Access::Write,
+                    ..
+                }
+            )
+        })
+        .map(|step| step.at.as_path())
+        .collect();
+    let expect = plan
+        .steps
+        .iter()
+        .filter_map(|step| match &step.mount {
+            // What stands in a directory that some jail may write can be replaced while this one
+            // is built; everything else is as safe as its parents' modes.
+            Mount::Bind { access, id, .. }
+                if writable.iter().any(|above| step.at.starts_with(above)) =>
+            {
+                Some(Expect {
+                    path: step.at.clone().into_os_string().into_vec(),
+                    id: *id,
+                    read_only: *access == Access::Read,
+                })
+            }
+            _ => None,
+        })
+        .collect();
+    let bytes = |text: &OsStr| text.as_bytes().to_vec();
+    let search = plan
+        .variables
+        .iter()
+        .find(|variable| variable.name == env_vars::PATH);
+    Order {
+        expect,
+        cwd: bytes(plan.cwd.as_os_str()),
+        argv: plan.command.iter().map(|word| bytes(word)).collect(),
+        environment: plan
+            .variables
+            .iter()
+            .map(|variable| [variable.name.as_bytes(), b"=", variable.value.as_bytes()].concat())
+            .collect(),
+        search: search.map_or_else(
+            || env_vars::DEFAULT_PATH.into(),
+            |variable| bytes(&variable.value),
+        ),
+        max_processes: plan.max_processes.value,
+        landlock_scope: plan.landlock_scope,
+    }
+}
+
+/// The banner, and what the jail is not.
+fn announce(plan: &Plan, verbose: bool) {
+    let mut text = crate::report::banner(plan);
+    for omitted in plan
+        .omitted
+        .iter()
+        .filter(|omitted| omitted.loud || verbose)
+    {
+        text.push_str(&format!(
+            "agent-sandbox: left out `{}`: {} [{}]\n",
+            omitted.path, omitted.reason, omitted.why
+        ));
+    }
+    for weakness in &plan.weaknesses {
+        text.push_str(&format!("agent-sandbox: warning: {weakness}\n"));
+    }
+    // A closed standard error is no reason not to run.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+fn conclude(outcome: Outcome, plan: &Plan) -> Result<u8> {
+    match outcome {
+        Outcome::Ended(end) => Ok(end.exit_code()),
+        Outcome::Refused(reason) => Err(Failure::new(format!(
+            "the jail is not as planned: {reason}"
+        ))
+        .hint("nothing was started; try again, and see who changes the path if it stays")
+        .into()),
+        Outcome::NotExecuted(errno) => Err(not_executed(errno, plan).into()),
+        Outcome::NoJail(words) => {
+            let cause = diagnose::cause(&words, &diagnose::findings());
+            let mut failure = Failure::new(cause.what);
+            if !words.is_empty() {
+                failure = failure.hint(format!("bubblewrap said: {words}"));
+            }
+            Err(failure
+                .hint(format!("user: {}", cause.user))
+                .hint(format!("admin: {}", cause.admin))
+                .into())
+        }
+    }
+}
+
+fn not_executed(errno: i32, plan: &Plan) -> Failure {
+    let command = plan
+        .command
+        .first()
+        .map(OsString::as_os_str)
+        .unwrap_or_default();
+    let shown = command.display();
+    let why = io::Error::from_raw_os_error(errno);
+    if errno != libc::ENOENT {
+        return Failure::new(format!("cannot execute `{shown}`: {why}")).code(126);
+    }
+    let failure = Failure::new(format!("`{shown}`: command not found in the jail")).code(127);
+    match outside(command) {
+        Some(path) => {
+            let directory = path.parent().unwrap_or(&path).display();
+            failure
+                .hint(format!(
+                    "it exists outside, as `{}`, and the jail does not show it",
+                    path.display()
+                ))
+                .hint(format!(
+                    "--read {directory} shows it for one run; `agent-sandbox explain {}` says more",
+                    path.display()
+                ))
+        }
+        None => failure,
+    }
+}
+
+/// Where the command stands outside.
+fn outside(command: &OsStr) -> Option<PathBuf> {
+    if command.as_bytes().contains(&b'/') {
+        return std::fs::canonicalize(command).ok();
+    }
+    let search = std::env::var_os(env_vars::PATH)?;
+    let found = std::env::split_paths(&search).map(|directory| directory.join(command));
+    found
+        .filter(|path| path.is_absolute())
+        .find_map(|path| std::fs::canonicalize(path).ok())
+}

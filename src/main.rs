@@ -1,0 +1,17 @@
+//! The binary `agent-sandbox`; inside the jail, the same file is init.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    // The name alone decides; init itself makes sure that it is pid 1.
+    if arguments
+        .first()
+        .is_some_and(|name| Path::new(name) == Path::new(agent_sandbox::plan::INIT))
+    {
+        agent_sandbox::init::main(&arguments[1..]);
+    }
+    ExitCode::from(agent_sandbox::report::call(&arguments))
+}

@@ -1,0 +1,156 @@
+//! Invariants of every plan, checked before anything is started. They are written against the
+//! finished steps and share no code with the planner, so that a mistake there ends here.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::{Access, Mount, Plan, PlanError};
+use crate::host::HostFacts;
+
+/// Checks a plan.
+///
+/// # Errors
+/// Names the invariant and the step that breaks it. This is a defect of agent-sandbox or a race
+/// with somebody who changes files, never a mistake of the user's.
+pub fn check(plan: &Plan, host: &HostFacts) -> Result<(), PlanError> {
+    let fail =
+        |what: String| Err(PlanError::new(format!("refusing an unsafe plan: {what}")).hint(DEFECT));
+    for pair in plan.steps.windows(2) {
+        if pair[0].at >= pair[1].at {
+            return fail(format!(
+                "`{}` is mounted after `{}`",
+                pair[1].at.display(),
+                pair[0].at.display()
+            ));
+        }
+    }
+    for step in &plan.steps {
+        let at = step.at.display();
+        if !plain(&step.at) {
+            return fail(format!("`{at}` is not a plain absolute path"));
+        }
+        let (from, access) = match &step.mount {
+            Mount::Bind { from, access, .. } => (from, *access),
+            Mount::Device { from } => (from, Access::Write),
+            _ => continue,
+        };
+        if !plain(from) || from == Path::new("/") {
+            return fail(format!("`{}` is not a plain absolute path", from.display()));
+        }
+        let own_dev = |path: &Path| path.starts_with("/dev") || path.starts_with("/proc");
+        if matches!(step.mount, Mount::Bind { .. }) && own_dev(from) {
+            return fail(format!("`{at}` comes from the host's /dev or /proc"));
+        }
+        if ["/run", "/home"]
+            .iter()
+            .any(|whole| from == Path::new(whole))
+            && access == Access::Write
+        {
+            return fail(format!("`{at}` is writable as a whole"));
+        }
+        if let Some(rule) = plan.hidden.rule_for(from) {
+            return fail(format!(
+                "`{at}` shows what files.hide `{}` ({}) hides",
+                rule.value, rule.source
+            ));
+        }
+        if access == Access::Write {
+            for own in host.own_directories.iter().chain([&host.executable]) {
+                if reaches(plan, from, own) {
+                    return fail(format!("`{at}` makes `{}` writable", own.display()));
+                }
+            }
+            if from == &plan.home || plan.home.starts_with(from) {
+                return fail(format!(
+                    "`{at}` makes the home directory writable as a whole"
+                ));
+            }
+        }
+    }
+    for hidden in plan.hidden.existing() {
+        for step in &plan.steps {
+            let Mount::Bind { from, access, .. } = &step.mount else {
+                continue;
+            };
+            let Ok(below) = hidden.path.strip_prefix(from) else {
+                continue;
+            };
+            // Unreadable for the caller: protected by its mode, unless the mode can be changed.
+            if !hidden.readable && *access == Access::Read {
+                continue;
+            }
+            let inside = step.at.join(below);
+            if shows(plan, &inside, &hidden.path) && hidden.kind != crate::host::files::Kind::Link {
+                let rule = &hidden.rule;
+                return fail(format!(
+                    "`{}` shows `{}`, which files.hide `{}` ({}) hides",
+                    step.at.display(),
+                    hidden.path.display(),
+                    rule.value,
+                    rule.source
+                ));
+            }
+        }
+    }
+    for needed in ["/proc", "/dev", "/tmp", "/run"] {
+        if !plan.steps.iter().any(|step| step.at == Path::new(needed)) {
+            return fail(format!("`{needed}` is not private"));
+        }
+    }
+    for name in ["ioctl", "io_uring_setup", "bpf"] {
+        if !plan.syscalls.iter().any(|rule| rule.name == name) {
+            return fail(format!("the system call filter lacks {name}"));
+        }
+    }
+    for hidden in &plan.hidden_variables {
+        if plan
+            .variables
+            .iter()
+            .any(|variable| variable.name == hidden.name)
+        {
+            return fail(format!(
+                "the hidden variable {} passes",
+                hidden.name.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+const DEFECT: &str =
+    "please report this as a defect, with the output of the same command and --dry-run --json";
+
+fn plain(path: &Path) -> bool {
+    path.is_absolute()
+        && path
+            .components()
+            .all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
+}
+
+/// Whether a path inside leads to `target` on the host.
+fn shows(plan: &Plan, inside: &Path, target: &Path) -> bool {
+    let over = plan
+        .steps
+        .iter()
+        .rev()
+        .find(|step| inside.starts_with(&step.at));
+    match over.map(|step| (&step.at, &step.mount)) {
+        Some((at, Mount::Bind { from, .. })) => {
+            let below = inside
+                .strip_prefix(at)
+                .map(Path::to_path_buf)
+                .unwrap_or_default();
+            let source: PathBuf = if below.as_os_str().is_empty() {
+                from.clone()
+            } else {
+                from.join(below)
+            };
+            source == target
+        }
+        _ => false,
+    }
+}
+
+/// Whether a writable bind of `from` leads to `own`, or lies in it.
+fn reaches(plan: &Plan, from: &Path, own: &Path) -> bool {
+    from.starts_with(own) || (own.starts_with(from) && shows(plan, own, own))
+}

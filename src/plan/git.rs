@@ -1,0 +1,225 @@
+//! Git in the project: the common directory of a worktree is found and verified, hooks and
+//! configuration become read-only, because they run code when somebody uses git outside.
+//!
+//! Everything read here may have been planted by a jail that ran earlier in the same project.
+//! File formats: gitrepository-layout(5), git-worktree(1).
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use super::Access;
+use super::project::Refusal;
+use crate::host::files::{Files, Found, Kind, Look};
+
+/// `gitdir:` files, back-pointers and `commondir` hold one path each (`PATH_MAX`, with room).
+const LONGEST_POINTER: usize = 8192;
+
+/// One path of git's with the access that it gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitEntry {
+    /// Its real path.
+    pub path: PathBuf,
+    /// Its device and inode.
+    pub id: (u64, u64),
+    /// `Write` for directories that must stay in place, `Read` for what must not change.
+    pub access: Access,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct GitEntries {
+    /// Paths to bind over the project, outermost first.
+    pub entries: Vec<GitEntry>,
+    /// Why the repository of a worktree is not given.
+    pub omitted: Option<String>,
+}
+
+/// Looks at `.git` in the project `project`, which belongs to `owner`.
+pub fn resolve(
+    files: &dyn Files,
+    project: &Path,
+    owner: u32,
+    protect: bool,
+    refusal: &Refusal<'_>,
+) -> GitEntries {
+    let mut all = GitEntries::default();
+    let dot_git = project.join(".git");
+    let Some(found) = plain(files, &dot_git) else {
+        return all;
+    };
+    match found.kind {
+        Kind::Directory if protect => protect_directory(files, &found, &mut all.entries),
+        Kind::File => match worktree(files, project, &dot_git, owner, refusal) {
+            Ok(Worktree { common, own }) => {
+                all.entries.push(GitEntry {
+                    path: common.real.clone(),
+                    id: common.id,
+                    access: Access::Write,
+                });
+                if protect {
+                    protect_directory(files, &common, &mut all.entries);
+                    if let Some(config) = plain(files, &own.join("config.worktree")) {
+                        // Pinned, so that it cannot be moved away from above the file.
+                        for directory in [common.real.join("worktrees"), own] {
+                            if let Some(found) = plain(files, &directory) {
+                                push(&mut all.entries, &found, Access::Write);
+                            }
+                        }
+                        push(&mut all.entries, &config, Access::Read);
+                    }
+                }
+            }
+            Err(reason) => all.omitted = Some(reason),
+        },
+        _ => {}
+    }
+    all
+}
+
+fn push(entries: &mut Vec<GitEntry>, found: &Found, access: Access) {
+    if entries.iter().all(|entry| entry.path != found.real) {
+        entries.push(GitEntry {
+            path: found.real.clone(),
+            id: found.id,
+            access,
+        });
+    }
+}
+
+/// The directory itself becomes a mount point, for a directory that is none can be renamed
+/// together with the mounts below it, and another put in its place.
+fn protect_directory(files: &dyn Files, directory: &Found, entries: &mut Vec<GitEntry>) {
+    push(entries, directory, Access::Write);
+    for name in ["hooks", "config"] {
+        if let Some(found) = plain(files, &directory.real.join(name)) {
+            push(entries, &found, Access::Read);
+        }
+    }
+}
+
+/// What stands at `path`, unless a symbolic link leads there.
+fn plain(files: &dyn Files, path: &Path) -> Option<Found> {
+    match files.look(path) {
+        Look::Found(found) if found.real == path => Some(found),
+        _ => None,
+    }
+}
+
+struct Worktree {
+    common: Found,
+    own: PathBuf,
+}
+
+/// Follows `.git` → `COMMON/worktrees/NAME` and demands that it points back here. The project's
+/// file alone proves nothing: anybody could have written it.
+fn worktree(
+    files: &dyn Files,
+    project: &Path,
+    dot_git: &Path,
+    owner: u32,
+    refusal: &Refusal<'_>,
+) -> Result<Worktree, String> {
+    let text = pointer(files, dot_git).ok_or("`.git` is not a readable pointer file")?;
+    let written = text
+        .strip_prefix(b"gitdir: ")
+        .ok_or("`.git` does not begin with `gitdir: `")?;
+    let own = absolute(project, written)?;
+    let Look::Found(own) = files.look(&own) else {
+        return Err(format!(
+            "`.git` points to `{}`, which cannot be used",
+            own.display()
+        ));
+    };
+    let shown = own.real.display();
+    if own.kind != Kind::Directory {
+        return Err(format!(
+            "`.git` points to `{shown}`, which is not a directory"
+        ));
+    }
+    let worktrees = own
+        .real
+        .parent()
+        .filter(|parent| parent.ends_with("worktrees"));
+    let Some(common) = worktrees.and_then(Path::parent) else {
+        return Err(format!(
+            "`.git` points to `{shown}`, which is not `…/worktrees/NAME`"
+        ));
+    };
+    let back = pointer(files, &own.real.join("gitdir"))
+        .ok_or("the worktree's `gitdir` file cannot be read")?;
+    let back = absolute(&own.real, &back)?;
+    if back != dot_git && !matches!(files.look(&back), Look::Found(found) if found.real == dot_git)
+    {
+        return Err(format!("`{shown}` does not point back to this project"));
+    }
+    let text = pointer(files, &own.real.join("commondir"))
+        .ok_or("the worktree's `commondir` file cannot be read")?;
+    let said = absolute(&own.real, &text)?;
+    if said != common && !matches!(files.look(&said), Look::Found(found) if found.real == common) {
+        return Err(format!(
+            "`{shown}/commondir` names another directory than `{}`",
+            common.display()
+        ));
+    }
+    let Some(common) = plain(files, common).filter(|found| found.kind == Kind::Directory) else {
+        return Err(format!("`{}` is not a directory", common.display()));
+    };
+    for part in ["objects", "refs"] {
+        if !plain(files, &common.real.join(part)).is_some_and(|found| found.kind == Kind::Directory)
+        {
+            return Err(format!(
+                "`{}` is not a git repository: no `{part}`",
+                common.real.display()
+            ));
+        }
+    }
+    if common.uid != owner {
+        return Err(format!(
+            "`{}` belongs to another user than the project",
+            common.real.display()
+        ));
+    }
+    if let Some(reason) = refusal.of(&common.real) {
+        return Err(format!(
+            "`{}` cannot be given: {reason}",
+            common.real.display()
+        ));
+    }
+    Ok(Worktree {
+        common,
+        own: own.real,
+    })
+}
+
+fn pointer(files: &dyn Files, path: &Path) -> Option<Vec<u8>> {
+    let mut text = files.small_file(path, LONGEST_POINTER)?;
+    while text
+        .last()
+        .is_some_and(|&byte| byte == b'\n' || byte == b'\r')
+    {
+        text.pop();
+    }
+    (!text.is_empty() && !text.contains(&b'\n') && !text.contains(&0)).then_some(text)
+}
+
+/// The path that a pointer in `base` names, `.` and `..` worked off in the text alone.
+fn absolute(base: &Path, written: &[u8]) -> Result<PathBuf, String> {
+    let written = Path::new(std::ffi::OsStr::from_bytes(written));
+    let mut path = PathBuf::from("/");
+    let whole = if written.is_absolute() {
+        written.to_path_buf()
+    } else {
+        base.join(written)
+    };
+    for component in whole.components() {
+        match component {
+            Component::Normal(name) => path.push(name),
+            Component::ParentDir => {
+                path.pop();
+            }
+            Component::CurDir | Component::RootDir => {}
+            Component::Prefix(_) => return Err("a pointer file does not hold a path".into()),
+        }
+    }
+    Ok(path)
+}

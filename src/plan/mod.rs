@@ -1,0 +1,337 @@
+//! The policy applied to this host and this invocation. A [`Plan`] leaves no choice to whoever
+//! carries it out: what is mounted where and in which order, which variables exist, which system
+//! calls are answered how. Pure but for the questions that it asks through [`Files`].
+
+pub mod check;
+pub mod devices;
+pub mod env;
+pub mod explain;
+pub mod git;
+pub mod hides;
+pub mod mounts;
+pub mod project;
+pub mod seed;
+pub mod syscalls;
+pub mod tree;
+pub mod users;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::config::source::{Source, Sourced};
+use crate::host::HostFacts;
+use crate::host::files::Files;
+use crate::policy::{NetworkMode, Policy};
+use syscalls::SyscallRule;
+
+/// Where init stands inside the jail.
+pub const INIT: &str = "/run/agent-sandbox/init";
+
+/// What one command line asks for.
+#[derive(Clone, Debug)]
+pub struct Invocation {
+    /// The project directory as the user named it, absolute. `None` only where no command will run
+    /// and the question is about the rules alone.
+    pub project: Option<PathBuf>,
+    /// The current directory as the user knows it, absolute.
+    pub cwd: PathBuf,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+    /// The session's id.
+    pub session: String,
+}
+
+/// Why something is in the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// A rule of the policy: its key and its place.
+    Rule {
+        /// The key and the value that decided: ``files.read `/usr` ``.
+        key: String,
+        /// Where it stands.
+        source: Source,
+    },
+    /// Every jail has it.
+    Every(&'static str),
+}
+
+impl Why {
+    /// A rule, by its key and value.
+    pub fn rule<T: fmt::Display>(key: &str, rule: &Sourced<T>) -> Self {
+        Self::Rule {
+            key: format!("{key} `{}`", rule.value),
+            source: rule.source.clone(),
+        }
+    }
+
+    /// A key whose value needs no naming.
+    pub fn key<T>(key: &str, rule: &Sourced<T>) -> Self {
+        Self::Rule {
+            key: key.to_owned(),
+            source: rule.source.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rule { key, source } => write!(f, "{key} ({source})"),
+            Self::Every(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl Serialize for Why {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What a bind gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    /// Reading and executing.
+    Read,
+    /// Writing, too.
+    Write,
+}
+
+/// One step of building the file system, in the order of the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Mount {
+    /// A path of the host.
+    Bind {
+        /// Its real path on the host.
+        from: PathBuf,
+        /// What may be done with it.
+        access: Access,
+        /// Device and inode that must be found there (init compares).
+        #[serde(skip)]
+        id: (u64, u64),
+    },
+    /// A device node of the host.
+    Device {
+        /// Its path on the host.
+        from: PathBuf,
+    },
+    /// An empty file system in memory.
+    Tmpfs {
+        /// Bytes that it may hold.
+        size: u64,
+        /// Mode of its root.
+        mode: u32,
+    },
+    /// An empty directory on whatever is mounted there.
+    Directory {
+        /// Its mode.
+        mode: u32,
+    },
+    /// A symbolic link.
+    Link {
+        /// What it says.
+        target: PathBuf,
+    },
+    /// A read-only file with this content.
+    File {
+        /// Its content.
+        #[serde(skip)]
+        content: Vec<u8>,
+    },
+    /// A private writable copy of a file.
+    Copy {
+        /// The file on the host.
+        from: PathBuf,
+        /// Its content.
+        #[serde(skip)]
+        content: Vec<u8>,
+        /// Its mode.
+        mode: u32,
+    },
+    /// Covers a hidden directory with an empty, read-only one.
+    HideDirectory,
+    /// Covers a hidden file below a writable directory with an empty, read-only one.
+    HideFile,
+    /// A fresh `/proc`.
+    Proc,
+    /// A minimal `/dev`.
+    Dev,
+}
+
+/// A [`Mount`], its place inside, and its reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// Path inside the jail.
+    pub at: PathBuf,
+    /// What is put there.
+    #[serde(flatten)]
+    pub mount: Mount,
+    /// Why.
+    pub why: Why,
+}
+
+/// One variable of the environment inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: OsString,
+    /// Its value.
+    pub value: OsString,
+    /// Why it is there.
+    pub why: Why,
+}
+
+/// A variable that exists outside and not inside. Never holds the value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HiddenVariable {
+    /// Its name.
+    pub name: OsString,
+    /// The rule that hides it.
+    pub why: Why,
+}
+
+/// A path of the policy that the jail does not get, and the reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Omitted {
+    /// The path as the policy has it.
+    pub path: String,
+    /// Why not.
+    pub reason: String,
+    /// The rule that asked for it.
+    pub why: Why,
+    /// Whether a person wants to know at every launch; otherwise `-v` and `--dry-run` show it.
+    pub loud: bool,
+}
+
+/// The plan.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The session's id.
+    pub session: String,
+    /// The project directory, by its real path; see [`Invocation::project`].
+    pub project: Option<PathBuf>,
+    /// The home directory, by its real path.
+    pub home: PathBuf,
+    /// Everything that is mounted, in order.
+    pub steps: Vec<Step>,
+    /// What is hidden, whether or not anything would show it.
+    pub hidden: hides::Hides,
+    /// The environment inside.
+    pub variables: Vec<Variable>,
+    /// Variables that do not pass.
+    pub hidden_variables: Vec<HiddenVariable>,
+    /// Paths of the policy that could not be given.
+    pub omitted: Vec<Omitted>,
+    /// What this host cannot enforce, in a sentence each.
+    pub weaknesses: Vec<String>,
+    /// The filter of system calls.
+    pub syscalls: Vec<SyscallRule>,
+    /// Which network.
+    pub network: Sourced<NetworkMode>,
+    /// Whether user namespaces may be created inside.
+    pub nested: Sourced<bool>,
+    /// `RLIMIT_NPROC` inside; `None`: as outside.
+    pub max_processes: Sourced<Option<u64>>,
+    /// Whether init scopes abstract sockets and signals with Landlock.
+    pub landlock_scope: bool,
+    /// The current directory inside.
+    pub cwd: PathBuf,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct PlanError {
+    message: String,
+    hint: Option<String>,
+}
+
+impl PlanError {
+    /// A message, without a hint.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// Adds what the user can do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// What the user can do about it.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+/// The oldest Landlock ABI that scopes abstract sockets and signals (Linux 6.12).
+const LANDLOCK_SCOPES: i32 = 6;
+
+/// Makes the plan.
+///
+/// # Errors
+/// A project that must not be one, a path that hangs where the jail cannot do without it, or a
+/// plan that breaks an invariant of [`check`].
+pub fn build(
+    policy: &Policy,
+    host: &HostFacts,
+    files: &dyn Files,
+    invocation: &Invocation,
+) -> Result<Plan, PlanError> {
+    let hides = hides::Hides::resolve(policy, host, files);
+    let project = match &invocation.project {
+        Some(named) => Some(project::resolve(policy, host, files, &hides, named)?),
+        None => None,
+    };
+    let mounted = mounts::build(policy, host, files, &hides, project.as_ref())?;
+    let real = project.map(|project| project.real);
+    let cwd = mounted
+        .cwd_for(&invocation.cwd, files)
+        .or(real.clone())
+        .unwrap_or_else(|| PathBuf::from("/"));
+    let environment = env::build(policy, host, real.as_deref(), &invocation.session, &cwd);
+    let landlock_scope = host.landlock_abi >= LANDLOCK_SCOPES;
+    let mut weaknesses = Vec::new();
+    if !landlock_scope && policy.network.mode.value == NetworkMode::Open {
+        weaknesses.push(
+            "this kernel cannot keep the jail from abstract unix sockets of the host (it needs Landlock ABI 6, \
+             Linux 6.12); `network.mode = \"isolated\"` does"
+                .to_owned(),
+        );
+    }
+    let limit = policy.jail.max_processes.clone();
+    let plan = Plan {
+        session: invocation.session.clone(),
+        project: real,
+        home: mounted.home,
+        steps: mounted.steps,
+        hidden: hides,
+        variables: environment.variables,
+        hidden_variables: environment.hidden,
+        omitted: mounted.omitted,
+        weaknesses,
+        syscalls: syscalls::rules(syscalls::Switches {
+            nested: policy.jail.nested.value,
+            keyctl: policy.jail.keyctl.value,
+        }),
+        network: policy.network.mode.clone(),
+        nested: policy.jail.nested.clone(),
+        max_processes: limit.map(|most| (most > 0).then_some(most)),
+        landlock_scope,
+        cwd,
+        command: invocation.command.clone(),
+    };
+    check::check(&plan, host)?;
+    Ok(plan)
+}

@@ -1,0 +1,578 @@
+//! From the policy's paths to the jail's file system.
+
+use std::path::{Path, PathBuf};
+
+use super::hides::{Hides, real_as_far_as_it_exists};
+use super::project::{Project, Refusal};
+use super::tree::{Concealer, Tree};
+use super::{Access, INIT, Mount, Omitted, PlanError, Step, Why, devices, seed, users};
+use crate::config::source::{Layer, Sourced};
+use crate::host::HostFacts;
+use crate::host::files::{Files, Found, Kind, Look};
+use crate::policy::paths::glob;
+use crate::policy::{HomeMode, PathSpec, Policy};
+use std::os::unix::ffi::OsStrExt;
+
+/// Links in `/etc` that lead into directories that the jail has private; the file at their end is
+/// bound alone.
+const FOLLOWED: [&str; 3] = ["/etc/resolv.conf", "/etc/hosts", "/etc/localtime"];
+/// Directories that a policy cannot give as a whole: the jail has its own.
+const PRIVATE: [&str; 3] = ["/dev", "/proc", "/run"];
+/// The private runtime directory and what else begins empty may hold this much.
+const RUN_SIZE: u64 = 64 << 20;
+
+/// The file system, and what could not be put into it.
+pub struct Mounted {
+    /// The home directory, by its real path.
+    pub home: PathBuf,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// Paths that are left out.
+    pub omitted: Vec<Omitted>,
+}
+
+impl Mounted {
+    /// The caller's current directory, by its real path, if the jail shows it.
+    pub fn cwd_for(&self, cwd: &Path, files: &dyn Files) -> Option<PathBuf> {
+        let Look::Found(found) = files.look(cwd) else {
+            return None;
+        };
+        let over = self
+            .steps
+            .iter()
+            .rev()
+            .find(|step| found.real.starts_with(&step.at))?;
+        let shown = matches!(over.mount, Mount::Bind { .. }) && found.kind == Kind::Directory;
+        shown.then_some(found.real)
+    }
+}
+
+struct Builder<'a> {
+    policy: &'a Policy,
+    host: &'a HostFacts,
+    files: &'a dyn Files,
+    hides: &'a Hides,
+    tree: Tree,
+    links: Vec<(PathBuf, PathBuf)>,
+    omitted: Vec<Omitted>,
+    /// Real paths of the homes; the first is `$HOME`.
+    homes: Vec<PathBuf>,
+    /// Binds that `home.mode` made.
+    by_mode: Vec<PathBuf>,
+}
+
+/// Plans the file system.
+///
+/// # Errors
+/// A path that the policy gives as writable and that would open the home directory or
+/// agent-sandbox's own files; a home directory that cannot be listed where its mode needs it.
+pub fn build(
+    policy: &Policy,
+    host: &HostFacts,
+    files: &dyn Files,
+    hides: &Hides,
+    project: Option<&Project>,
+) -> Result<Mounted, PlanError> {
+    let homes: Vec<PathBuf> = host
+        .homes()
+        .map(|home| real_as_far_as_it_exists(files, home))
+        .collect();
+    let mut builder = Builder {
+        policy,
+        host,
+        files,
+        hides,
+        tree: Tree::default(),
+        links: Vec::new(),
+        omitted: Vec::new(),
+        homes,
+        by_mode: Vec::new(),
+    };
+    builder.skeleton();
+    builder.home_by_mode()?;
+    builder.wishes()?;
+    builder.tree.prune();
+    if let Some(project) = project {
+        builder.project(project);
+    }
+    builder.protect(project);
+    builder.conceal();
+    builder.databases();
+    builder.seeds()?;
+    builder.follow();
+    builder.devices();
+    builder.aliases();
+    let home = builder.homes.first().cloned().unwrap_or_default();
+    Ok(Mounted {
+        home,
+        steps: builder.tree.into_steps(),
+        omitted: builder.omitted,
+    })
+}
+
+impl Builder<'_> {
+    /// What every jail has, whatever the policy says.
+    fn skeleton(&mut self) {
+        let jail = &self.policy.jail;
+        let sized = |size: &Sourced<u64>, mode| Mount::Tmpfs {
+            size: size.value,
+            mode,
+        };
+        let tree = &mut self.tree;
+        tree.put(
+            "/proc",
+            Mount::Proc,
+            Why::Every("a fresh /proc of the jail's own processes"),
+        );
+        tree.put("/dev", Mount::Dev, Why::Every("a minimal /dev"));
+        tree.put(
+            "/dev/shm",
+            sized(&jail.shm_size, 0o1777),
+            Why::key("jail.shm_size", &jail.shm_size),
+        );
+        tree.put(
+            "/tmp",
+            sized(&jail.tmp_size, 0o1777),
+            Why::key("jail.tmp_size", &jail.tmp_size),
+        );
+        tree.put(
+            "/var/tmp",
+            sized(&jail.tmp_size, 0o1777),
+            Why::key("jail.tmp_size", &jail.tmp_size),
+        );
+        tree.put(
+            "/run",
+            Mount::Tmpfs {
+                size: RUN_SIZE,
+                mode: 0o755,
+            },
+            Why::Every("an empty /run"),
+        );
+        tree.put(
+            "/var/run",
+            Mount::Link {
+                target: PathBuf::from("../run"),
+            },
+            Why::Every("the usual name of /run"),
+        );
+        let runtime = PathBuf::from(format!("/run/user/{}", self.host.uid));
+        tree.put(
+            runtime,
+            Mount::Directory { mode: 0o700 },
+            Why::Every("a private XDG_RUNTIME_DIR"),
+        );
+        let executable = self.files.look(&self.host.executable);
+        if let Look::Found(found) = executable {
+            let mount = Mount::Bind {
+                from: found.real,
+                access: Access::Read,
+                id: found.id,
+            };
+            tree.put(
+                INIT,
+                mount,
+                Why::Every("agent-sandbox itself, the first process inside"),
+            );
+        }
+        if let Some(home) = self.homes.first() {
+            tree.put(
+                home,
+                sized(&jail.home_size, 0o700),
+                Why::key("home.mode", &self.policy.home.mode),
+            );
+        }
+        if let Look::Found(home) = self.files.look(&self.host.home) {
+            self.links.extend(home.links);
+        }
+    }
+
+    /// Entries of the home directory that `home.mode` shows.
+    fn home_by_mode(&mut self) -> Result<(), PlanError> {
+        let mode = &self.policy.home.mode;
+        let access = match mode.value {
+            HomeMode::Tmpfs => return Ok(()),
+            HomeMode::Restricted | HomeMode::Read => Access::Read,
+            HomeMode::Write => Access::Write,
+        };
+        let Some(home) = self.homes.first().cloned() else {
+            return Ok(());
+        };
+        let Some(entries) = self.files.entries(&home) else {
+            return Err(PlanError::new(format!(
+                "cannot list the home directory `{}`",
+                home.display()
+            ))
+            .hint("home.mode = \"tmpfs\" does without"));
+        };
+        let why = Why::key("home.mode", mode);
+        let concealer = Concealer {
+            files: self.files,
+            hides: self.hides,
+            homes: &self.homes,
+            keep_absent: &[],
+        };
+        let shown = entries.iter().filter(|entry| {
+            mode.value != HomeMode::Restricted || !entry.name.as_bytes().starts_with(b".")
+        });
+        let children: Vec<PathBuf> = shown.clone().map(|entry| home.join(&entry.name)).collect();
+        self.files.prefetch(&children);
+        for (entry, child) in shown.zip(&children) {
+            concealer.part(&mut self.tree, entry, child, access, &why);
+        }
+        self.by_mode = self
+            .tree
+            .binds()
+            .into_iter()
+            .map(|(at, _)| at)
+            .filter(|at| at.starts_with(&home))
+            .collect();
+        Ok(())
+    }
+
+    /// The lists `read` and `write` of `[home]` and `[files]`.
+    fn wishes(&mut self) -> Result<(), PlanError> {
+        let policy = self.policy;
+        let mut all = Vec::new();
+        for (key, rules, access) in [
+            ("files.read", &policy.files.read, Access::Read),
+            ("home.read", &policy.home.read, Access::Read),
+            ("files.write", &policy.files.write, Access::Write),
+            ("home.write", &policy.home.write, Access::Write),
+        ] {
+            for rule in rules {
+                match rule.value.expand(self.host) {
+                    Some(path) if rule.value.is_pattern() => {
+                        all.extend(
+                            self.matches(&path)
+                                .into_iter()
+                                .map(|path| (key, rule, access, path)),
+                        );
+                    }
+                    Some(path) => all.push((key, rule, access, path)),
+                    None => self.omit(
+                        key,
+                        rule,
+                        "its variable is not set to an absolute path",
+                        false,
+                    ),
+                }
+            }
+        }
+        let paths: Vec<PathBuf> = all.iter().map(|(.., path)| path.clone()).collect();
+        self.files.prefetch(&paths);
+        for (key, rule, access, path) in all {
+            self.wish(key, rule, access, &path)?;
+        }
+        Ok(())
+    }
+
+    fn matches(&self, pattern: &Path) -> Vec<PathBuf> {
+        let (Some(parent), Some(name)) = (pattern.parent(), pattern.file_name()) else {
+            return Vec::new();
+        };
+        let entries = self.files.entries(parent).unwrap_or_default();
+        let matching = entries
+            .into_iter()
+            .filter(|entry| glob(name.as_bytes(), entry.name.as_bytes()));
+        matching.map(|entry| parent.join(entry.name)).collect()
+    }
+
+    fn omit(&mut self, key: &str, rule: &Sourced<PathSpec>, reason: &str, loud: bool) {
+        self.omitted.push(Omitted {
+            path: rule.value.to_string(),
+            reason: reason.to_owned(),
+            why: Why::rule(key, rule),
+            loud,
+        });
+    }
+
+    fn wish(
+        &mut self,
+        key: &str,
+        rule: &Sourced<PathSpec>,
+        access: Access,
+        path: &Path,
+    ) -> Result<(), PlanError> {
+        let asked_for = rule.source.layer > Layer::Profile;
+        let found = match self.files.look(path) {
+            Look::Found(found) => found,
+            Look::Missing => {
+                self.omit(
+                    key,
+                    rule,
+                    "it does not exist",
+                    rule.source.layer == Layer::CommandLine,
+                );
+                return Ok(());
+            }
+            Look::Denied(errno) => {
+                let why = std::io::Error::from_raw_os_error(errno).to_string();
+                self.omit(key, rule, &why, asked_for);
+                return Ok(());
+            }
+            Look::Hung => {
+                let limit = self.policy.files.timeout_ms.value.as_millis();
+                self.omit(
+                    key,
+                    rule,
+                    &format!("it did not answer within {limit} ms"),
+                    true,
+                );
+                return Ok(());
+            }
+        };
+        let refuse = |reason: &str, hint: &str| {
+            let asked = format!(
+                "{key} `{}` ({}) cannot be given: {reason}",
+                rule.value, rule.source
+            );
+            Err(PlanError::new(asked).hint(hint))
+        };
+        let real = &found.real;
+        if real == Path::new("/") {
+            return refuse(
+                "it is the whole file system",
+                "name the directories that are needed",
+            );
+        }
+        if PRIVATE.iter().any(|private| real == Path::new(private)) {
+            return refuse(
+                "the jail has its own",
+                "name what is needed in it; device nodes go into devices.allow",
+            );
+        }
+        if real.starts_with("/proc") || real.starts_with("/dev") {
+            return refuse("the jail has its own", "device nodes go into devices.allow");
+        }
+        if self.homes.first() == Some(real) {
+            return refuse(
+                "it is the home directory",
+                "home.mode says how much of the home directory appears",
+            );
+        }
+        if let Some(hidden) = self.hides.rule_for(real) {
+            let reason = format!(
+                "the rule files.hide `{}` ({}) hides it; files.unhide makes an exception",
+                hidden.value, hidden.source
+            );
+            self.omit(key, rule, &reason, asked_for);
+            return Ok(());
+        }
+        if access == Access::Write {
+            if self.homes.iter().any(|home| home.starts_with(real)) {
+                return refuse(
+                    "it contains the home directory",
+                    "name the directories that are needed",
+                );
+            }
+            let refusal = Refusal {
+                host: self.host,
+                files: self.files,
+                hides: self.hides,
+            };
+            if let Some(reason) = refusal.own_directory(real) {
+                return refuse(
+                    &reason,
+                    "no jail may write there; name the directories that are needed",
+                );
+            }
+        }
+        if found.kind == Kind::Other || found.kind == Kind::Device {
+            let sort = if found.kind == Kind::Device {
+                "a device node"
+            } else {
+                "a socket or FIFO"
+            };
+            if found.kind == Kind::Device || access == Access::Write {
+                self.omit(key, rule, &format!("it is {sort}"), asked_for);
+                return Ok(());
+            }
+        }
+        self.links.extend(found.links.iter().cloned());
+        // Through a link the real place may stand inside something wider; the bind is by real path.
+        self.tree.bind(&found, access, Why::rule(key, rule));
+        Ok(())
+    }
+
+    fn project(&mut self, project: &Project) {
+        self.links.extend(project.links.iter().cloned());
+        let found = Found {
+            real: project.real.clone(),
+            kind: Kind::Directory,
+            id: project.id,
+            uid: self.host.uid,
+            readable: true,
+            links: Vec::new(),
+        };
+        self.tree
+            .bind(&found, Access::Write, Why::Every("the project directory"));
+        // A split by home.mode does not reach into the project.
+        self.by_mode.retain(|at| !at.starts_with(&project.real));
+        for entry in &project.git {
+            let why = match entry.access {
+                Access::Read => Why::key("project.git", &self.policy.project.git),
+                Access::Write => Why::Every("git's directory of this project, kept in its place"),
+            };
+            let mount = Mount::Bind {
+                from: entry.path.clone(),
+                access: entry.access,
+                id: entry.id,
+            };
+            self.tree.put(&entry.path, mount, why);
+        }
+        if let Some(reason) = &project.git_omitted {
+            self.omitted.push(Omitted {
+                path: project.real.join(".git").display().to_string(),
+                reason: reason.clone(),
+                why: Why::Every("the repository that `.git` names"),
+                loud: true,
+            });
+        }
+    }
+
+    /// `home.protect`: read-only wherever a writable bind would show it.
+    fn protect(&mut self, project: Option<&Project>) {
+        for rule in &self.policy.home.protect {
+            let Some(path) = rule.value.expand(self.host) else {
+                continue;
+            };
+            let Look::Found(found) = self.files.look(&path) else {
+                continue;
+            };
+            let around = project.is_some_and(|project| project.real.starts_with(&found.real));
+            if around || self.tree.access(&found.real) != Some(Access::Write) {
+                continue;
+            }
+            let Some((over, _)) = self.tree.over(&found.real) else {
+                continue;
+            };
+            let over = over.to_path_buf();
+            // Directories between are pinned: one that is no mount point could be moved away.
+            let between: Vec<PathBuf> = found
+                .real
+                .ancestors()
+                .skip(1)
+                .take_while(|above| *above != over && above.starts_with(&over))
+                .map(Path::to_path_buf)
+                .collect();
+            if found.real != over {
+                for directory in between {
+                    if let Look::Found(pin) = self.files.look(&directory) {
+                        let why = Why::Every("kept in its place, for something in it is read-only");
+                        let mount = Mount::Bind {
+                            from: pin.real.clone(),
+                            access: Access::Write,
+                            id: pin.id,
+                        };
+                        self.tree.put_if_free(&pin.real, mount, why);
+                    }
+                }
+            }
+            let mount = Mount::Bind {
+                from: found.real.clone(),
+                access: Access::Read,
+                id: found.id,
+            };
+            self.tree
+                .put(&found.real, mount, Why::rule("home.protect", rule));
+        }
+    }
+
+    fn conceal(&mut self) {
+        let mut keep_absent: Vec<PathBuf> = Vec::new();
+        if self.policy.home.mode.value == HomeMode::Write {
+            for own in &self.host.own_directories {
+                keep_absent.push(real_as_far_as_it_exists(self.files, own));
+            }
+            for rule in &self.policy.home.protect {
+                if let Some(path) = rule.value.expand(self.host) {
+                    keep_absent.push(real_as_far_as_it_exists(self.files, &path));
+                }
+            }
+            // The name itself is a pattern or may not exist; any name in its directory will do.
+            keep_absent.extend(self.hides.parents().map(|parent| parent.join("*")));
+        }
+        let by_mode = std::mem::take(&mut self.by_mode);
+        let concealer = Concealer {
+            files: self.files,
+            hides: self.hides,
+            homes: &self.homes,
+            keep_absent: &keep_absent,
+        };
+        concealer.conceal(&mut self.tree, &|at| by_mode.iter().any(|bind| bind == at));
+    }
+
+    /// `jail.users = "filtered"`.
+    fn databases(&mut self) {
+        let rule = &self.policy.jail.users;
+        for (at, content) in users::files(rule.value, self.host) {
+            if self.tree.access(Path::new(at)).is_some() {
+                self.tree
+                    .put(at, Mount::File { content }, Why::key("jail.users", rule));
+            }
+        }
+    }
+
+    fn seeds(&mut self) -> Result<(), PlanError> {
+        for rule in &self.policy.home.seed {
+            let Some(path) = rule.value.expand(self.host) else {
+                continue;
+            };
+            match seed::copies(self.files, self.hides, &self.tree, &path) {
+                Ok(copies) => {
+                    for (at, mount) in copies {
+                        self.tree.put(at, mount, Why::rule("home.seed", rule));
+                    }
+                }
+                Err(seed::Skip::Quiet(reason)) => self.omit("home.seed", rule, reason, false),
+                Err(seed::Skip::Refuse(reason)) => {
+                    let message = format!("home.seed `{}` ({}) {reason}", rule.value, rule.source);
+                    return Err(PlanError::new(message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Files that links in `/etc` lead to and that stand in private directories.
+    fn follow(&mut self) {
+        for link in FOLLOWED {
+            if let Look::Found(found) = self.files.look(Path::new(link)) {
+                if found.kind == Kind::File && self.tree.access(&found.real).is_none() {
+                    self.tree.bind(
+                        &found,
+                        Access::Read,
+                        Why::Every("where a link in /etc leads"),
+                    );
+                }
+            }
+        }
+    }
+
+    fn devices(&mut self) {
+        for (from, rule) in devices::resolve(self.policy, self.files) {
+            self.tree.put(
+                &from,
+                Mount::Device { from: from.clone() },
+                Why::rule("devices.allow", rule),
+            );
+        }
+    }
+
+    /// Symbolic links by which the user knows the paths inside.
+    fn aliases(&mut self) {
+        for (at, target) in std::mem::take(&mut self.links) {
+            let shown = matches!(
+                self.tree.over(&at),
+                Some((_, Mount::Bind { .. } | Mount::Link { .. }))
+            );
+            if !shown && self.hides.rule_for(&at).is_none() {
+                self.tree.put_if_free(
+                    &at,
+                    Mount::Link { target },
+                    Why::Every("another name of something inside"),
+                );
+            }
+        }
+    }
+}

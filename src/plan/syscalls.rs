@@ -1,0 +1,531 @@
+//! The system calls that the jail refuses: each with its condition, its answer and its reason.
+//!
+//! This is a deny list. Compilers, MPI libraries, CUDA and agents use a large and growing part of
+//! the kernel's interface, and a list of permitted calls would break them in ways that no user
+//! could explain. What stands here is refused because it reaches past the jail (mounts, namespaces,
+//! keyrings, the user's terminal), because it would get round the filter itself (io_uring), or
+//! because no program of an ordinary user needs it while it has repeatedly been a way into the
+//! kernel. `docs/reference/syscalls.md` shows this table; a test keeps the two equal.
+//!
+//! The table is pure and knows names only; `backend::seccomp` turns them into numbers.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// What the policy decides about the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Switches {
+    /// The jail may create namespaces and mount inside them (`[jail] nested`).
+    pub nested: bool,
+    /// The jail may use the kernel's keyrings (`[jail] keyctl`).
+    pub keyctl: bool,
+}
+
+/// What a refused call returns to its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum Answer {
+    /// EPERM: the call exists and is not permitted.
+    #[serde(rename = "EPERM")]
+    Perm,
+    /// ENOSYS: as on a kernel without the call. Chosen where libraries then take another way.
+    #[serde(rename = "ENOSYS")]
+    NoSys,
+    /// EAFNOSUPPORT: as on a kernel without the socket family.
+    #[serde(rename = "EAFNOSUPPORT")]
+    NoFamily,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Perm => "EPERM",
+            Self::NoSys => "ENOSYS",
+            Self::NoFamily => "EAFNOSUPPORT",
+        })
+    }
+}
+
+/// The arguments under which a rule holds. Arguments are counted from 0.
+///
+/// `width32` compares the low half of the argument only. It is right wherever the kernel takes an
+/// `int` and drops the high half: comparing all 64 bits there would let a caller pass by setting a
+/// high bit that the kernel then ignores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum When {
+    /// Whatever the arguments.
+    Always,
+    /// `argument & mask == equals`.
+    ArgMasked {
+        /// Which argument, from 0.
+        index: u8,
+        /// The bits that are compared.
+        mask: u64,
+        /// Their value; has no bit outside of `mask`.
+        equals: u64,
+        /// Whether the low 32 bits alone are looked at.
+        width32: bool,
+    },
+    /// At least one of `bits` is set in the argument.
+    ArgAnyBit {
+        /// Which argument, from 0.
+        index: u8,
+        /// The bits, one rule each in the kernel's program.
+        bits: u64,
+        /// Whether the low 32 bits alone are looked at.
+        width32: bool,
+    },
+    /// The argument is none of `values`.
+    ArgNotIn {
+        /// Which argument, from 0.
+        index: u8,
+        /// The permitted values.
+        values: &'static [u64],
+        /// Whether the low 32 bits alone are looked at.
+        width32: bool,
+    },
+    /// All of the conditions hold.
+    All(&'static [When]),
+}
+
+/// How a caller passes six arguments to the kernel.
+pub type Arguments = [u64; 6];
+
+impl When {
+    /// Whether a call with `arguments` falls under the condition: the meaning of the table, against
+    /// which the compiled program is tested. An argument index past the sixth never holds.
+    #[must_use]
+    pub fn holds(&self, arguments: &Arguments) -> bool {
+        let argument = |index: u8, width32: bool| {
+            let value = arguments.get(usize::from(index)).copied();
+            if width32 { value.map(low_half) } else { value }
+        };
+        match *self {
+            Self::Always => true,
+            Self::ArgMasked {
+                index,
+                mask,
+                equals,
+                width32,
+            } => argument(index, width32).is_some_and(|value| value & mask == equals),
+            Self::ArgAnyBit {
+                index,
+                bits,
+                width32,
+            } => argument(index, width32).is_some_and(|value| value & bits != 0),
+            Self::ArgNotIn {
+                index,
+                values,
+                width32,
+            } => argument(index, width32).is_some_and(|value| !values.contains(&value)),
+            Self::All(conditions) => conditions
+                .iter()
+                .all(|condition| condition.holds(arguments)),
+        }
+    }
+}
+
+/// The low 32 bits of an argument.
+const fn low_half(value: u64) -> u64 {
+    value & LOW_HALF
+}
+
+/// Mask of the low 32 bits of an argument.
+const LOW_HALF: u64 = 0xffff_ffff;
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Always => f.write_str("always"),
+            Self::ArgMasked {
+                index,
+                mask: LOW_HALF | u64::MAX,
+                equals,
+                ..
+            } => {
+                write!(f, "argument {index} is {equals:#x}")
+            }
+            Self::ArgMasked {
+                index,
+                mask,
+                equals,
+                ..
+            } => {
+                write!(f, "argument {index} & {mask:#x} is {equals:#x}")
+            }
+            Self::ArgAnyBit { index, bits, .. } => {
+                write!(f, "argument {index} has a bit of {bits:#x}")
+            }
+            Self::ArgNotIn { index, values, .. } => {
+                write!(f, "argument {index} is not one of ")?;
+                joined(f, values.iter().map(|value| format!("{value:#x}")), ", ")
+            }
+            Self::All(conditions) => joined(f, conditions.iter().map(When::to_string), " and "),
+        }
+    }
+}
+
+/// Writes `parts` with `between` between them.
+fn joined(
+    f: &mut fmt::Formatter<'_>,
+    parts: impl Iterator<Item = String>,
+    between: &str,
+) -> fmt::Result {
+    for (position, part) in parts.enumerate() {
+        if position > 0 {
+            f.write_str(between)?;
+        }
+        f.write_str(&part)?;
+    }
+    Ok(())
+}
+
+/// One refused call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SyscallRule {
+    /// The kernel's name of the call, as in `syscalls(2)`.
+    pub name: &'static str,
+    /// The arguments under which it is refused.
+    pub when: When,
+    /// What the caller gets.
+    pub answer: Answer,
+    /// Why, for a person.
+    pub reason: &'static str,
+}
+
+/// Why calls of a foreign ABI (i386 on x86-64, 32-bit Arm on aarch64, x32) get ENOSYS. The rules of
+/// the table are numbers of one ABI; the same number means another call in the next.
+pub const FOREIGN_ABI_REASON: &str = "32-bit and x32 programs use other call numbers, which would pass by every rule here; \
+     what runs on a cluster is 64-bit";
+
+/// The rules for `switches`, in the order of the documentation. No name has two answers.
+#[must_use]
+pub fn rules(switches: Switches) -> Vec<SyscallRule> {
+    let mut rules = ALWAYS_REFUSED.to_vec();
+    if !switches.nested {
+        rules.extend_from_slice(REFUSED_UNLESS_NESTED);
+    }
+    if !switches.keyctl {
+        rules.extend_from_slice(REFUSED_UNLESS_KEYCTL);
+    }
+    rules
+}
+
+// Numbers of the kernel's interface, equal on x86-64 and aarch64 (`backend::seccomp` tests those
+// that libc knows). Flags of clone(2), unshare(2): include/uapi/linux/sched.h.
+
+/// A new time namespace; for unshare only, in clone the bit belongs to the exit signal.
+const CLONE_NEWTIME: u64 = 0x0000_0080;
+/// New mount, cgroup, UTS, IPC, user, PID and network namespaces.
+const CLONE_NEW_NAMESPACES: u64 =
+    0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000;
+
+/// include/uapi/asm-generic/ioctls.h.
+const TIOCSTI: u64 = 0x5412;
+/// include/uapi/asm-generic/ioctls.h.
+const TIOCLINUX: u64 = 0x541c;
+/// include/uapi/asm-generic/ioctls.h.
+const TIOCCONS: u64 = 0x541d;
+/// include/uapi/asm-generic/ioctls.h.
+const TIOCSETD: u64 = 0x5423;
+
+/// Personalities that change no memory protection: Linux (0), a 32-bit `uname` (8), the two with a
+/// 2.6 version number (0x20000), each without and with ADDR_NO_RANDOMIZE (0x40000), and the query
+/// (0xffffffff). include/uapi/linux/personality.h.
+const HARMLESS_PERSONALITIES: &[u64] = &[
+    0x0000_0000,
+    0x0000_0008,
+    0x0002_0000,
+    0x0002_0008,
+    0x0004_0000,
+    0x0004_0008,
+    0x0006_0000,
+    0x0006_0008,
+    0xffff_ffff,
+];
+
+/// AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: include/linux/socket.h.
+const SOCKET_FAMILIES: &[u64] = &[1, 2, 10, AF_NETLINK];
+/// include/linux/socket.h.
+const AF_NETLINK: u64 = 16;
+/// include/uapi/linux/netlink.h.
+const NETLINK_XFRM: u64 = 6;
+/// include/uapi/linux/netlink.h.
+const NETLINK_NETFILTER: u64 = 12;
+/// include/linux/net.h: the part of a socket's type that is not a flag, and the type that the kernel
+/// turns into AF_PACKET whatever the family says.
+const SOCK_TYPE_MASK: u64 = 0xf;
+/// include/linux/net.h.
+const SOCK_PACKET: u64 = 10;
+
+const fn always(name: &'static str, answer: Answer, reason: &'static str) -> SyscallRule {
+    SyscallRule {
+        name,
+        when: When::Always,
+        answer,
+        reason,
+    }
+}
+
+const fn on(name: &'static str, when: When, answer: Answer, reason: &'static str) -> SyscallRule {
+    SyscallRule {
+        name,
+        when,
+        answer,
+        reason,
+    }
+}
+
+/// `argument == value`, for an argument that the kernel takes as `int`.
+const fn int_is(index: u8, value: u64) -> When {
+    When::ArgMasked {
+        index,
+        mask: LOW_HALF,
+        equals: value,
+        width32: true,
+    }
+}
+
+const IO_URING: &str = "io_uring carries out other calls without passing this filter, and has been a steady source of \
+     kernel holes; libraries fall back to ordinary calls";
+const KEXEC: &str = "loads another kernel";
+const MODULE: &str = "changes the code of the running kernel";
+const SWAP: &str = "changes the memory of the whole node";
+const CLOCK: &str = "sets the clock of the whole node";
+const QUOTA: &str = "reads and sets the disk quotas of every user, the site's business; `quota` and `lfs quota` for \
+     network file systems do not use it";
+const PORTS: &str = "gives access to the hardware's I/O ports";
+const OBSOLETE: &str = "obsolete: no current C library calls it, and old code in the kernel is where holes stay unseen";
+const FAMILY: &str = "only unix, IPv4, IPv6 and netlink sockets are for programs on a cluster; the other families reach past \
+     the jail (vsock: the hypervisor) or load rarely used kernel code (AF_ALG, RDS, TIPC, Bluetooth, …)";
+const OLD_PACKET: &str = "the old name of AF_PACKET, which reads the node's raw network traffic";
+const PACKET_FILTER: &str = "configures the kernel's packet filter (nftables): useless without privilege, and from a nested \
+     namespace the most used way to take over the kernel";
+const IPSEC: &str = "configures the kernel's IPsec: useless without privilege, and from a nested namespace a known way to \
+     take over the kernel";
+
+/// Refused whatever the policy says.
+const ALWAYS_REFUSED: &[SyscallRule] = &[
+    // Ways round the filter.
+    always("io_uring_setup", Answer::NoSys, IO_URING),
+    always("io_uring_enter", Answer::NoSys, IO_URING),
+    always("io_uring_register", Answer::NoSys, IO_URING),
+    // The user's terminal, which the jail shares.
+    on(
+        "ioctl",
+        int_is(1, TIOCSTI),
+        Answer::Perm,
+        "TIOCSTI types into the user's terminal: the shell outside would run it",
+    ),
+    on(
+        "ioctl",
+        int_is(1, TIOCLINUX),
+        Answer::Perm,
+        "TIOCLINUX pastes into the user's console: the shell outside would run it",
+    ),
+    on(
+        "ioctl",
+        int_is(1, TIOCCONS),
+        Answer::Perm,
+        "TIOCCONS diverts the messages of the node's console",
+    ),
+    on(
+        "ioctl",
+        int_is(1, TIOCSETD),
+        Answer::Perm,
+        "TIOCSETD changes how the user's terminal treats its line, also after the jail has ended, and \
+         loads rarely used kernel code",
+    ),
+    always("vhangup", Answer::Perm, "hangs up the user's terminal"),
+    // Files past the mounts.
+    always(
+        "open_by_handle_at",
+        Answer::Perm,
+        "opens files by number instead of by path, and so files that the jail does not show",
+    ),
+    // Sockets past the network policy.
+    on(
+        "socket",
+        When::ArgNotIn {
+            index: 0,
+            values: SOCKET_FAMILIES,
+            width32: true,
+        },
+        Answer::NoFamily,
+        FAMILY,
+    ),
+    on(
+        "socket",
+        When::ArgMasked {
+            index: 1,
+            mask: SOCK_TYPE_MASK,
+            equals: SOCK_PACKET,
+            width32: true,
+        },
+        Answer::NoFamily,
+        OLD_PACKET,
+    ),
+    on(
+        "socket",
+        When::All(&[int_is(0, AF_NETLINK), int_is(2, NETLINK_NETFILTER)]),
+        Answer::NoFamily,
+        PACKET_FILTER,
+    ),
+    on(
+        "socket",
+        When::All(&[int_is(0, AF_NETLINK), int_is(2, NETLINK_XFRM)]),
+        Answer::NoFamily,
+        IPSEC,
+    ),
+    on(
+        "socketpair",
+        When::ArgNotIn {
+            index: 0,
+            values: SOCKET_FAMILIES,
+            width32: true,
+        },
+        Answer::NoFamily,
+        FAMILY,
+    ),
+    on(
+        "socketpair",
+        When::ArgMasked {
+            index: 1,
+            mask: SOCK_TYPE_MASK,
+            equals: SOCK_PACKET,
+            width32: true,
+        },
+        Answer::NoFamily,
+        OLD_PACKET,
+    ),
+    // Kernel interfaces that a jailed program has no use for.
+    always(
+        "bpf",
+        Answer::Perm,
+        "loads programs into the kernel; ordinary users may not, and should not begin here",
+    ),
+    always(
+        "userfaultfd",
+        Answer::Perm,
+        "holds the kernel in the middle of a call for as long as the caller likes: the helper of most kernel exploits",
+    ),
+    always(
+        "fanotify_init",
+        Answer::Perm,
+        "watches the file accesses of other programs; inotify stays for watching one's own files",
+    ),
+    always(
+        "kcmp",
+        Answer::Perm,
+        "tells which kernel objects two processes share, and with that how the kernel's memory is ordered",
+    ),
+    on(
+        "personality",
+        When::ArgNotIn {
+            index: 0,
+            values: HARMLESS_PERSONALITIES,
+            width32: true,
+        },
+        Answer::Perm,
+        "other personalities switch off memory protection (executable data, a mapped page 0); asking, \
+         `setarch`'s uname modes and debuggers' fixed addresses stay",
+    ),
+    // The node.
+    always("kexec_load", Answer::Perm, KEXEC),
+    always("kexec_file_load", Answer::Perm, KEXEC),
+    always("init_module", Answer::Perm, MODULE),
+    always("finit_module", Answer::Perm, MODULE),
+    always("delete_module", Answer::Perm, MODULE),
+    always("reboot", Answer::Perm, "stops or restarts the node"),
+    always("swapon", Answer::Perm, SWAP),
+    always("swapoff", Answer::Perm, SWAP),
+    always(
+        "acct",
+        Answer::Perm,
+        "switches the node's process accounting on and off",
+    ),
+    always("clock_settime", Answer::Perm, CLOCK),
+    always("settimeofday", Answer::Perm, CLOCK),
+    always(
+        "syslog",
+        Answer::Perm,
+        "reads the kernel's log, which names other users' programs and gives away kernel addresses",
+    ),
+    always("quotactl", Answer::Perm, QUOTA),
+    always("quotactl_fd", Answer::Perm, QUOTA),
+    always("iopl", Answer::Perm, PORTS),
+    always("ioperm", Answer::Perm, PORTS),
+    // Leftovers.
+    always(
+        "modify_ldt",
+        Answer::NoSys,
+        "sets up 16- and 32-bit memory segments, which 64-bit programs do not use; a repeated source of kernel holes",
+    ),
+    always("lookup_dcookie", Answer::NoSys, OBSOLETE),
+    always("_sysctl", Answer::NoSys, OBSOLETE),
+    always("nfsservctl", Answer::NoSys, OBSOLETE),
+    always("uselib", Answer::NoSys, OBSOLETE),
+    always("ustat", Answer::NoSys, OBSOLETE),
+    always("sysfs", Answer::NoSys, OBSOLETE),
+];
+
+const MOUNT: &str = "changes what is mounted where, and so what the jail hides; `jail.nested = true` permits it inside \
+     namespaces of the program's own";
+const ROOT: &str = "changes the root directory, and so what the jail hides; `jail.nested = true` permits it inside \
+     namespaces of the program's own";
+const NAMESPACE: &str = "a program in a namespace of its own holds privileges there, and with them reaches much more of the \
+     kernel; `jail.nested = true` permits it";
+const CLONE3: &str =
+    "hides its flags from this filter; the C library falls back to clone, whose flags are checked";
+
+/// Refused unless the policy permits namespaces inside the jail.
+const REFUSED_UNLESS_NESTED: &[SyscallRule] = &[
+    on(
+        "clone",
+        When::ArgAnyBit {
+            index: 0,
+            bits: CLONE_NEW_NAMESPACES,
+            width32: true,
+        },
+        Answer::Perm,
+        NAMESPACE,
+    ),
+    always("clone3", Answer::NoSys, CLONE3),
+    on(
+        "unshare",
+        When::ArgAnyBit {
+            index: 0,
+            bits: CLONE_NEW_NAMESPACES | CLONE_NEWTIME,
+            width32: true,
+        },
+        Answer::Perm,
+        NAMESPACE,
+    ),
+    always("setns", Answer::Perm, NAMESPACE),
+    always("mount", Answer::Perm, MOUNT),
+    always("umount2", Answer::Perm, MOUNT),
+    always("pivot_root", Answer::Perm, ROOT),
+    always("chroot", Answer::Perm, ROOT),
+    always("open_tree", Answer::Perm, MOUNT),
+    always("open_tree_attr", Answer::Perm, MOUNT),
+    always("move_mount", Answer::Perm, MOUNT),
+    always("fsopen", Answer::Perm, MOUNT),
+    always("fsconfig", Answer::Perm, MOUNT),
+    always("fsmount", Answer::Perm, MOUNT),
+    always("fspick", Answer::Perm, MOUNT),
+    always("mount_setattr", Answer::Perm, MOUNT),
+];
+
+const KEYRING: &str = "keyrings hold Kerberos tickets and other secrets, belong to the user and not to the jail, and no mount \
+     hides them; `jail.keyctl = true` permits it";
+
+/// Refused unless the policy permits keyrings.
+const REFUSED_UNLESS_KEYCTL: &[SyscallRule] = &[
+    always("keyctl", Answer::NoSys, KEYRING),
+    always("add_key", Answer::NoSys, KEYRING),
+    always("request_key", Answer::NoSys, KEYRING),
+];
+
+#[cfg(test)]
+mod tests;

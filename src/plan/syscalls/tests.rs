@@ -1,0 +1,285 @@
+//! Invariants of the table, the meaning of its conditions, and the page that shows it.
+
+use super::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const STRICT: Switches = Switches {
+    nested: false,
+    keyctl: false,
+};
+
+fn every_switch() -> impl Iterator<Item = Switches> {
+    [(false, false), (false, true), (true, false), (true, true)]
+        .into_iter()
+        .map(|(nested, keyctl)| Switches { nested, keyctl })
+}
+
+fn names(switches: Switches) -> BTreeSet<&'static str> {
+    rules(switches).iter().map(|rule| rule.name).collect()
+}
+
+/// The condition and everything in it.
+fn parts(when: When) -> Vec<When> {
+    match when {
+        When::All(conditions) => conditions.iter().copied().flat_map(parts).collect(),
+        single => vec![single],
+    }
+}
+
+#[test]
+fn no_rule_stands_twice_and_no_name_has_two_answers() {
+    for switches in every_switch() {
+        let rules = rules(switches);
+        let mut answers = BTreeMap::new();
+        let mut seen = Vec::new();
+        for rule in &rules {
+            assert!(
+                !seen.contains(&(rule.name, rule.when)),
+                "{} stands twice",
+                rule.name
+            );
+            seen.push((rule.name, rule.when));
+            let answer = *answers.entry(rule.name).or_insert(rule.answer);
+            assert_eq!(answer, rule.answer, "{} has two answers", rule.name);
+            let conditions = rules.iter().filter(|other| other.name == rule.name).count();
+            assert!(
+                rule.when != When::Always || conditions == 1,
+                "{}: a condition that never counts",
+                rule.name
+            );
+        }
+    }
+}
+
+#[test]
+fn every_rule_says_why() {
+    for rule in rules(STRICT) {
+        assert!(rule.reason.len() > 15, "{} says too little", rule.name);
+        assert!(
+            !rule.reason.ends_with('.')
+                && !rule.reason.contains('\n')
+                && !rule.reason.contains("  ")
+        );
+    }
+    assert!(!FOREIGN_ABI_REASON.is_empty());
+}
+
+#[test]
+fn conditions_are_well_formed() {
+    for rule in rules(STRICT) {
+        for part in parts(rule.when) {
+            let (index, bits, width32) = match part {
+                When::Always => continue,
+                When::ArgMasked {
+                    index,
+                    mask,
+                    equals,
+                    width32,
+                } => {
+                    assert_eq!(equals & !mask, 0, "{}: can never hold", rule.name);
+                    (index, mask, width32)
+                }
+                When::ArgAnyBit {
+                    index,
+                    bits,
+                    width32,
+                } => (index, bits, width32),
+                When::ArgNotIn {
+                    index,
+                    values,
+                    width32,
+                } => {
+                    assert!(!values.is_empty());
+                    (
+                        index,
+                        values.iter().fold(0, |all, value| all | value),
+                        width32,
+                    )
+                }
+                When::All(_) => unreachable!("taken apart by parts()"),
+            };
+            assert!(index < 6 && bits != 0, "{}", rule.name);
+            assert!(
+                !width32 || bits <= LOW_HALF,
+                "{}: compares bits that it does not look at",
+                rule.name
+            );
+        }
+        if let When::All(conditions) = rule.when {
+            assert!(conditions.len() > 1, "{}", rule.name);
+        }
+    }
+}
+
+#[test]
+fn nested_and_keyctl_take_rules_away_and_change_none() {
+    let strict = rules(STRICT);
+    for switches in every_switch() {
+        assert!(rules(switches).iter().all(|rule| strict.contains(rule)));
+    }
+    let nested = names(Switches {
+        nested: true,
+        keyctl: false,
+    });
+    for name in [
+        "clone",
+        "clone3",
+        "unshare",
+        "setns",
+        "mount",
+        "umount2",
+        "pivot_root",
+        "chroot",
+        "fsopen",
+    ] {
+        assert!(
+            names(STRICT).contains(name) && !nested.contains(name),
+            "{name}"
+        );
+    }
+    for name in ["keyctl", "add_key", "request_key"] {
+        assert!(nested.contains(name), "{name}");
+        assert!(
+            !names(Switches {
+                nested: false,
+                keyctl: true
+            })
+            .contains(name),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn what_programs_need_is_in_no_rule() {
+    let refused = names(STRICT);
+    for name in [
+        "ptrace",
+        "process_vm_readv",
+        "process_vm_writev",
+        "process_madvise",
+        "pidfd_getfd",
+        "memfd_create",
+        "memfd_secret",
+        "perf_event_open",
+        "mbind",
+        "set_mempolicy",
+        "move_pages",
+        "seccomp",
+        "landlock_create_ruleset",
+        "name_to_handle_at",
+        "statmount",
+        "listmount",
+        "vmsplice",
+        "fork",
+        "vfork",
+        "execve",
+        "shmget",
+        "io_setup",
+    ] {
+        assert!(!refused.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn conditions_mean_what_they_say() {
+    let holds = |name: &str, arguments: Arguments| {
+        rules(STRICT)
+            .iter()
+            .any(|rule| rule.name == name && rule.when.holds(&arguments))
+    };
+    let high = 0x1_0000_0000;
+    assert!(holds("ioctl", [0, TIOCSTI, 0, 0, 0, 0]));
+    assert!(holds("ioctl", [0, TIOCSTI | high, 0, 0, 0, 0]));
+    assert!(!holds("ioctl", [0, 0x5413, 0, 0, 0, 0]));
+    assert!(holds("clone", [0x1000_0011, 0, 0, 0, 0, 0]));
+    assert!(
+        !holds("clone", [0x3d0f00, 0, 0, 0, 0, 0]),
+        "a thread of glibc"
+    );
+    assert!(
+        !holds("clone", [17 | CLONE_NEWTIME, 0, 0, 0, 0, 0]),
+        "an exit signal"
+    );
+    assert!(
+        !holds("unshare", [0x600, 0, 0, 0, 0, 0]),
+        "files and working directory"
+    );
+    assert!(
+        !holds("personality", [u64::MAX, 0, 0, 0, 0, 0]),
+        "the query"
+    );
+    assert!(
+        holds("personality", [0x0040_0000, 0, 0, 0, 0, 0]),
+        "READ_IMPLIES_EXEC"
+    );
+    assert!(holds("socket", [40, 1, 0, 0, 0, 0]), "AF_VSOCK");
+    assert!(holds("socket", [2, SOCK_PACKET | 0o2_000_000, 0, 0, 0, 0]));
+    assert!(holds("socket", [AF_NETLINK, 3, NETLINK_NETFILTER, 0, 0, 0]));
+    assert!(!holds("socket", [AF_NETLINK, 3, 0, 0, 0, 0]), "routes");
+    assert!(
+        !holds("socket", [2, 3, NETLINK_NETFILTER, 0, 0, 0]),
+        "a protocol of IPv4"
+    );
+}
+
+#[test]
+fn conditions_read_well() {
+    const BOTH: When = When::All(&[
+        int_is(0, 16),
+        When::ArgMasked {
+            index: 1,
+            mask: 0xf,
+            equals: 10,
+            width32: true,
+        },
+    ]);
+    assert_eq!(int_is(1, TIOCSTI).to_string(), "argument 1 is 0x5412");
+    assert_eq!(
+        BOTH.to_string(),
+        "argument 0 is 0x10 and argument 1 & 0xf is 0xa"
+    );
+    assert_eq!(
+        When::ArgNotIn {
+            index: 0,
+            values: &[1, 2],
+            width32: true
+        }
+        .to_string(),
+        "argument 0 is not one of 0x1, 0x2"
+    );
+    assert_eq!(Answer::NoFamily.to_string(), "EAFNOSUPPORT");
+}
+
+/// The rows of the documentation for one part of the table.
+fn documented(rules: &[SyscallRule]) -> String {
+    rules
+        .iter()
+        .map(|rule| {
+            format!(
+                "| `{}` | {} | {} | {} |\n",
+                rule.name, rule.when, rule.answer, rule.reason
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn the_reference_page_shows_this_table() {
+    let page = include_str!("../../../docs/reference/syscalls.md");
+    for part in [ALWAYS_REFUSED, REFUSED_UNLESS_NESTED, REFUSED_UNLESS_KEYCTL] {
+        let rows = documented(part);
+        assert!(
+            page.contains(&rows),
+            "docs/reference/syscalls.md should contain:\n{rows}"
+        );
+    }
+    let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+    let shown = [ALWAYS_REFUSED, REFUSED_UNLESS_NESTED, REFUSED_UNLESS_KEYCTL];
+    assert_eq!(
+        rows,
+        shown.map(<[_]>::len).iter().sum::<usize>(),
+        "docs/reference/syscalls.md has rows of its own"
+    );
+    assert!(page.contains(FOREIGN_ABI_REASON));
+}

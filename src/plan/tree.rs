@@ -1,0 +1,253 @@
+//! The file system of the jail while it is being planned: one step for each place. The order of
+//! places is the order of mounting, so that what stands deeper always comes later and nothing can
+//! cover what was decided for a path below it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::hides::{Hidden, Hides};
+use super::{Access, Mount, Step, Why};
+use crate::host::files::{Entry, Files, Found, Kind, Look};
+
+/// A directory with more entries than this is not taken apart to leave one of them out; the hidden
+/// one is covered instead. Each entry costs a mount, about 40 µs.
+const MOST_PARTS: usize = 64;
+/// The same for the home directory and the directories in it, where absence matters more.
+const MOST_PARTS_IN_HOME: usize = 2000;
+
+/// Steps by their place.
+#[derive(Debug, Default)]
+pub struct Tree {
+    steps: BTreeMap<PathBuf, (Mount, Why)>,
+}
+
+impl Tree {
+    /// Puts something at a place, over what stood there.
+    pub fn put(&mut self, at: impl Into<PathBuf>, mount: Mount, why: Why) {
+        self.steps.insert(at.into(), (mount, why));
+    }
+
+    /// Puts something at a place where nothing stands yet.
+    pub fn put_if_free(&mut self, at: &Path, mount: Mount, why: Why) {
+        self.steps.entry(at.to_path_buf()).or_insert((mount, why));
+    }
+
+    /// Binds a path of the host to its own place. Of two wishes for one place the wider wins.
+    pub fn bind(&mut self, found: &Found, access: Access, why: Why) {
+        if let Some((Mount::Bind { access: old, .. }, _)) = self.steps.get(&found.real) {
+            if *old >= access {
+                return;
+            }
+        }
+        let mount = Mount::Bind {
+            from: found.real.clone(),
+            access,
+            id: found.id,
+        };
+        self.steps.insert(found.real.clone(), (mount, why));
+    }
+
+    /// Takes the step at a place away.
+    pub fn remove(&mut self, at: &Path) {
+        self.steps.remove(at);
+    }
+
+    /// Whether something stands exactly there.
+    pub fn holds(&self, at: &Path) -> bool {
+        self.steps.contains_key(at)
+    }
+
+    /// The innermost step at or above a path.
+    pub fn over(&self, path: &Path) -> Option<(&Path, &Mount)> {
+        path.ancestors().find_map(|above| {
+            self.steps
+                .get_key_value(above)
+                .map(|(at, (mount, _))| (at.as_path(), mount))
+        })
+    }
+
+    /// What a bind gives at a path; `None` where no bind shows it.
+    pub fn access(&self, path: &Path) -> Option<Access> {
+        match self.over(path)? {
+            (_, Mount::Bind { access, .. }) => Some(*access),
+            _ => None,
+        }
+    }
+
+    /// The places and accesses of all binds.
+    pub fn binds(&self) -> Vec<(PathBuf, Access)> {
+        self.steps
+            .iter()
+            .filter_map(|(at, (mount, _))| match mount {
+                Mount::Bind { access, .. } => Some((at.clone(), *access)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Drops binds that the next bind above gives already.
+    pub fn prune(&mut self) {
+        let redundant: Vec<PathBuf> = self
+            .binds()
+            .into_iter()
+            .filter(|(at, access)| {
+                at.parent()
+                    .is_some_and(|parent| self.access(parent) == Some(*access))
+            })
+            .map(|(at, _)| at)
+            .collect();
+        for at in redundant {
+            self.steps.remove(&at);
+        }
+    }
+
+    /// All steps, in order.
+    pub fn into_steps(self) -> Vec<Step> {
+        self.steps
+            .into_iter()
+            .map(|(at, (mount, why))| Step { at, mount, why })
+            .collect()
+    }
+}
+
+/// Leaves hidden files out of the binds.
+pub struct Concealer<'a> {
+    /// To list directories.
+    pub files: &'a dyn Files,
+    /// What is hidden.
+    pub hides: &'a Hides,
+    /// The real paths of the caller's homes.
+    pub homes: &'a [PathBuf],
+    /// Places where a file must not come into being on the host, though there is none now; their
+    /// directories are taken apart where they came from `home.mode = "write"`.
+    pub keep_absent: &'a [PathBuf],
+}
+
+impl Concealer<'_> {
+    /// Works on every bind. `taken_apart` says which writable binds may be taken apart (those that
+    /// `home.mode` made); all other writable ones keep their directory whole, and hidden files
+    /// below them are covered.
+    pub fn conceal(&self, tree: &mut Tree, taken_apart: &dyn Fn(&Path) -> bool) {
+        for (at, access) in tree.binds() {
+            let apart = taken_apart(&at);
+            let inside = at
+                .parent()
+                .is_some_and(|parent| tree.access(parent).is_some());
+            if inside || (access == Access::Write && !apart) {
+                // Inside another bind, a directory that is taken apart would show what lies under it.
+                self.cover(tree, &at, access);
+            } else {
+                self.take_apart(tree, &at, access);
+            }
+        }
+    }
+
+    fn below<'b>(&'b self, at: &'b Path) -> impl Iterator<Item = &'b Hidden> {
+        self.hides.below(at)
+    }
+
+    fn needs_work(&self, at: &Path, access: Access) -> bool {
+        self.below(at)
+            .any(|hidden| hidden.readable || access == Access::Write)
+            || (access == Access::Write
+                && self
+                    .keep_absent
+                    .iter()
+                    .any(|path| path != at && path.starts_with(at)))
+    }
+
+    /// Replaces a bind by one for each entry that is not hidden.
+    fn take_apart(&self, tree: &mut Tree, at: &Path, access: Access) {
+        if !self.needs_work(at, access) {
+            return;
+        }
+        let Some((_, why)) = tree.steps.get(at).cloned() else {
+            return;
+        };
+        let in_home = self.homes.iter().any(|home| at.starts_with(home));
+        let most = if in_home {
+            MOST_PARTS_IN_HOME
+        } else {
+            MOST_PARTS
+        };
+        let entries = match self.files.entries(at) {
+            Some(entries) if entries.len() <= most => entries,
+            _ => {
+                self.cover(tree, at, access);
+                return;
+            }
+        };
+        tree.put(at, Mount::Directory { mode: 0o755 }, why.clone());
+        let children: Vec<PathBuf> = entries.iter().map(|entry| at.join(&entry.name)).collect();
+        self.files.prefetch(&children);
+        for (entry, child) in entries.iter().zip(&children) {
+            self.part(tree, entry, child, access, &why);
+        }
+    }
+
+    /// One entry of a directory that is taken apart.
+    pub fn part(&self, tree: &mut Tree, entry: &Entry, child: &Path, access: Access, why: &Why) {
+        if tree.holds(child) || self.hides.rule_for(child).is_some() {
+            return;
+        }
+        match entry.kind {
+            Kind::Link => {
+                if let Some(target) = &entry.target {
+                    tree.put(
+                        child,
+                        Mount::Link {
+                            target: target.clone(),
+                        },
+                        why.clone(),
+                    );
+                }
+            }
+            Kind::Directory | Kind::File => {
+                if let Look::Found(found) = self.files.look(child) {
+                    if found.real == child && (found.readable || found.kind == Kind::Directory) {
+                        tree.bind(&found, access, why.clone());
+                        if found.kind == Kind::Directory {
+                            self.take_apart(tree, child, access);
+                        }
+                    }
+                }
+            }
+            // A socket is somebody's service and a device node belongs below /dev.
+            Kind::Device | Kind::Other => {}
+        }
+    }
+
+    /// Covers what is hidden below a bind that stays whole.
+    fn cover(&self, tree: &mut Tree, at: &Path, access: Access) {
+        let covered: Vec<(PathBuf, Mount, Why)> = self
+            .below(at)
+            .filter(|hidden| tree.over(&hidden.path).is_some_and(|(over, _)| over == at))
+            .filter_map(|hidden| {
+                let mount = match hidden.kind {
+                    Kind::Directory => Mount::HideDirectory,
+                    Kind::File | Kind::Device | Kind::Other => Mount::HideFile,
+                    // The link itself says only a path; what it leads to is hidden on its own.
+                    Kind::Link => return None,
+                };
+                // What the caller cannot read needs no cover, unless its mode could be changed.
+                (hidden.readable || access == Access::Write).then(|| {
+                    (
+                        hidden.path.clone(),
+                        mount,
+                        Why::rule("files.hide", &hidden.rule),
+                    )
+                })
+            })
+            .collect();
+        for (path, mount, why) in covered {
+            // Inside a directory that is covered already there is nothing left to cover.
+            let inside = path
+                .ancestors()
+                .skip(1)
+                .any(|above| matches!(tree.steps.get(above), Some((Mount::HideDirectory, _))));
+            if !inside {
+                tree.put(path, mount, why);
+            }
+        }
+    }
+}

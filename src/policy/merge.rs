@@ -1,0 +1,613 @@
+//! Layers become one [`Policy`]. Two verbs, one per field and layer: *prefer* (the later layer
+//! wins, lists grow) for every layer but the last, *narrow* (the result allows no more than either)
+//! for the site's enforced layer.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::{
+    Devices, Env, Files, Git, Home, HomeMode, Jail, Modules, Network, NetworkMode, PathSpec, Paths,
+    Patterns, Policy, Project, Users,
+};
+use crate::config::diagnostic::{ConfigError, nearest};
+use crate::config::load::RawLayer;
+use crate::config::schema::Strings;
+use crate::config::source::{Layer, Source, Sourced};
+
+/// The longest that one path may be allowed to take to answer.
+const LONGEST_TIMEOUT_MS: i64 = 60_000;
+
+/// What options of the command line add to the layers, already typed.
+#[derive(Clone, Debug, Default)]
+pub struct Additions {
+    /// `--read PATH`
+    pub read: Paths,
+    /// `--write PATH`
+    pub write: Paths,
+    /// `--hide PATH`
+    pub hide: Paths,
+    /// `--env NAME`
+    pub pass: Patterns,
+    /// `--env NAME=VALUE`
+    pub set: Vec<Sourced<(String, String)>>,
+    /// `--home MODE`
+    pub home: Option<Sourced<HomeMode>>,
+}
+
+/// Merges the layers, weakest first, and the options of the command line.
+///
+/// # Errors
+/// A value that does not mean anything, with its file, line and the nearest valid word.
+pub fn merge(layers: &[RawLayer], additions: &Additions) -> Result<Policy, ConfigError> {
+    let mut draft = Draft::default();
+    let (enforced, open): (Vec<_>, Vec<_>) = layers
+        .iter()
+        .partition(|layer| layer.layer == Layer::SiteEnforced);
+    for layer in open {
+        draft.apply(layer)?;
+    }
+    draft.add(additions);
+    for layer in enforced {
+        draft.apply(layer)?;
+    }
+    Ok(draft.finish())
+}
+
+/// Values in the order in which an enforced layer may move them: towards the smaller only.
+#[derive(Debug)]
+struct Slot<T>(Option<Sourced<T>>);
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: PartialOrd> Slot<T> {
+    fn prefer(&mut self, new: Sourced<T>) {
+        self.0 = Some(new);
+    }
+
+    fn narrow(&mut self, new: Sourced<T>) {
+        match &self.0 {
+            Some(old) if old.value <= new.value => {}
+            _ => self.0 = Some(new),
+        }
+    }
+
+    fn set(&mut self, new: Sourced<T>) {
+        if new.source.layer == Layer::SiteEnforced {
+            self.narrow(new)
+        } else {
+            self.prefer(new)
+        }
+    }
+
+    fn or(self, default: T) -> Sourced<T> {
+        // The built-in layer sets every key (tested); this is what holds if it did not.
+        self.0
+            .unwrap_or_else(|| Sourced::new(default, Source::option("built-in")))
+    }
+}
+
+/// The number of processes, in which 0 stands for "no limit" and is therefore the widest.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Limit(u64);
+
+impl Limit {
+    fn new(written: u64) -> Self {
+        Self(if written == 0 { u64::MAX } else { written })
+    }
+
+    fn written(&self) -> u64 {
+        if self.0 == u64::MAX { 0 } else { self.0 }
+    }
+}
+
+#[derive(Default)]
+struct Draft {
+    parents: Paths,
+    git: Slot<Git>,
+    mode: Slot<HomeMode>,
+    home_read: Paths,
+    home_write: Paths,
+    seed: Paths,
+    protect: Paths,
+    read: Paths,
+    write: Paths,
+    hide: Paths,
+    unhide: Paths,
+    timeout: Slot<Duration>,
+    pass: Patterns,
+    env_hide: Patterns,
+    hide_values: Patterns,
+    set: Vec<Sourced<(String, String)>>,
+    allow: Paths,
+    deny: Paths,
+    tmp_size: Slot<u64>,
+    shm_size: Slot<u64>,
+    home_size: Slot<u64>,
+    max_processes: Slot<Limit>,
+    users: Slot<Users>,
+    nested: Slot<bool>,
+    keyctl: Slot<bool>,
+    network: Slot<NetworkMode>,
+    modules: Patterns,
+}
+
+impl Draft {
+    fn apply(&mut self, layer: &RawLayer) -> Result<(), ConfigError> {
+        let read = Reader(layer);
+        let sections = &layer.sections;
+        if let Some(project) = &sections.project {
+            read.grants(&mut self.parents, &project.parents)?;
+            if let Some(git) = &project.git {
+                self.git.set(read.word(
+                    git,
+                    &[("protect", Git::Protect), ("writable", Git::Writable)],
+                )?);
+            }
+        }
+        if let Some(home) = &sections.home {
+            if let Some(mode) = &home.mode {
+                self.mode.set(read.word(mode, &HOME_MODES)?);
+            }
+            read.home_grants(&mut self.home_read, &home.read)?;
+            read.home_grants(&mut self.home_write, &home.write)?;
+            read.home_grants(&mut self.seed, &home.seed)?;
+            read.home_paths(&mut self.protect, &home.protect)?;
+        }
+        if let Some(files) = &sections.files {
+            read.grants(&mut self.read, &files.read)?;
+            read.grants(&mut self.write, &files.write)?;
+            read.paths(&mut self.hide, &files.hide)?;
+            read.grants(&mut self.unhide, &files.unhide)?;
+            if let Some(timeout) = &files.timeout_ms {
+                let value = read.number(timeout, 1, LONGEST_TIMEOUT_MS, "milliseconds")?;
+                self.timeout.set(value.map(Duration::from_millis));
+            }
+        }
+        if let Some(env) = &sections.env {
+            read.granted_names(&mut self.pass, &env.pass)?;
+            read.patterns(&mut self.env_hide, &env.hide)?;
+            read.patterns(&mut self.hide_values, &env.hide_values)?;
+            for (name, value) in env.set.iter().flatten() {
+                let name = read.name(name)?;
+                let pair = (name.value, read.text(value)?.value);
+                set_variable(&mut self.set, Sourced::new(pair, name.source));
+            }
+        }
+        if let Some(devices) = &sections.devices {
+            read.device_grants(&mut self.allow, &devices.allow)?;
+            read.devices(&mut self.deny, &devices.deny)?;
+        }
+        if let Some(jail) = &sections.jail {
+            for (slot, written) in [
+                (&mut self.tmp_size, &jail.tmp_size),
+                (&mut self.shm_size, &jail.shm_size),
+                (&mut self.home_size, &jail.home_size),
+            ] {
+                if let Some(written) = written {
+                    slot.set(read.size(written)?);
+                }
+            }
+            if let Some(most) = &jail.max_processes {
+                let most = read.number(most, 0, i64::from(u32::MAX), "processes")?;
+                self.max_processes.set(most.map(Limit::new));
+            }
+            if let Some(users) = &jail.users {
+                self.users.set(read.word(
+                    users,
+                    &[("filtered", Users::Filtered), ("host", Users::Host)],
+                )?);
+            }
+            for (slot, written) in [
+                (&mut self.nested, &jail.nested),
+                (&mut self.keyctl, &jail.keyctl),
+            ] {
+                if let Some(written) = written {
+                    slot.set(Sourced::new(
+                        *written.get_ref(),
+                        layer.source(written.span()),
+                    ));
+                }
+            }
+        }
+        if let Some(mode) = sections
+            .network
+            .as_ref()
+            .and_then(|network| network.mode.as_ref())
+        {
+            let words = [
+                ("open", NetworkMode::Open),
+                ("isolated", NetworkMode::Isolated),
+            ];
+            self.network.set(read.word(mode, &words)?);
+        }
+        if let Some(modules) = &sections.modules {
+            read.modules(&mut self.modules, &modules.load)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, additions: &Additions) {
+        self.read.extend(additions.read.iter().cloned());
+        self.write.extend(additions.write.iter().cloned());
+        self.hide.extend(additions.hide.iter().cloned());
+        self.pass.extend(additions.pass.iter().cloned());
+        for pair in &additions.set {
+            set_variable(&mut self.set, pair.clone());
+        }
+        if let Some(mode) = &additions.home {
+            self.mode.set(mode.clone());
+        }
+    }
+
+    fn finish(self) -> Policy {
+        Policy {
+            project: Project {
+                parents: self.parents,
+                git: self.git.or(Git::Protect),
+            },
+            home: Home {
+                mode: self.mode.or(HomeMode::Tmpfs),
+                read: self.home_read,
+                write: self.home_write,
+                seed: self.seed,
+                protect: self.protect,
+            },
+            files: Files {
+                read: self.read,
+                write: self.write,
+                hide: self.hide,
+                unhide: self.unhide,
+                timeout_ms: self.timeout.or(Duration::from_secs(2)),
+            },
+            env: Env {
+                pass: self.pass,
+                hide: self.env_hide,
+                hide_values: self.hide_values,
+                set: self.set,
+            },
+            devices: Devices {
+                allow: self.allow,
+                deny: self.deny,
+            },
+            jail: Jail {
+                tmp_size: self.tmp_size.or(1 << 30),
+                shm_size: self.shm_size.or(1 << 30),
+                home_size: self.home_size.or(1 << 30),
+                max_processes: self
+                    .max_processes
+                    .or(Limit(4096))
+                    .map(|limit| limit.written()),
+                users: self.users.or(Users::Filtered),
+                nested: self.nested.or(false),
+                keyctl: self.keyctl.or(false),
+            },
+            network: Network {
+                mode: self.network.or(NetworkMode::Open),
+            },
+            modules: Modules { load: self.modules },
+        }
+    }
+}
+
+/// The words of `[home] mode` and `--home`.
+pub const HOME_MODES: [(&str, HomeMode); 4] = [
+    ("tmpfs", HomeMode::Tmpfs),
+    ("restricted", HomeMode::Restricted),
+    ("read", HomeMode::Read),
+    ("write", HomeMode::Write),
+];
+
+fn set_variable(all: &mut Vec<Sourced<(String, String)>>, new: Sourced<(String, String)>) {
+    all.retain(|old| old.value.0 != new.value.0);
+    all.push(new);
+}
+
+/// Reads a size such as `"512M"`: a whole number of bytes with an optional binary suffix.
+fn bytes(written: &str) -> Option<u64> {
+    let (digits, shift) = match written.chars().last()? {
+        'K' => (&written[..written.len() - 1], 10),
+        'M' => (&written[..written.len() - 1], 20),
+        'G' => (&written[..written.len() - 1], 30),
+        'T' => (&written[..written.len() - 1], 40),
+        _ => (written, 0),
+    };
+    let number: u64 = digits.parse().ok()?;
+    number
+        .checked_mul(1 << shift)
+        .filter(|&size| size > 0 && size <= i64::MAX as u64)
+}
+
+/// Types the values of one layer, with errors that point at them.
+struct Reader<'a>(&'a RawLayer);
+
+impl Reader<'_> {
+    fn enforced(&self) -> bool {
+        self.0.layer == Layer::SiteEnforced
+    }
+
+    fn reject(&self, span: Range<usize>, message: &str, hint: Option<String>) -> ConfigError {
+        self.0.reject(span, message, hint)
+    }
+
+    fn word<T: Copy>(
+        &self,
+        written: &Spanned<String>,
+        words: &[(&str, T)],
+    ) -> Result<Sourced<T>, ConfigError> {
+        let given = written.get_ref();
+        if let Some((_, value)) = words.iter().find(|(word, _)| word == given) {
+            return Ok(Sourced::new(*value, self.0.source(written.span())));
+        }
+        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let hint = match nearest(given, known.iter().copied()) {
+            Some(word) => format!("did you mean \"{word}\"? valid: {}", known.join(", ")),
+            None => format!("valid: {}", known.join(", ")),
+        };
+        Err(self.reject(
+            written.span(),
+            &format!("unknown value `{given}`"),
+            Some(hint),
+        ))
+    }
+
+    fn number(
+        &self,
+        written: &Spanned<i64>,
+        least: i64,
+        most: i64,
+        unit: &str,
+    ) -> Result<Sourced<u64>, ConfigError> {
+        let given = *written.get_ref();
+        if !(least..=most).contains(&given) {
+            let hint = format!("a whole number of {unit} from {least} to {most}");
+            return Err(self.reject(
+                written.span(),
+                &format!("`{given}` is out of range"),
+                Some(hint),
+            ));
+        }
+        Ok(Sourced::new(
+            given.unsigned_abs(),
+            self.0.source(written.span()),
+        ))
+    }
+
+    fn size(&self, written: &Spanned<String>) -> Result<Sourced<u64>, ConfigError> {
+        let Some(size) = bytes(written.get_ref()) else {
+            let message = format!("`{}` is not a size", written.get_ref());
+            let hint =
+                "a whole number of bytes above 0, with K, M, G or T after it: \"512M\"".to_string();
+            return Err(self.reject(written.span(), &message, Some(hint)));
+        };
+        Ok(Sourced::new(size, self.0.source(written.span())))
+    }
+
+    fn text(&self, written: &Spanned<String>) -> Result<Sourced<String>, ConfigError> {
+        if written.get_ref().contains('\0') {
+            return Err(self.reject(written.span(), "holds a NUL byte", None));
+        }
+        Ok(Sourced::new(
+            written.get_ref().clone(),
+            self.0.source(written.span()),
+        ))
+    }
+
+    fn name(&self, written: &Spanned<String>) -> Result<Sourced<String>, ConfigError> {
+        let name = self.text(written)?;
+        if name.value.is_empty() || name.value.contains('=') {
+            let message = format!("`{}` cannot name a variable", name.value);
+            return Err(self.reject(written.span(), &message, None));
+        }
+        Ok(name)
+    }
+
+    fn path(&self, written: &Spanned<String>) -> Result<Sourced<PathSpec>, ConfigError> {
+        let spec = PathSpec::parse(written.get_ref()).map_err(|why| {
+            self.reject(
+                written.span(),
+                &format!("path `{}` {why}", written.get_ref()),
+                None,
+            )
+        })?;
+        Ok(Sourced::new(spec, self.0.source(written.span())))
+    }
+
+    fn paths(&self, into: &mut Paths, written: &Option<Strings>) -> Result<(), ConfigError> {
+        for entry in written.iter().flatten() {
+            into.push(self.path(entry)?);
+        }
+        Ok(())
+    }
+
+    fn home_paths(&self, into: &mut Paths, written: &Option<Strings>) -> Result<(), ConfigError> {
+        for entry in written.iter().flatten() {
+            let path = self.path(entry)?;
+            if !path.value.is_in_home() {
+                let message = format!(
+                    "path `{}` does not lie below the home directory",
+                    path.value
+                );
+                let hint = "write `~/NAME` here; other paths go into [files]".to_string();
+                return Err(self.reject(entry.span(), &message, Some(hint)));
+            }
+            into.push(path);
+        }
+        Ok(())
+    }
+
+    /// A list that allows something. Open layers add to it. An enforced one cuts it down to the
+    /// entries that it names itself.
+    fn grants(&self, into: &mut Paths, written: &Option<Strings>) -> Result<(), ConfigError> {
+        let mut new = Vec::new();
+        self.paths(&mut new, written)?;
+        self.combine(into, new, written.is_some());
+        Ok(())
+    }
+
+    fn home_grants(&self, into: &mut Paths, written: &Option<Strings>) -> Result<(), ConfigError> {
+        let mut new = Vec::new();
+        self.home_paths(&mut new, written)?;
+        self.combine(into, new, written.is_some());
+        Ok(())
+    }
+
+    fn combine<T: PartialEq>(
+        &self,
+        into: &mut Vec<Sourced<T>>,
+        new: Vec<Sourced<T>>,
+        written: bool,
+    ) {
+        if self.enforced() {
+            if written {
+                into.retain(|old| new.iter().any(|allowed| allowed.value == old.value));
+            }
+        } else {
+            into.extend(new);
+        }
+    }
+
+    fn devices(&self, into: &mut Paths, written: &Option<Strings>) -> Result<(), ConfigError> {
+        for entry in written.iter().flatten() {
+            let path = self.path(entry)?;
+            if !path.value.to_string().starts_with("/dev/") {
+                let message = format!("`{}` is not a path below /dev", path.value);
+                return Err(self.reject(entry.span(), &message, None));
+            }
+            into.push(path);
+        }
+        Ok(())
+    }
+
+    fn device_grants(
+        &self,
+        into: &mut Paths,
+        written: &Option<Strings>,
+    ) -> Result<(), ConfigError> {
+        let mut new = Vec::new();
+        self.devices(&mut new, written)?;
+        self.combine(into, new, written.is_some());
+        Ok(())
+    }
+
+    fn patterns(&self, into: &mut Patterns, written: &Option<Strings>) -> Result<(), ConfigError> {
+        for entry in written.iter().flatten() {
+            let pattern = self.text(entry)?;
+            if pattern.value.is_empty() {
+                return Err(self.reject(entry.span(), "an empty pattern matches nothing", None));
+            }
+            into.push(pattern);
+        }
+        Ok(())
+    }
+
+    fn granted_names(
+        &self,
+        into: &mut Patterns,
+        written: &Option<Strings>,
+    ) -> Result<(), ConfigError> {
+        let mut new = Vec::new();
+        self.patterns(&mut new, written)?;
+        self.combine(into, new, written.is_some());
+        Ok(())
+    }
+
+    fn modules(&self, into: &mut Patterns, written: &Option<Strings>) -> Result<(), ConfigError> {
+        for entry in written.iter().flatten() {
+            let name = self.text(entry)?;
+            let plain = |c: char| c.is_ascii_alphanumeric() || "._+/-".contains(c);
+            if name.value.is_empty()
+                || name.value.starts_with('-')
+                || !name.value.chars().all(plain)
+            {
+                let message = format!("`{}` is not a module name", name.value);
+                let hint = "letters, digits and . _ + - /, not beginning with -: \"gcc/12.2.0\""
+                    .to_string();
+                return Err(self.reject(entry.span(), &message, Some(hint)));
+            }
+            into.push(name);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::config::load::parse;
+
+    fn layer(layer: Layer, text: &str) -> RawLayer {
+        parse(layer, "test.toml", text).unwrap().raw
+    }
+
+    #[test]
+    fn prefer_takes_the_later_value_and_lists_grow() {
+        let policy = merge(
+            &[
+                layer(
+                    Layer::BuiltIn,
+                    "[home]\nmode = \"read\"\n[files]\nhide = [\"~/.ssh\"]\n",
+                ),
+                layer(
+                    Layer::User,
+                    "[home]\nmode = \"write\"\n[files]\nhide = [\"~/x\"]\n",
+                ),
+            ],
+            &Additions::default(),
+        )
+        .unwrap();
+        assert_eq!(policy.home.mode.value, HomeMode::Write);
+        assert_eq!(policy.home.mode.source.line, Some(2));
+        assert_eq!(policy.files.hide.len(), 2);
+    }
+
+    #[test]
+    fn an_enforced_layer_only_narrows() {
+        let policy = merge(
+            &[
+                layer(
+                    Layer::SiteEnforced,
+                    "[home]\nmode = \"read\"\n[jail]\nmax_processes = 100\nnested = true\n\
+                     [files]\nread = [\"/usr\"]\nhide = [\"~/.ssh\"]\n",
+                ),
+                layer(
+                    Layer::User,
+                    "[home]\nmode = \"write\"\n[jail]\nmax_processes = 0\nnested = false\n\
+                     [files]\nread = [\"/usr\", \"/opt\"]\n",
+                ),
+            ],
+            &Additions {
+                home: Some(Sourced::new(HomeMode::Write, Source::option("--home"))),
+                ..Additions::default()
+            },
+        )
+        .unwrap();
+        assert_eq!(policy.home.mode.value, HomeMode::Read);
+        assert_eq!(policy.jail.max_processes.value, 100);
+        assert!(!policy.jail.nested.value);
+        assert_eq!(policy.files.read.len(), 1);
+        assert_eq!(policy.files.hide.len(), 1);
+    }
+
+    #[test]
+    fn sizes() {
+        for (written, expected) in [
+            ("4G", Some(4 << 30)),
+            ("512M", Some(512 << 20)),
+            ("7", Some(7)),
+            ("0", None),
+            ("", None),
+            ("9T9", None),
+        ] {
+            assert_eq!(bytes(written), expected, "{written}");
+        }
+        assert_eq!(bytes("99999999999T"), None);
+        assert_eq!(bytes("-1G"), None);
+    }
+}

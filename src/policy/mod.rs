@@ -1,0 +1,176 @@
+//! What is allowed: every layer merged into one [`Policy`], each value with the place that set it.
+//! Pure: no file, process, clock or environment variable is touched here.
+
+pub mod merge;
+pub mod paths;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::config::source::Sourced;
+pub use paths::PathSpec;
+
+/// The merged policy. What each key means, and its unit, stands in `profiles/default.toml`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Policy {
+    /// `[project]`
+    pub project: Project,
+    /// `[home]`
+    pub home: Home,
+    /// `[files]`
+    pub files: Files,
+    /// `[env]`
+    pub env: Env,
+    /// `[devices]`
+    pub devices: Devices,
+    /// `[jail]`
+    pub jail: Jail,
+    /// `[network]`
+    pub network: Network,
+    /// `[modules]`
+    pub modules: Modules,
+}
+
+/// A list of paths, each with its place.
+pub type Paths = Vec<Sourced<PathSpec>>;
+/// A list of `*` patterns over names or values, each with its place.
+pub type Patterns = Vec<Sourced<String>>;
+
+/// `[project]`: which directories may be projects.
+#[derive(Clone, Debug, Serialize)]
+pub struct Project {
+    /// A project must lie below one of these; empty: anywhere.
+    pub parents: Paths,
+    /// What happens to git's hooks and configuration.
+    pub git: Sourced<Git>,
+}
+
+/// `[project] git`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Git {
+    /// Hooks and configuration are read-only inside: they run code when git is used outside.
+    Protect,
+    /// They are writable like the rest of the project.
+    Writable,
+}
+
+/// `[home]`
+#[derive(Clone, Debug, Serialize)]
+pub struct Home {
+    /// How much of the home directory appears.
+    pub mode: Sourced<HomeMode>,
+    /// Readable entries.
+    pub read: Paths,
+    /// Writable entries.
+    pub write: Paths,
+    /// Entries of which the jail gets a private copy.
+    pub seed: Paths,
+    /// Entries that are never writable.
+    pub protect: Paths,
+}
+
+/// `[home] mode`, narrowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HomeMode {
+    /// An empty private home with the named entries.
+    Tmpfs,
+    /// As `Tmpfs`, and every entry that does not begin with a dot, readable.
+    Restricted,
+    /// Every entry readable.
+    Read,
+    /// Every entry writable.
+    Write,
+}
+
+/// `[files]`
+#[derive(Clone, Debug, Serialize)]
+pub struct Files {
+    /// Readable paths.
+    pub read: Paths,
+    /// Writable paths.
+    pub write: Paths,
+    /// Hidden paths.
+    pub hide: Paths,
+    /// Exceptions from `hide`.
+    pub unhide: Paths,
+    /// How long one path may take to answer.
+    pub timeout_ms: Sourced<Duration>,
+}
+
+/// `[env]`
+#[derive(Clone, Debug, Serialize)]
+pub struct Env {
+    /// Names that pass although they are hidden.
+    pub pass: Patterns,
+    /// Names that never pass.
+    pub hide: Patterns,
+    /// Values that never pass.
+    pub hide_values: Patterns,
+    /// Variables set inside.
+    pub set: Vec<Sourced<(String, String)>>,
+}
+
+/// `[devices]`
+#[derive(Clone, Debug, Serialize)]
+pub struct Devices {
+    /// Device nodes that appear where the host has them.
+    pub allow: Paths,
+    /// Device nodes that never appear.
+    pub deny: Paths,
+}
+
+/// `[jail]`
+#[derive(Clone, Debug, Serialize)]
+pub struct Jail {
+    /// Bytes that the private `/tmp` may hold; `/var/tmp` has as much again.
+    pub tmp_size: Sourced<u64>,
+    /// Bytes that the private `/dev/shm` may hold.
+    pub shm_size: Sourced<u64>,
+    /// Bytes that the private home may hold.
+    pub home_size: Sourced<u64>,
+    /// The most processes and threads; 0: no limit.
+    pub max_processes: Sourced<u64>,
+    /// Who appears in the user database.
+    pub users: Sourced<Users>,
+    /// Whether user namespaces may be created inside.
+    pub nested: Sourced<bool>,
+    /// Whether the kernel's key rings may be used inside.
+    pub keyctl: Sourced<bool>,
+}
+
+/// `[jail] users`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Users {
+    /// System users and the caller.
+    Filtered,
+    /// The host's `/etc/passwd`, `/etc/group` and `/etc/nsswitch.conf` as they are.
+    Host,
+}
+
+/// `[network]`
+#[derive(Clone, Debug, Serialize)]
+pub struct Network {
+    /// Which network the jail sees.
+    pub mode: Sourced<NetworkMode>,
+}
+
+/// `[network] mode`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkMode {
+    /// No network but a loopback of its own.
+    Isolated,
+    /// The host's network.
+    Open,
+}
+
+/// `[modules]`
+#[derive(Clone, Debug, Serialize)]
+pub struct Modules {
+    /// Lmod modules loaded before the launch, in this order.
+    pub load: Patterns,
+}

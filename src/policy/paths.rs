@@ -1,0 +1,234 @@
+//! Paths as policy files write them: absolute, below the home directory (`~/…`), or below a
+//! directory that an environment variable names (`$SCRATCH/…`); `*` in the last component only,
+//! so that no pattern ever walks a tree.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use serde::Serialize;
+
+/// Where a [`PathSpec`] begins.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Anchor {
+    /// `/…`
+    Root,
+    /// `~` or `~/…`
+    Home,
+    /// `$NAME/…` or `${NAME}/…`
+    Variable(String),
+}
+
+/// One path of a policy, validated but not yet expanded.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PathSpec {
+    anchor: Anchor,
+    rest: PathBuf,
+}
+
+/// What a [`PathSpec`] is expanded with.
+pub trait Expansion {
+    /// The home directory.
+    fn home(&self) -> &Path;
+    /// The value of a variable of the launcher's own environment.
+    fn variable(&self, name: &str) -> Option<&OsStr>;
+}
+
+impl PathSpec {
+    /// Reads a path as written. The error is a phrase that completes "`PATH` …".
+    pub fn parse(written: &str) -> Result<Self, String> {
+        if written.is_empty() {
+            return Err("is empty".into());
+        }
+        if written.contains('\0') {
+            return Err("holds a NUL byte".into());
+        }
+        let (anchor, rest) = if let Some(rest) = written.strip_prefix('~') {
+            if !rest.is_empty() && !rest.starts_with('/') {
+                return Err("names another user's home; write `~/…` or an absolute path".into());
+            }
+            (Anchor::Home, rest)
+        } else if let Some(named) = written.strip_prefix('$') {
+            let (name, rest) = variable(named)?;
+            if !rest.is_empty() && !rest.starts_with('/') {
+                return Err("has text right after the variable; a `/` must follow it".into());
+            }
+            (Anchor::Variable(name.into()), rest)
+        } else if written.starts_with('/') {
+            (Anchor::Root, written)
+        } else {
+            return Err("is relative; write `/…`, `~/…` or `$NAME/…`".into());
+        };
+        Self::new(anchor, Path::new(rest.trim_start_matches('/')))
+    }
+
+    /// An absolute path, taken literally but for `*` (command-line options, after the shell).
+    pub fn absolute(path: &Path) -> Result<Self, String> {
+        let rest = path
+            .strip_prefix("/")
+            .map_err(|_| "is relative".to_string())?;
+        Self::new(Anchor::Root, rest)
+    }
+
+    fn new(anchor: Anchor, rest: &Path) -> Result<Self, String> {
+        let mut clean = PathBuf::new();
+        let count = rest.components().count();
+        for (at, component) in rest.components().enumerate() {
+            match component {
+                Component::Normal(name) => {
+                    if name.as_bytes().contains(&b'*') && at + 1 != count {
+                        return Err(
+                            "has a `*` before its last component; only there may one stand".into(),
+                        );
+                    }
+                    clean.push(name);
+                }
+                Component::CurDir => {}
+                Component::ParentDir => {
+                    return Err("contains `..`; write the path without it".into());
+                }
+                Component::RootDir | Component::Prefix(_) => return Err("is not a path".into()),
+            }
+        }
+        Ok(Self {
+            anchor,
+            rest: clean,
+        })
+    }
+
+    /// Whether it begins at the home directory.
+    pub fn is_in_home(&self) -> bool {
+        self.anchor == Anchor::Home && !self.rest.as_os_str().is_empty()
+    }
+
+    /// Whether its last component is a pattern.
+    pub fn is_pattern(&self) -> bool {
+        self.rest.as_os_str().as_bytes().contains(&b'*')
+    }
+
+    /// The absolute path; `None` if its variable is unset, empty or not absolute.
+    pub fn expand(&self, with: &dyn Expansion) -> Option<PathBuf> {
+        let base = match &self.anchor {
+            Anchor::Root => PathBuf::from("/"),
+            Anchor::Home => with.home().to_path_buf(),
+            Anchor::Variable(name) => {
+                let base = PathBuf::from(with.variable(name)?);
+                let dotted = base.components().any(|part| part == Component::ParentDir);
+                if !base.is_absolute() || dotted {
+                    return None;
+                }
+                base
+            }
+        };
+        Some(if self.rest.as_os_str().is_empty() {
+            base
+        } else {
+            base.join(&self.rest)
+        })
+    }
+}
+
+fn variable(named: &str) -> Result<(&str, &str), String> {
+    let (name, rest) = match named.strip_prefix('{') {
+        Some(braced) => braced.split_once('}').ok_or("has a `${` without its `}`")?,
+        None => {
+            let end = named
+                .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .unwrap_or(named.len());
+            named.split_at(end)
+        }
+    };
+    let first = name.chars().next().ok_or("has a `$` without a name")?;
+    if first.is_ascii_digit() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        return Err("has a `$` without a valid name".into());
+    }
+    Ok((name, rest))
+}
+
+impl fmt::Display for PathSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rest = self.rest.display();
+        match &self.anchor {
+            Anchor::Root => write!(f, "/{rest}"),
+            Anchor::Home if self.rest.as_os_str().is_empty() => f.write_str("~"),
+            Anchor::Home => write!(f, "~/{rest}"),
+            Anchor::Variable(name) if self.rest.as_os_str().is_empty() => write!(f, "${name}"),
+            Anchor::Variable(name) => write!(f, "${name}/{rest}"),
+        }
+    }
+}
+
+impl Serialize for PathSpec {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Whether `text` matches `pattern`, in which `*` stands for any run of bytes, also an empty one.
+pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        if pattern.get(p) == Some(&b'*') {
+            star = Some((p, t));
+            p += 1;
+        } else if pattern.get(p) == Some(&text[t]) {
+            p += 1;
+            t += 1;
+        } else if let Some((at, from)) = star {
+            // Let the last star swallow one byte more; earlier stars never need to move.
+            star = Some((at, from + 1));
+            p = at + 1;
+            t = from + 1;
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|&byte| byte == b'*')
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs() {
+        for (pattern, text, expected) in [
+            ("*_TOKEN", "GITHUB_TOKEN", true),
+            ("*_TOKEN", "GITHUB_TOKENS", false),
+            ("*", "", true),
+            ("a*b*c", "axxbyybzc", true),
+            ("a*b*c", "axxbyybz", false),
+            ("abc", "abc", true),
+            ("abc", "abcd", false),
+            ("*://*:*@*", "https://u:p@h/x", true),
+        ] {
+            assert_eq!(
+                glob(pattern.as_bytes(), text.as_bytes()),
+                expected,
+                "{pattern} {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn specs() {
+        for bad in [
+            "", "x/y", "~bob/x", "/a/../b", "/a/*/b", "$", "${X/y", "$1/x", "$Xy-z",
+        ] {
+            assert!(PathSpec::parse(bad).is_err(), "{bad}");
+        }
+        for (written, shown) in [
+            ("/a//b/", "/a/b"),
+            ("~", "~"),
+            ("~/x", "~/x"),
+            ("${S}/x", "$S/x"),
+            ("/", "/"),
+            ("$S", "$S"),
+        ] {
+            assert_eq!(PathSpec::parse(written).unwrap().to_string(), shown);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What the user reads: errors with causes and hints, the banner, and the answers of the
+//! subcommands, for a person or as JSON.
+
+pub mod plan;
+pub mod policy;
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use crate::cli::{self, Call, Options};
+use crate::config::diagnostic::{ConfigError, nearest};
+use crate::config::load::profiles;
+use crate::host;
+use crate::launch;
+use crate::plan::{Plan, PlanError, explain};
+use crate::session;
+
+/// agent-sandbox itself failed; as `env(1)`, `timeout(1)` and `docker run` have it.
+const FAILED: u8 = 125;
+
+/// An error of a launch, with what can be done about it.
+#[derive(Debug)]
+pub struct Failure {
+    message: String,
+    hints: Vec<String>,
+    code: u8,
+}
+
+impl Failure {
+    /// A message: what was attempted on what.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            hints: Vec::new(),
+            code: FAILED,
+        }
+    }
+
+    /// Adds a way out.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// Sets the exit code, 125 unless said.
+    #[must_use]
+    pub fn code(mut self, code: u8) -> Self {
+        self.code = code;
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Carries out a command line; the exit code.
+pub fn call(arguments: &[OsString]) -> u8 {
+    let done = match cli::parse(arguments) {
+        Ok(call) => carry_out(call),
+        Err(misuse) => {
+            write_stderr(&format!("{}\n", misuse.0));
+            return FAILED;
+        }
+    };
+    done.unwrap_or_else(|error| {
+        write_stderr(&render(&error));
+        error
+            .downcast_ref::<Failure>()
+            .map_or(FAILED, |failure| failure.code)
+    })
+}
+
+/// `error:` with the chain of causes on one line, then a `hint:` line each.
+fn render(error: &anyhow::Error) -> String {
+    let mut message = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        if !message.is_empty() {
+            message.push_str(": ");
+        }
+        message.push_str(text.strip_prefix("error: ").unwrap_or(&text));
+    }
+    let mut text = format!("error: {}\n", message.trim_end());
+    let mut hints: Vec<&str> = Vec::new();
+    for cause in error.chain() {
+        if let Some(failure) = cause.downcast_ref::<Failure>() {
+            hints.extend(failure.hints.iter().map(String::as_str));
+        }
+        hints.extend(
+            cause
+                .downcast_ref::<ConfigError>()
+                .and_then(ConfigError::hint),
+        );
+        hints.extend(
+            cause
+                .downcast_ref::<PlanError>()
+                .and_then(PlanError::hint_text),
+        );
+    }
+    for hint in hints {
+        text.push_str(&format!("hint: {hint}\n"));
+    }
+    text
+}
+
+fn write_stderr(text: &str) {
+    // There is nowhere left to report a closed standard error to.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Prints to standard output. A reader that closed the pipe has seen enough.
+fn print(text: &str) -> Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn print_json(value: &serde_json::Value) -> Result<()> {
+    print(&format!("{value:#}\n"))
+}
+
+fn carry_out(call: Call) -> Result<u8> {
+    match call {
+        Call::Print(text) => print(&text)?,
+        Call::Run { options, command } => {
+            launch::refuse_unsafe_start(&options)?;
+            let prepared = launch::prepare(&options, &command)?;
+            if !options.dry_run {
+                return launch::run(&options, &prepared);
+            }
+            let plan = prepared.plan()?;
+            if options.json {
+                print_json(&plan::json(&plan, &prepared.layers))?;
+            } else {
+                print(&plan::text(&plan, &prepared.layers))?;
+            }
+        }
+        Call::Policy { options } => {
+            let prepared = launch::prepare(&options, &[])?;
+            if options.json {
+                print_json(&policy::json(&prepared.policy)?)?;
+            } else {
+                print(&policy::text(&prepared.policy)?)?;
+            }
+        }
+        Call::Explain {
+            options,
+            subject,
+            variable,
+        } => explain_subject(&options, &subject, variable)?,
+        Call::ProfileList { options } => list_profiles(&options)?,
+        Call::ProfileShow { name } => show_profile(&name)?,
+        Call::Sessions { options } => list_sessions(&options)?,
+    }
+    Ok(0)
+}
+
+/// One line on standard error, at the start of every session.
+pub fn banner(plan: &Plan) -> String {
+    let network = match plan.network.value {
+        crate::policy::NetworkMode::Open => "open",
+        crate::policy::NetworkMode::Isolated => "isolated",
+    };
+    format!(
+        "agent-sandbox: jailed in {} (writable), network {network}, session {}\n",
+        plan.project.as_deref().unwrap_or(Path::new("/")).display(),
+        plan.session
+    )
+}
+
+fn explain_subject(options: &Options, subject: &OsStr, variable: bool) -> Result<()> {
+    let prepared = launch::prepare(options, &[])?;
+    // The question is about the rules, also from a directory that could be no project.
+    let plan = prepared.plan().or_else(|error| match &options.project {
+        None => prepared.plan_without_project().map_err(|_| error),
+        Some(_) => Err(error),
+    })?;
+    let answer = if variable {
+        explain::variable(&plan, &prepared.policy, subject, &prepared.config)
+    } else {
+        let path = prepared
+            .invocation
+            .cwd
+            .join(expand_home(subject, &prepared.host.home));
+        explain::path(
+            &plan,
+            &prepared.files,
+            &launch::normal(&path),
+            &prepared.config,
+        )
+    };
+    if options.json {
+        return print_json(&serde_json::to_value(&answer)?);
+    }
+    print(&plan::explanation(&answer))
+}
+
+/// A `~` that the shell left alone (it was quoted).
+fn expand_home(subject: &OsStr, home: &Path) -> PathBuf {
+    match Path::new(subject).strip_prefix("~") {
+        Ok(below) => home.join(below),
+        Err(_) => PathBuf::from(subject),
+    }
+}
+
+fn list_profiles(options: &Options) -> Result<()> {
+    let all = profiles(&launch::locations()?)?;
+    if options.json {
+        let each: Vec<_> = all
+            .iter()
+            .map(|entry| {
+                json!({ "name": entry.name, "file": &*entry.file, "description": entry.description,
+                        "commands": entry.commands })
+            })
+            .collect();
+        return print_json(&json!(each));
+    }
+    let width = all.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for entry in &all {
+        let (name, description) = (&entry.name, &entry.description);
+        text.push_str(&format!("{name:width$}  {description} [{}]\n", entry.file));
+    }
+    print(&text)
+}
+
+fn show_profile(name: &str) -> Result<()> {
+    if name == "default" {
+        return print(crate::config::parse::DEFAULT);
+    }
+    let all = profiles(&launch::locations()?)?;
+    if let Some(entry) = all.iter().find(|entry| entry.name == name) {
+        return print(&entry.text);
+    }
+    let names = || {
+        all.iter()
+            .map(|entry| entry.name.as_str())
+            .chain(["default"])
+    };
+    let failure = Failure::new(format!("there is no profile `{name}`"));
+    let known: Vec<&str> = names().collect();
+    let failure = match nearest(name, names()) {
+        Some(near) => failure.hint(format!("did you mean `{near}`?")),
+        None => failure,
+    };
+    Err(failure.hint(format!("known: {}", known.join(", "))).into())
+}
+
+fn list_sessions(options: &Options) -> Result<()> {
+    let (_, directories) = host::directories()?;
+    let directory = session::directory(nix::unistd::Uid::current().as_raw(), &directories.state);
+    let all = session::running(&directory)?;
+    if options.json {
+        return print_json(&serde_json::to_value(&all)?);
+    }
+    if all.is_empty() {
+        return print("no session runs on this node\n");
+    }
+    let mut text = format!(
+        "{:<10} {:>8} {:>9}  {:<16} PROJECT\n",
+        "SESSION", "PID", "RUNNING", "COMMAND"
+    );
+    let now = session::now();
+    for record in &all {
+        let running = duration(now.saturating_sub(record.started));
+        let (id, pid, command) = (&record.id, record.pid, &record.command);
+        text.push_str(&format!(
+            "{id:<10} {pid:>8} {running:>9}  {command:<16} {}\n",
+            record.project.display()
+        ));
+    }
+    print(&text)
+}
+
+/// Seconds in the form of `squeue`: `[D-]HH:MM:SS`, leading zeros left away.
+fn duration(seconds: u64) -> String {
+    let (days, hours, minutes, rest) = (
+        seconds / 86400,
+        seconds / 3600 % 24,
+        seconds / 60 % 60,
+        seconds % 60,
+    );
+    match (days, hours) {
+        (0, 0) => format!("{minutes}:{rest:02}"),
+        (0, _) => format!("{hours}:{minutes:02}:{rest:02}"),
+        _ => format!("{days}-{hours:02}:{minutes:02}:{rest:02}"),
+    }
+}

@@ -1,0 +1,181 @@
+//! A plan as text and as JSON, and the answer of `explain`.
+
+use serde_json::{Value, json};
+
+use crate::plan::explain::{Explanation, Standing};
+use crate::plan::{Access, Mount, Plan, Step};
+
+fn lossy(text: &std::ffi::OsStr) -> String {
+    text.to_string_lossy().into_owned()
+}
+
+/// For a program.
+pub fn json(plan: &Plan, layers: &[String]) -> Value {
+    json!({
+        "project": plan.project,
+        "home": plan.home,
+        "session": plan.session,
+        "cwd": plan.cwd,
+        "command": plan.command.iter().map(|word| lossy(word)).collect::<Vec<_>>(),
+        "layers": layers,
+        "mounts": plan.steps,
+        "environment": {
+            // Values are the user's own business and may be secrets that no rule knows.
+            "visible": plan.variables.iter()
+                .map(|variable| json!({ "name": lossy(&variable.name), "why": variable.why }))
+                .collect::<Vec<_>>(),
+            "hidden": plan.hidden_variables.iter()
+                .map(|variable| json!({ "name": lossy(&variable.name), "why": variable.why }))
+                .collect::<Vec<_>>(),
+        },
+        "hidden_files": plan.hidden.existing()
+            .map(|hidden| json!({ "path": hidden.path, "why": format!("files.hide `{}` ({})",
+                hidden.rule.value, hidden.rule.source) }))
+            .collect::<Vec<_>>(),
+        "omitted": plan.omitted,
+        "weaknesses": plan.weaknesses,
+        "syscalls": plan.syscalls,
+        "network": plan.network,
+        "nested": plan.nested,
+        "max_processes": plan.max_processes,
+        "landlock_scope": plan.landlock_scope,
+    })
+}
+
+/// For a person.
+pub fn text(plan: &Plan, layers: &[String]) -> String {
+    let mut all = String::new();
+    let mut line = |text: String| {
+        all.push_str(&text);
+        all.push('\n');
+    };
+    let command: Vec<String> = plan.command.iter().map(|word| lossy(word)).collect();
+    line(format!("command      {}", command.join(" ")));
+    if let Some(project) = &plan.project {
+        line(format!("project      {}", project.display()));
+    }
+    line(format!("directory    {}", plan.cwd.display()));
+    line(format!("policy       {}", layers.join(", ")));
+    let network = format!("{:?}", plan.network.value).to_lowercase();
+    line(format!("network      {network}  ({})", plan.network.source));
+    line(format!(
+        "namespaces   {} inside  ({})",
+        if plan.nested.value {
+            "allowed"
+        } else {
+            "refused"
+        },
+        plan.nested.source
+    ));
+    let most = plan
+        .max_processes
+        .value
+        .map_or_else(|| "no limit".to_owned(), |most| most.to_string());
+    line(format!(
+        "processes    {most}  ({})",
+        plan.max_processes.source
+    ));
+    line(format!(
+        "system calls {} rules refuse what leads out; see docs/reference/syscalls.md",
+        plan.syscalls.len()
+    ));
+    line(String::new());
+    line("files".into());
+    for step in &plan.steps {
+        line(format!(
+            "  {:<9} {}  [{}]",
+            verb(&step.mount),
+            place(step),
+            step.why
+        ));
+    }
+    line(String::new());
+    line("hidden".into());
+    for hidden in plan.hidden.existing() {
+        line(format!(
+            "  {}  [files.hide `{}` ({})]",
+            hidden.path.display(),
+            hidden.rule.value,
+            hidden.rule.source
+        ));
+    }
+    if !plan.omitted.is_empty() {
+        line(String::new());
+        line("left out".into());
+        for omitted in &plan.omitted {
+            line(format!(
+                "  {}: {}  [{}]",
+                omitted.path, omitted.reason, omitted.why
+            ));
+        }
+    }
+    line(String::new());
+    line("variables that do not pass".into());
+    for variable in &plan.hidden_variables {
+        line(format!("  {}  [{}]", lossy(&variable.name), variable.why));
+    }
+    line(String::new());
+    line("variables".into());
+    for variable in &plan.variables {
+        line(format!("  {}  [{}]", lossy(&variable.name), variable.why));
+    }
+    for weakness in &plan.weaknesses {
+        line(format!("\nwarning: {weakness}"));
+    }
+    all
+}
+
+fn verb(mount: &Mount) -> &'static str {
+    match mount {
+        Mount::Bind {
+            access: Access::Read,
+            ..
+        } => "read",
+        Mount::Bind {
+            access: Access::Write,
+            ..
+        } => "write",
+        Mount::Device { .. } => "device",
+        Mount::Tmpfs { .. } => "private",
+        Mount::Directory { .. } => "directory",
+        Mount::Link { .. } => "link",
+        Mount::File { .. } => "file",
+        Mount::Copy { .. } => "copy",
+        Mount::HideDirectory | Mount::HideFile => "hide",
+        Mount::Proc | Mount::Dev => "fresh",
+    }
+}
+
+fn place(step: &Step) -> String {
+    let at = step.at.display();
+    match &step.mount {
+        Mount::Bind { from, .. } if *from != step.at => format!("{at} <- {}", from.display()),
+        Mount::Link { target } => format!("{at} -> {}", target.display()),
+        Mount::Tmpfs { size, .. } => format!("{at} ({} MiB)", size >> 20),
+        _ => at.to_string(),
+    }
+}
+
+/// The answer of `explain` for a person.
+pub fn explanation(answer: &Explanation) -> String {
+    let verdict = match answer.standing {
+        Standing::Writable => "writable inside",
+        Standing::ReadOnly => "readable inside, not writable",
+        Standing::Hidden => "hidden: it does not exist inside",
+        Standing::Private => "the jail has its own",
+        Standing::Absent => "not there inside",
+        Standing::Passes => "passes into the jail",
+    };
+    let mut text = format!("{}: {verdict}\n", answer.subject);
+    if let Some(real) = &answer.real {
+        text.push_str(&format!("  path: {}\n", real.display()));
+    }
+    if !answer.exists {
+        text.push_str("  note: it does not exist outside either\n");
+    }
+    text.push_str(&format!(
+        "  rule: {}\n  change: {}\n",
+        answer.why, answer.change
+    ));
+    text
+}

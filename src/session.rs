@@ -1,0 +1,180 @@
+//! Sessions: their ids, and the record of those that run on this node.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "an effect module: it keeps records in files"
+)]
+
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+/// Letters and digits that are not mistaken for one another (Crockford's base 32).
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// 40 bits: among a thousand sessions of one user two alike are one in two million.
+const ID_LENGTH: usize = 8;
+/// No record is longer; a longer file is none of ours.
+const LONGEST_RECORD: u64 = 64 * 1024;
+
+/// A new session id.
+///
+/// # Errors
+/// `/dev/urandom` cannot be read.
+pub fn new_id() -> Result<String> {
+    let mut random = [0u8; ID_LENGTH];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut random))
+        .context("cannot read /dev/urandom")?;
+    Ok(random
+        .iter()
+        .map(|&byte| char::from(ALPHABET[usize::from(byte % 32)]))
+        .collect())
+}
+
+/// What is recorded of a session. Arguments of the command are not: people put secrets there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// The session's id.
+    pub id: String,
+    /// The launcher's pid.
+    pub pid: u32,
+    /// When the launcher was started, in clock ticks since boot (`proc_pid_stat(5)`, field 22);
+    /// with the pid it names one process.
+    pub start_ticks: u64,
+    /// The kernel's id of this boot (`/proc/sys/kernel/random/boot_id`): says which node, too.
+    pub boot: String,
+    /// The name of the node.
+    pub host: String,
+    /// Seconds since 1970-01-01 00:00 UTC.
+    pub started: u64,
+    /// The project directory.
+    pub project: PathBuf,
+    /// The command's name.
+    pub command: String,
+}
+
+/// The directory of the records: `$XDG_RUNTIME_DIR`, which is the node's own and in memory, else
+/// the state directory.
+pub fn directory(uid: u32, state: &Path) -> PathBuf {
+    let runtime = PathBuf::from(format!("/run/user/{uid}"));
+    match std::fs::metadata(&runtime) {
+        Ok(meta) if meta.is_dir() && meta.uid() == uid && meta.mode() & 0o077 == 0 => {
+            runtime.join("agent-sandbox/sessions")
+        }
+        _ => state.join("sessions"),
+    }
+}
+
+/// A record that is removed when the session ends.
+#[derive(Debug)]
+pub struct Registered {
+    path: PathBuf,
+}
+
+impl Registered {
+    /// Records this process as the launcher of a session.
+    ///
+    /// # Errors
+    /// The directory or the file cannot be written.
+    pub fn new(directory: &Path, id: &str, project: &Path, command: &str) -> Result<Self> {
+        let failed = || format!("cannot record the session in `{}`", directory.display());
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .with_context(failed)?;
+        let pid = std::process::id();
+        let record = Record {
+            id: id.to_owned(),
+            pid,
+            start_ticks: start_ticks(pid).unwrap_or(0),
+            boot: boot(),
+            host: nix::unistd::gethostname()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default(),
+            started: now(),
+            project: project.to_owned(),
+            command: command.to_owned(),
+        };
+        let path = directory.join(format!("{id}.json"));
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .with_context(failed)?;
+        file.write_all(serde_json::to_string(&record)?.as_bytes())
+            .with_context(failed)?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The sessions that run on this node, oldest first. Records of launchers of this node that are
+/// gone are removed.
+///
+/// # Errors
+/// The directory exists and cannot be read.
+pub fn running(directory: &Path) -> Result<Vec<Record>> {
+    let mut all = Vec::new();
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(all),
+        Err(error) => bail!("cannot read `{}`: {error}", directory.display()),
+    };
+    let boot = boot();
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let Some(record) = read(&path) else { continue };
+        if record.boot == boot {
+            if start_ticks(record.pid) == Some(record.start_ticks) {
+                all.push(record);
+            } else {
+                let _ = std::fs::remove_file(&path);
+            }
+        }
+    }
+    all.sort_by_key(|record| (record.started, record.pid));
+    Ok(all)
+}
+
+fn read(path: &Path) -> Option<Record> {
+    let mut text = Vec::new();
+    std::fs::File::open(path)
+        .ok()?
+        .take(LONGEST_RECORD)
+        .read_to_end(&mut text)
+        .ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Seconds since 1970-01-01 00:00 UTC.
+pub fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+fn boot() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// Field 22 of `/proc/PID/stat`; the second field, the command, may hold spaces and parentheses.
+fn start_ticks(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = text.rsplit_once(')')?;
+    rest.split_whitespace().nth(19)?.parse().ok()
+}

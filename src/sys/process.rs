@@ -1,0 +1,141 @@
+//! Processes: fork, exec, signals, limits.
+
+use std::ffi::CString;
+use std::io;
+
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::unistd::{ForkResult, Pid};
+
+/// The two sides of [`fork`].
+pub enum Side {
+    /// The new process.
+    Child,
+    /// The old one, with the pid of the new one.
+    Parent(Pid),
+}
+
+/// Forks. Every caller is single-threaded (the launcher and init never start a thread), so the
+/// child may go on with the whole of its memory, locks and allocator included.
+///
+/// # Errors
+/// What `fork(2)` answers: `EAGAIN` at a process limit, `ENOMEM`.
+pub fn fork() -> io::Result<Side> {
+    // SAFETY: the process has one thread, see above.
+    match unsafe { nix::unistd::fork() }? {
+        ForkResult::Child => Ok(Side::Child),
+        ForkResult::Parent { child } => Ok(Side::Parent(child)),
+    }
+}
+
+/// Ends the process at once, without destructors and `atexit` handlers of the parent's image.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit(2) takes any number and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Sets each signal to be ignored; programs started from here inherit that.
+///
+/// # Errors
+/// `EINVAL` for a signal that cannot be ignored.
+pub fn ignore(signals: &[Signal]) -> io::Result<()> {
+    signals
+        .iter()
+        .try_for_each(|&signal| handle(signal, SigHandler::SigIgn))
+}
+
+/// Sets what a signal does to `SIG_IGN` or `SIG_DFL`.
+///
+/// # Errors
+/// `EINVAL` for a signal that cannot be caught, and for handlers that run code.
+pub fn handle(signal: Signal, handler: SigHandler) -> io::Result<()> {
+    if !matches!(handler, SigHandler::SigIgn | SigHandler::SigDfl) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: neither disposition runs code of ours.
+    unsafe {
+        sigaction(
+            signal,
+            &SigAction::new(handler, SaFlags::empty(), SigSet::empty()),
+        )?
+    };
+    Ok(())
+}
+
+/// Sets every signal to its default and unblocks all, as a fresh login has them.
+///
+/// # Errors
+/// What `sigprocmask(2)` answers.
+pub fn default_signals() -> io::Result<()> {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    for signal in Signal::iterator() {
+        if matches!(signal, Signal::SIGKILL | Signal::SIGSTOP) {
+            continue;
+        }
+        // SAFETY: SIG_DFL runs no code of ours.
+        unsafe { sigaction(signal, &default)? };
+    }
+    // Real-time signals have no names in `Signal`.
+    for number in libc::SIGRTMIN()..=libc::SIGRTMAX() {
+        // SAFETY: as above.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
+    }
+    SigSet::empty().thread_set_mask()?;
+    Ok(())
+}
+
+/// Replaces the process by a program. Returns only on failure.
+pub fn exec(path: &CString, argv: &[CString], environment: &[CString]) -> io::Error {
+    match nix::unistd::execve(path, argv, environment) {
+        Ok(never) => match never {},
+        Err(error) => error.into(),
+    }
+}
+
+/// Whether an unprivileged process may create a user namespace: tried in a child that does
+/// nothing else.
+///
+/// # Errors
+/// The error that the kernel gave the child (`unshare(2)`), or the reason why there was no child.
+pub fn try_user_namespace() -> io::Result<()> {
+    match fork()? {
+        Side::Child => {
+            let errno = match nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER) {
+                // The map decides whether the namespace is of use: AppArmor's restriction lets
+                // the namespace be created and then denies it every capability.
+                Ok(()) => match std::fs::write("/proc/self/setgroups", "deny") {
+                    Ok(()) => 0,
+                    Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
+                },
+                Err(errno) => errno as i32,
+            };
+            exit_now(errno)
+        }
+        Side::Parent(child) => loop {
+            match nix::sys::wait::waitpid(child, None) {
+                Ok(nix::sys::wait::WaitStatus::Exited(_, 0)) => return Ok(()),
+                Ok(nix::sys::wait::WaitStatus::Exited(_, errno)) => {
+                    return Err(io::Error::from_raw_os_error(errno));
+                }
+                Ok(_) => return Err(io::Error::other("the trying process was killed")),
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        },
+    }
+}
+
+/// Landlock's ABI version (`landlock_create_ruleset(2)`, `LANDLOCK_CREATE_RULESET_VERSION`);
+/// 0 where the kernel has none or it is switched off.
+pub fn landlock_abi() -> i32 {
+    const LANDLOCK_CREATE_RULESET_VERSION: libc::c_uint = 1;
+    // SAFETY: with a null attribute, size 0 and this flag the call only reports a number.
+    let abi = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<libc::c_void>(),
+            0usize,
+            LANDLOCK_CREATE_RULESET_VERSION,
+        )
+    };
+    i32::try_from(abi).unwrap_or(0).max(0)
+}

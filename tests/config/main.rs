@@ -1,0 +1,10 @@
+//! The loader of policy files: what it finds, what it refuses, and how it says so.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+#![allow(clippy::disallowed_methods)] // effects: a home and a site in a temporary directory
+
+mod errors;
+mod files;
+mod fuzz;
+mod layers;
+mod reference;
+mod support;

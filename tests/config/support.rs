@@ -1,0 +1,100 @@
+//! A user's home and a site in a temporary directory.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use agent_sandbox::config::diagnostic::ConfigError;
+use agent_sandbox::config::load::{self, Locations, RawLayer, Request};
+
+pub(crate) struct World {
+    // Removed on drop.
+    _root: tempfile::TempDir,
+    pub(crate) locations: Locations,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let at = fs::canonicalize(root.path()).unwrap();
+        let home = at.join("home");
+        let locations = Locations {
+            config_dir: home.join(".config/agent-sandbox"),
+            site_dir: at.join("etc"),
+            home,
+        };
+        fs::create_dir_all(locations.config_dir.join("profiles")).unwrap();
+        fs::create_dir_all(&locations.site_dir).unwrap();
+        Self {
+            _root: root,
+            locations,
+        }
+    }
+
+    pub(crate) fn config(&self) -> PathBuf {
+        self.locations.config_dir.join("config.toml")
+    }
+
+    pub(crate) fn profile(&self, name: &str) -> PathBuf {
+        self.locations.config_dir.join("profiles").join(name)
+    }
+
+    pub(crate) fn load(
+        &self,
+        change: impl FnOnce(&mut Request<'_>),
+    ) -> Result<Vec<RawLayer>, ConfigError> {
+        let mut request = Request {
+            locations: &self.locations,
+            profile: None,
+            command: None,
+            project: None,
+            set: &[],
+        };
+        change(&mut request);
+        load::load(&request)
+    }
+
+    pub(crate) fn load_command(&self, command: &str) -> Result<Vec<RawLayer>, ConfigError> {
+        self.load_with(None, Some(command), None, &[])
+    }
+
+    pub(crate) fn load_with(
+        &self,
+        profile: Option<&str>,
+        command: Option<&str>,
+        project: Option<&Path>,
+        set: &[&str],
+    ) -> Result<Vec<RawLayer>, ConfigError> {
+        let set = set
+            .iter()
+            .map(|option| (*option).to_owned())
+            .collect::<Vec<_>>();
+        load::load(&Request {
+            locations: &self.locations,
+            profile,
+            command: command.map(OsStr::new),
+            project,
+            set: &set,
+        })
+    }
+}
+
+/// Writes a file that only its owner can change, whatever the umask.
+pub(crate) fn write(path: &Path, text: impl AsRef<[u8]>) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+}
+
+/// The files of the layers, in order.
+pub(crate) fn names(layers: &[RawLayer]) -> Vec<&str> {
+    layers.iter().map(|layer| &*layer.file).collect()
+}
+
+/// The message and the hint, as a person reads them.
+pub(crate) fn said(error: &ConfigError) -> String {
+    match error.hint() {
+        Some(hint) => format!("{error}\nhint: {hint}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,355 @@
+//! Documentation that cannot drift: the threat ledger names tests that exist, the reference names
+//! every option and every policy key, links lead somewhere.
+
+use std::collections::BTreeSet;
+
+use crate::lex::{self, Token};
+
+/// A key of the policy: its section and its name, as in `[section] name`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// `project`
+    pub(crate) section: String,
+    /// `parents`
+    pub(crate) name: String,
+}
+
+/// The names of the functions that a source text defines.
+pub(crate) fn functions(text: &str) -> BTreeSet<String> {
+    let tokens = lex::tokens(text);
+    tokens
+        .windows(2)
+        .filter(|w| w[0].text == "fn")
+        .map(|w| w[1].text.clone())
+        .collect()
+}
+
+/// The rows of a document's tables, split into cells, with their lines; headings left out.
+fn rows(markdown: &str) -> Vec<(usize, Vec<&str>)> {
+    let lines: Vec<&str> = markdown.lines().map(str::trim).collect();
+    let ruler = |line: &str| line.starts_with('|') && line.chars().all(|c| "|-: ".contains(c));
+    let mut found = Vec::new();
+    for (i, line) in lines.iter().enumerate() {
+        let heading = lines.get(i + 1).is_some_and(|next| ruler(next));
+        if line.starts_with('|') && !ruler(line) && !heading {
+            let cells = line.trim_matches('|').split(" | ").map(str::trim).collect();
+            found.push((i + 1, cells));
+        }
+    }
+    found
+}
+
+/// The text between pairs of backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Complaints about the threat ledger: a row without a test, or with one that does not exist.
+/// `exists` is asked for a suite and the name of a test function.
+pub(crate) fn threats(
+    file: &str,
+    markdown: &str,
+    exists: impl Fn(&str, &str) -> bool,
+) -> Vec<String> {
+    let rows = rows(markdown);
+    if rows.is_empty() {
+        return vec![format!("{file}: holds no table")];
+    }
+    let mut complaints = Vec::new();
+    for (line, cells) in rows {
+        let tests: Vec<&str> = quoted(cells.last().unwrap_or(&"")).collect();
+        if tests.is_empty() {
+            complaints.push(format!("{file}:{line}: names no test: {}", cells[0]));
+        }
+        for test in tests {
+            let named = test
+                .split_once("::")
+                .map(|(suite, rest)| (suite, rest.rsplit("::").next().unwrap_or(rest)));
+            match named {
+                Some((suite, function)) if exists(suite, function) => {}
+                Some(_) => complaints.push(format!("{file}:{line}: no such test: {test}")),
+                None => {
+                    complaints.push(format!("{file}:{line}: `{test}` is not `suite::test_name`"))
+                }
+            }
+        }
+    }
+    complaints
+}
+
+/// The long options that a `--help` text offers.
+pub(crate) fn options(help: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for line in help
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with('-'))
+    {
+        // Only the option's own column: its description may speak of others.
+        let column = line.split("  ").next().unwrap_or(line);
+        for word in column.split([' ', ',', '=', '[', '<']) {
+            if word.len() > 2 && word.starts_with("--") {
+                found.insert(word.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// The subcommands that a `--help` text offers, `help` itself left out.
+pub(crate) fn subcommands(help: &str) -> BTreeSet<String> {
+    let block = help
+        .lines()
+        .skip_while(|line| line.trim() != "Commands:")
+        .skip(1);
+    block
+        .take_while(|line| line.starts_with(' '))
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Complaints about options that the reference leaves out.
+pub(crate) fn option_reference(
+    command: &str,
+    help: &str,
+    file: &str,
+    markdown: &str,
+) -> Vec<String> {
+    let known: BTreeSet<&str> = markdown
+        .split(|c: char| !(c.is_alphanumeric() || c == '-'))
+        .filter(|word| word.starts_with("--"))
+        .collect();
+    options(help)
+        .iter()
+        .filter(|option| !known.contains(option.as_str()))
+        .map(|option| format!("{file}: says nothing about `{option}` of `{command}`"))
+        .collect()
+}
+
+/// The fields of a struct: name and type's words.
+fn fields(tokens: &[Token], name: &str) -> Vec<(String, Vec<String>)> {
+    let head = |w: &[Token]| w[0].text == "struct" && w[1].text == name && w[2].text == "{";
+    let Some(start) = tokens.windows(3).position(head) else {
+        return Vec::new();
+    };
+    let mut found: Vec<(String, Vec<String>)> = Vec::new();
+    let mut depth = 0;
+    for (i, token) in tokens.iter().enumerate().skip(start + 2) {
+        match token.text.as_str() {
+            "{" | "[" | "(" => depth += 1,
+            "}" | "]" | ")" => {
+                depth -= 1;
+                if depth == 0 {
+                    break;
+                }
+            }
+            _ => {}
+        }
+        let next = tokens.get(i + 1).map(|t| t.text.as_str());
+        if depth == 1 && next == Some(":") {
+            found.push((token.text.clone(), Vec::new()));
+        } else if let Some((_, words)) = found.last_mut() {
+            words.push(token.text.clone());
+        }
+    }
+    found
+}
+
+/// Every key that the schema's source defines: the fields of `Document` whose type is a
+/// `…Section`, and the fields of those.
+pub(crate) fn keys(schema: &str) -> Vec<Key> {
+    let tokens = lex::tokens(schema);
+    let mut found = Vec::new();
+    for (section, words) in fields(&tokens, "Document") {
+        let Some(kind) = words.iter().find(|w| w.ends_with("Section")) else {
+            continue;
+        };
+        for (name, _) in fields(&tokens, kind) {
+            found.push(Key {
+                section: section.clone(),
+                name,
+            });
+        }
+    }
+    found
+}
+
+/// Complaints about keys that the reference leaves out. A key is documented in backticks below a
+/// heading that names its section (`## [project]`), or anywhere as `` `project.parents` ``.
+pub(crate) fn key_reference(keys: &[Key], file: &str, markdown: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for Key { section, name } in keys {
+        let mut here = false;
+        let found = markdown.lines().any(|line| {
+            if line.starts_with('#') && line.contains('[') {
+                here = line.contains(&format!("[{section}]"));
+            }
+            line.contains(&format!("`{section}.{name}`"))
+                || (here && quoted(line).any(|q| q.split([' ', '=']).next() == Some(name)))
+        });
+        if !found {
+            complaints.push(format!("{file}: says nothing about `{section}.{name}`"));
+        }
+    }
+    complaints
+}
+
+/// Complaints about keys that the commented default policy leaves out: each stands there with a
+/// value, or as a comment (`# key = …`), below its section.
+pub(crate) fn key_defaults(keys: &[Key], file: &str, toml: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for Key { section, name } in keys {
+        let mut here = false;
+        let found = toml.lines().any(|line| {
+            let line = line.trim_start_matches(['#', ' ']);
+            if line.starts_with('[') {
+                here = line.starts_with(&format!("[{section}]"));
+            }
+            let value = line
+                .strip_prefix(name.as_str())
+                .is_some_and(|l| l.trim_start().starts_with('='));
+            (here && value) || line.starts_with(&format!("[{section}.{name}]"))
+        });
+        if !found {
+            complaints.push(format!("{file}: shows no `{name}` below [{section}]"));
+        }
+    }
+    complaints
+}
+
+/// Complaints about links of a document to files that are not there. `exists` is asked for a path
+/// from the root of the tree.
+pub(crate) fn links(file: &str, markdown: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let mut code = false;
+    for (i, line) in markdown.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            code = !code;
+        }
+        for rest in line.split("](").skip(1).filter(|_| !code) {
+            let target = rest.split([')', '#', ' ']).next().unwrap_or("");
+            if target.is_empty() || target.contains(':') {
+                continue;
+            }
+            let mut path: Vec<&str> = file.split('/').collect();
+            path.pop();
+            for part in target.trim_end_matches('/').split('/') {
+                match part {
+                    ".." => drop(path.pop()),
+                    "." => {}
+                    _ => path.push(part),
+                }
+            }
+            if !exists(&path.join("/")) {
+                complaints.push(format!("{file}:{}: link to nothing: {target}", i + 1));
+            }
+        }
+    }
+    complaints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threat_without_a_living_test_is_refused() {
+        let exists = |suite: &str, test: &str| (suite, test) == ("confine", "no_key");
+        let head = "| attack | defence | test |\n|---|---|---|\n";
+        let check = |row: &str| threats("t.md", &format!("{head}{row}"), exists);
+        assert_eq!(
+            check("| a | `x` | `confine::no_key` |"),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            check("| a | b | `confine::home::no_key` |"),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            check("| a | `confine::no_key` | later |"),
+            ["t.md:3: names no test: a"]
+        );
+        assert_eq!(
+            check("| a | b | `confine::gone` |"),
+            ["t.md:3: no such test: confine::gone"]
+        );
+        assert_eq!(
+            check("| a | b | `confine::no_key`, `plan::no_key` |").len(),
+            1
+        );
+        assert_eq!(check("| a | b | `no_key` |").len(), 1);
+        assert_eq!(check("").len(), 1);
+        assert_eq!(
+            functions("// fn a()\nfn b() {}")
+                .into_iter()
+                .collect::<Vec<_>>(),
+            ["b"]
+        );
+    }
+
+    const HELP: &str =
+        "Usage: x [OPTIONS]\n\nCommands:\n  policy   Show it\n           more\n  help     This\n
+Options:\n  -C, --project <DIR>  Like --other\n      --hide=<PATH>\n  -q, --quiet\n";
+
+    #[test]
+    fn an_option_that_the_reference_lacks_is_refused() {
+        let all = "`--project DIR`, `-q`/`--quiet`, `--hide`";
+        assert_eq!(
+            option_reference("x", HELP, "cli.md", all),
+            Vec::<String>::new()
+        );
+        let less = "`--projects`, `--quiet`, `--hide`";
+        assert_eq!(
+            option_reference("x", HELP, "cli.md", less),
+            ["cli.md: says nothing about `--project` of `x`"]
+        );
+        assert_eq!(
+            subcommands(HELP).into_iter().collect::<Vec<_>>(),
+            ["policy"]
+        );
+    }
+
+    const SCHEMA: &str = "pub struct Document { #[serde(default)] pub projects: Map<S, Sections>,
+        /// x: y
+        pub project: Option<ProjectSection>, pub env: Option<EnvSection> }
+        pub struct ProjectSection { pub parents: Option<Strings> }
+        pub struct EnvSection { #[serde(default)] pub set: Option<Map<A<B>, C>>, pub pass: D }";
+
+    #[test]
+    fn a_key_that_the_reference_lacks_is_refused() {
+        let keys = keys(SCHEMA);
+        let names: Vec<_> = keys
+            .iter()
+            .map(|k| format!("{}.{}", k.section, k.name))
+            .collect();
+        assert_eq!(names, ["project.parents", "env.set", "env.pass"]);
+        let all = "## `[project]`\n| `parents` |\n## `[env]`\n### `set`\n`env.pass`";
+        assert_eq!(key_reference(&keys, "p.md", all), Vec::<String>::new());
+        let less = "## `[project]`\n`pass`\n## `[env]`\n`parents` `set`";
+        assert_eq!(key_reference(&keys, "p.md", less).len(), 2);
+    }
+
+    #[test]
+    fn a_key_that_the_default_policy_lacks_is_refused() {
+        let keys = keys(SCHEMA);
+        let all = "[project]\n# parents = []\n[env]\npass=[]\n[env.set]\n";
+        assert_eq!(key_defaults(&keys, "d.toml", all), Vec::<String>::new());
+        let less = "[project]\nparents_of = 1\n[env]\nparents = []\npass = []\n";
+        assert_eq!(key_defaults(&keys, "d.toml", less).len(), 2);
+    }
+
+    #[test]
+    fn a_link_to_nothing_is_refused() {
+        let exists = |path: &str| path == "docs/a.md" || path == "README.md";
+        let good =
+            "[a](a.md#x) [r](../README.md) [w](https://example.org/) [s](#x)\n```\n[z](z)\n```";
+        assert_eq!(links("docs/b.md", good, exists), Vec::<String>::new());
+        assert_eq!(
+            links("docs/b.md", "x\n[c](c.md)", exists),
+            ["docs/b.md:2: link to nothing: c.md"]
+        );
+    }
+}

@@ -1,0 +1,210 @@
+//! The structure of the house, checked: what was decided about modules, files and
+//! documents holds for the tree as it is. Each check is a function over text, and has a unit test
+//! that shows it can fail.
+
+#![allow(clippy::disallowed_methods)] // a test: reads the tree, runs the binary
+
+mod docs;
+mod layers;
+mod lex;
+mod text;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// Directories that hold nothing written by hand.
+const SKIPPED: &[&str] = &["target", ".git"];
+
+/// The root of the tree: a staged copy when `tests/run` says so.
+fn root() -> PathBuf {
+    let staged = env::var_os("AGENT_SANDBOX_ROOT");
+    staged.map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from)
+}
+
+/// Every text file of the tree, by its path from the root.
+fn tree() -> BTreeMap<String, String> {
+    fn walk(dir: &Path, prefix: &str, found: &mut BTreeMap<String, String>) {
+        let entries =
+            fs::read_dir(dir).unwrap_or_else(|e| panic!("cannot list {}: {e}", dir.display()));
+        for entry in entries {
+            let entry = entry.expect("a directory entry");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = format!("{prefix}{name}");
+            let kind = entry.file_type().expect("a file type");
+            if kind.is_dir() && !SKIPPED.contains(&name.as_str()) {
+                walk(&entry.path(), &format!("{path}/"), found);
+            } else if kind.is_file() {
+                // What is not UTF-8 is data, and no check reads it.
+                if let Ok(text) = fs::read_to_string(entry.path()) {
+                    found.insert(path, text);
+                }
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(&root(), "", &mut found);
+    assert!(
+        found.contains_key("Cargo.toml"),
+        "no Cargo.toml in {}",
+        root().display()
+    );
+    found
+}
+
+/// The text of one file that must exist.
+fn read(file: &str) -> String {
+    let path = root().join(file);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display()))
+}
+
+/// Fails with the list of complaints, if there is one.
+#[track_caller]
+fn settle(complaints: Vec<String>) {
+    assert!(complaints.is_empty(), "\n  {}\n", complaints.join("\n  "));
+}
+
+/// Runs a check on each file of the tree that is wanted.
+fn each(wanted: impl Fn(&str) -> bool, check: impl Fn(&str, &str) -> Vec<String>) -> Vec<String> {
+    let tree = tree();
+    let files = tree.iter().filter(|(file, _)| wanted(file));
+    files.flat_map(|(file, text)| check(file, text)).collect()
+}
+
+fn is_rust(file: &str) -> bool {
+    file.ends_with(".rs")
+}
+
+fn is_source(file: &str) -> bool {
+    file.starts_with("src/") && is_rust(file)
+}
+
+#[test]
+fn modules_use_only_what_stands_left_of_them() {
+    let sources = tree()
+        .into_iter()
+        .filter(|(file, _)| is_source(file))
+        .map(|(file, text)| (file.trim_start_matches("src/").to_owned(), text))
+        .collect();
+    settle(layers::layers(&sources, layers::USES));
+}
+
+#[test]
+fn files_fit_on_a_few_screens() {
+    let wanted =
+        |f: &str| (f.starts_with("src/") || f.starts_with("tests/")) && !f.ends_with(".snap");
+    settle(each(wanted, |file, text| {
+        text::size(file, text, text::TABLES)
+    }));
+}
+
+#[test]
+fn names_say_what_is_inside() {
+    settle(each(
+        |f| is_source(f) || f.starts_with("tests/"),
+        |file, _| text::name(file),
+    ));
+}
+
+#[test]
+fn unsafe_code_is_in_sys_alone() {
+    let mut complaints = each(is_source, text::unsafe_code);
+    for root in ["src/lib.rs", "src/main.rs"] {
+        complaints.extend(text::refuses_unsafe(root, &read(root)));
+    }
+    settle(complaints);
+}
+
+#[test]
+fn effects_are_in_the_effect_modules_alone() {
+    settle(each(is_source, |file, text| {
+        text::effect_fence(file, text, text::EFFECTS)
+    }));
+}
+
+#[test]
+fn the_tree_promises_nothing_and_stands_alone() {
+    settle(each(|_| true, text::words));
+}
+
+#[test]
+fn every_threat_names_a_test_that_exists() {
+    let tree = tree();
+    let exists = |suite: &str, test: &str| {
+        let below = format!("tests/{suite}/");
+        let mut files = tree
+            .iter()
+            .filter(|(file, _)| file.starts_with(&below) && is_rust(file));
+        files.any(|(_, text)| docs::functions(text).contains(test))
+    };
+    settle(docs::threats(
+        "docs/threats.md",
+        &read("docs/threats.md"),
+        exists,
+    ));
+}
+
+#[test]
+fn every_option_is_in_the_reference() {
+    let binary = env::var_os("AGENT_SANDBOX_BIN")
+        .unwrap_or_else(|| env!("CARGO_BIN_EXE_agent-sandbox").into());
+    let help = |words: &[&str]| {
+        let output = Command::new(&binary).args(words).arg("--help").output();
+        let output = output.unwrap_or_else(|e| panic!("cannot run {}: {e}", binary.display()));
+        assert!(
+            output.status.success(),
+            "{words:?} --help: {}",
+            output.status
+        );
+        String::from_utf8(output.stdout).expect("help in UTF-8")
+    };
+    let (file, reference) = ("docs/reference/cli.md", read("docs/reference/cli.md"));
+    let top = help(&[]);
+    assert!(
+        docs::options(&top).contains("--project"),
+        "no options found in: {top}"
+    );
+    let mut complaints = docs::option_reference("agent-sandbox", &top, file, &reference);
+    for command in docs::subcommands(&top) {
+        let name = format!("agent-sandbox {command}");
+        if !reference.contains(&name) {
+            complaints.push(format!("{file}: says nothing about `{name}`"));
+        }
+        complaints.extend(docs::option_reference(
+            &name,
+            &help(&[&command]),
+            file,
+            &reference,
+        ));
+    }
+    settle(complaints);
+}
+
+#[test]
+fn every_policy_key_is_in_the_reference_and_in_the_default_policy() {
+    let keys = docs::keys(&read("src/config/schema.rs"));
+    assert!(
+        keys.len() > 10,
+        "no keys found in src/config/schema.rs: {keys:?}"
+    );
+    let file = "docs/reference/policy.md";
+    let mut complaints = docs::key_reference(&keys, file, &read(file));
+    // [profile] describes a profile file; the default policy is none.
+    let policy: Vec<_> = keys
+        .into_iter()
+        .filter(|key| key.section != "profile")
+        .collect();
+    let file = "profiles/default.toml";
+    complaints.extend(docs::key_defaults(&policy, file, &read(file)));
+    settle(complaints);
+}
+
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let there = |path: &str| root().join(path).exists();
+    settle(each(
+        |f| f.ends_with(".md"),
+        |file, text| docs::links(file, text, there),
+    ));
+}

@@ -1,0 +1,233 @@
+//! What holds for every file: its size, its name, where `unsafe` may stand, which words may not.
+
+use crate::lex;
+
+/// A reader finds the room for a change by its name, and the file fits on a few screens.
+pub(crate) const MAX_LINES: usize = 600;
+
+/// Files that are one table, and so may be longer.
+pub(crate) const TABLES: &[&str] = &[];
+
+/// The effect modules: what may open files, start processes, read the environment or the clock.
+/// A name that ends in `/` stands for the directory.
+pub(crate) const EFFECTS: &[&str] = &[
+    "src/main.rs",
+    "src/config/load.rs",
+    "src/host.rs",
+    "src/host/",
+    "src/backend/diagnose.rs",
+    "src/launch.rs",
+    "src/launch/",
+    "src/session.rs",
+    "src/session/",
+    "src/init.rs",
+    "src/init/",
+    "src/doctor.rs",
+    "src/sys/",
+];
+
+/// Names that say nothing about what is inside.
+const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc"];
+
+/// Words that promise work instead of doing it. Spelt apart, so that this file passes its own check.
+const MARKERS: &[&str] = &[
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("X", "XX"),
+];
+
+/// The tree stands alone: what it needs is inside it.
+const OUTSIDE: &str = concat!("../", "shared");
+
+/// Complaint about a file that is too long.
+pub(crate) fn size(file: &str, text: &str, tables: &[&str]) -> Vec<String> {
+    let lines = text.lines().count();
+    if lines <= MAX_LINES || tables.contains(&file) {
+        return Vec::new();
+    }
+    vec![format!(
+        "{file}: {lines} lines, more than {MAX_LINES}: split it, one noun a file"
+    )]
+}
+
+/// Complaint about a file or directory whose name says nothing.
+pub(crate) fn name(file: &str) -> Vec<String> {
+    let hollow = file.split('/').find(|part| {
+        let stem = part.split('.').next().unwrap_or(part);
+        EMPTY_NAMES.contains(&stem)
+    });
+    hollow
+        .map(|part| format!("{file}: `{part}` says nothing: name the noun"))
+        .into_iter()
+        .collect()
+}
+
+/// Complaints about `unsafe` outside `src/sys`, and about a lint that is switched off to allow it.
+pub(crate) fn unsafe_code(file: &str, text: &str) -> Vec<String> {
+    if file.starts_with("src/sys/") || file == "src/sys.rs" {
+        return Vec::new();
+    }
+    let tokens = lex::tokens(text);
+    let mut complaints: Vec<String> = tokens
+        .iter()
+        .filter(|t| t.text == "unsafe")
+        .map(|t| format!("{file}:{}: `unsafe` outside src/sys", t.line))
+        .collect();
+    for lint in ["unsafe_code", "undocumented_unsafe_blocks"] {
+        let off = allows(&tokens, lint);
+        complaints
+            .extend(off.map(|line| format!("{file}:{line}: allows `{lint}` outside src/sys")));
+    }
+    complaints
+}
+
+/// Complaint about a crate root that does not refuse `unsafe`.
+pub(crate) fn refuses_unsafe(file: &str, text: &str) -> Vec<String> {
+    let words: Vec<String> = lex::tokens(text).into_iter().map(|t| t.text).collect();
+    let refused = words
+        .windows(3)
+        .any(|w| (w[0] == "deny" || w[0] == "forbid") && w[1] == "(" && w[2] == "unsafe_code");
+    if refused {
+        Vec::new()
+    } else {
+        vec![format!("{file}: lacks #![deny(unsafe_code)]")]
+    }
+}
+
+/// Complaint about a file that leaves the effect fence and is no effect module.
+pub(crate) fn effect_fence(file: &str, text: &str, effects: &[&str]) -> Vec<String> {
+    let inside = effects
+        .iter()
+        .any(|e| file == *e || (e.ends_with('/') && file.starts_with(e)));
+    if inside {
+        return Vec::new();
+    }
+    let tokens = lex::without_tests(&lex::tokens(text));
+    allows(&tokens, "disallowed_methods")
+        .map(|line| format!("{file}:{line}: allows effects, and is no effect module"))
+        .into_iter()
+        .collect()
+}
+
+/// The line on which `#[allow(…)]` or `#[expect(…)]` names the lint.
+fn allows(tokens: &[lex::Token], lint: &str) -> Option<usize> {
+    let mut inside = false;
+    for (i, token) in tokens.iter().enumerate() {
+        match token.text.as_str() {
+            "allow" | "expect" => inside = tokens.get(i + 1).is_some_and(|t| t.text == "("),
+            ")" => inside = false,
+            text if inside && text == lint => return Some(token.line),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Complaints about words that have no place in a finished tree.
+pub(crate) fn words(file: &str, text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+        if let Some(word) = words.find(|w| MARKERS.contains(w)) {
+            complaints.push(format!(
+                "{file}:{}: `{word}`: do it, or open an issue",
+                i + 1
+            ));
+        }
+        if line.contains(OUTSIDE) {
+            complaints.push(format!(
+                "{file}:{}: refers to something outside the tree",
+                i + 1
+            ));
+        }
+    }
+    complaints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_file_is_refused_unless_it_is_a_table() {
+        let long = "x\n".repeat(MAX_LINES + 1);
+        assert_eq!(
+            size("src/a.rs", &"x\n".repeat(MAX_LINES), &[]),
+            Vec::<String>::new()
+        );
+        assert_eq!(size("src/a.rs", &long, &[]).len(), 1);
+        assert_eq!(size("src/a.rs", &long, &["src/a.rs"]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_hollow_name_is_refused() {
+        assert_eq!(name("src/plan/mounts.rs"), Vec::<String>::new());
+        assert_eq!(name("src/utils.rs").len(), 1);
+        assert_eq!(name("tests/common/mod.rs").len(), 1);
+    }
+
+    #[test]
+    fn unsafe_is_refused_outside_sys() {
+        let text = "// unsafe\nfn f() { unsafe { g(\"unsafe\") } }";
+        assert_eq!(unsafe_code("src/sys/fds.rs", text), Vec::<String>::new());
+        assert_eq!(
+            unsafe_code("src/launch.rs", text),
+            ["src/launch.rs:2: `unsafe` outside src/sys"]
+        );
+        assert_eq!(
+            unsafe_code("src/init.rs", "#![allow(dead_code, unsafe_code)]").len(),
+            1
+        );
+        assert_eq!(
+            unsafe_code("src/init.rs", "#![deny(unsafe_code)]"),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn a_root_without_the_attribute_is_refused() {
+        assert_eq!(
+            refuses_unsafe("src/lib.rs", "#![deny(unsafe_code)]"),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            refuses_unsafe("src/lib.rs", "// #![deny(unsafe_code)]").len(),
+            1
+        );
+        assert_eq!(
+            refuses_unsafe("src/lib.rs", "#![allow(unsafe_code)]").len(),
+            1
+        );
+    }
+
+    #[test]
+    fn effects_are_refused_outside_the_effect_modules() {
+        let text = "#![allow(clippy::disallowed_methods)]";
+        assert_eq!(
+            effect_fence("src/launch.rs", text, &["src/launch.rs"]),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            effect_fence("src/sys/fds.rs", text, &["src/sys/"]),
+            Vec::<String>::new()
+        );
+        assert_eq!(effect_fence("src/plan/mounts.rs", text, EFFECTS).len(), 1);
+        let in_tests = "#[cfg(test)] mod tests { #![allow(clippy::disallowed_methods)] }";
+        assert_eq!(
+            effect_fence("src/plan/mounts.rs", in_tests, EFFECTS),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn promises_and_the_outside_are_refused() {
+        assert_eq!(
+            words("a.md", "a todo list, mktemp /tmp/a.XXXXXX"),
+            Vec::<String>::new()
+        );
+        for marker in MARKERS {
+            assert_eq!(words("a.rs", &format!("x\n// {marker}: y")).len(), 1);
+        }
+        assert_eq!(words("a.md", &format!("see {OUTSIDE}/x")).len(), 1);
+    }
+}
