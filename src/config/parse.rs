@@ -17,6 +17,38 @@ pub const DEFAULT: &str = include_str!("../../profiles/default.toml");
 /// What messages call [`DEFAULT`].
 pub(super) const DEFAULT_NAME: &str = "built-in default.toml";
 
+/// A file's text, with the places of its line breaks: a launch asks for the lines of some six
+/// hundred values.
+#[derive(Debug)]
+pub struct Text {
+    content: String,
+    breaks: Vec<usize>,
+}
+
+impl Text {
+    fn new(content: &str) -> Self {
+        let breaks = content.match_indices('\n').map(|(at, _)| at).collect();
+        Self {
+            content: content.to_owned(),
+            breaks,
+        }
+    }
+
+    /// The line in which a byte stands, counted from 1.
+    pub fn line(&self, offset: usize) -> u32 {
+        let before = self.breaks.partition_point(|&at| at < offset);
+        u32::try_from(before).map_or(u32::MAX, |before| before.saturating_add(1))
+    }
+}
+
+impl std::ops::Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.content
+    }
+}
+
 /// The sections of one layer, with the text that they came from.
 #[derive(Debug)]
 pub struct RawLayer {
@@ -25,7 +57,7 @@ pub struct RawLayer {
     /// The file, or the option, as a person would name it.
     pub file: Arc<str>,
     /// The whole text of the file: spans of `sections` are offsets in it.
-    pub text: Arc<str>,
+    pub text: Arc<Text>,
     /// What the text says.
     pub sections: Sections,
 }
@@ -36,7 +68,7 @@ impl RawLayer {
         match self.layer {
             Layer::CommandLine => Source::option(&self.file),
             layer => {
-                let line = diagnostic::line_of(&self.text, span.start);
+                let line = self.text.line(span.start);
                 Source::in_file(layer, Arc::clone(&self.file), line)
             }
         }
@@ -131,7 +163,7 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
     let raw = RawLayer {
         layer,
         file: Arc::from(file),
-        text: Arc::from(text),
+        text: Arc::new(Text::new(text)),
         sections,
     };
     let projects = projects.map(|table| table.into_inner().into_iter().collect());

@@ -88,7 +88,7 @@ fn entry(name: &str, file: &str, text: &str) -> Result<ProfileEntry, ConfigError
             .into_iter()
             .map(toml::Spanned::into_inner)
             .collect(),
-        text: parsed.raw.text,
+        text: Arc::from(&**parsed.raw.text),
     })
 }
 

@@ -6,6 +6,8 @@
 )]
 
 pub mod files;
+pub mod looker;
+pub mod walk;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;

@@ -1,6 +1,7 @@
 //! Which paths are hidden: `files.hide` less `files.unhide`, as names and, where a hidden name is a
 //! symbolic link, as the file it leads to.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,15 +12,11 @@ use crate::host::files::{Files, Found, Kind, Look};
 use crate::policy::paths::{Expansion, glob};
 use crate::policy::{PathSpec, Policy};
 
-/// One rule of `files.hide` below one directory.
-#[derive(Clone, Debug)]
-struct Hide {
-    /// The directory, by its real path as far as it exists.
-    parent: PathBuf,
-    /// A name in it, or a pattern.
-    name: OsString,
-    rule: Sourced<PathSpec>,
-}
+/// Listing a directory costs about as much as this many looks into it.
+const WORTH_LISTING: usize = 6;
+
+/// The rules of `files.hide` in one directory: names or patterns.
+type InDirectory = Vec<(OsString, Sourced<PathSpec>)>;
 
 /// A file that a rule hides and that exists.
 #[derive(Clone, Debug)]
@@ -37,7 +34,8 @@ pub struct Hidden {
 /// Everything that is hidden.
 #[derive(Clone, Debug, Default)]
 pub struct Hides {
-    rules: Vec<Hide>,
+    /// By the directory's real path, as far as it exists.
+    rules: HashMap<PathBuf, InDirectory>,
     existing: Vec<Hidden>,
     exempt: Vec<(PathBuf, Sourced<PathSpec>)>,
 }
@@ -80,68 +78,64 @@ impl Hides {
                     .push((real_as_far_as_it_exists(files, &path), rule.clone()));
             }
         }
-        // One listing of the home spares a look at each of the hundred names that are not there.
-        let listings: Vec<(PathBuf, Option<Vec<OsString>>)> = host
-            .homes()
-            .map(|home| {
-                let names = files
-                    .entries(home)
-                    .map(|all| all.into_iter().map(|entry| entry.name).collect());
-                (home.to_path_buf(), names)
-            })
+        // One listing of the home spares a look at each of the hundreds of names that are not there.
+        let homes: Vec<Listed<'_>> = host.homes().map(|home| Listed::of(files, home)).collect();
+        let absent: Vec<Option<PathBuf>> = wanted
+            .iter()
+            .map(|(path, _)| homes.iter().find_map(|home| home.absent(path)))
             .collect();
-        let may_exist = |path: &Path| {
-            listings
-                .iter()
-                .all(|(home, names)| match (path.strip_prefix(home), names) {
-                    (Ok(below), Some(names)) => {
-                        let first = below
-                            .components()
-                            .next()
-                            .map(|first| first.as_os_str().to_owned());
-                        first.is_none_or(|first| {
-                            first.as_bytes().contains(&b'*') || names.binary_search(&first).is_ok()
-                        })
-                    }
-                    _ => true,
-                })
-        };
+        // The same for directories that many rules name: ~/.config, /etc.
+        let mut named: HashMap<&Path, usize> = HashMap::new();
+        for ((path, _), _) in wanted
+            .iter()
+            .zip(&absent)
+            .filter(|(_, absent)| absent.is_none())
+        {
+            *named.entry(path.parent().unwrap_or(path)).or_default() += 1;
+        }
+        for (directory, _) in named
+            .into_iter()
+            .filter(|(_, count)| *count >= WORTH_LISTING)
+        {
+            files.entries(directory);
+        }
         let ask: Vec<PathBuf> = wanted
             .iter()
-            .filter(|(path, rule)| !rule.value.is_pattern() && may_exist(path))
-            .flat_map(|(path, _)| [path.clone(), path.parent().unwrap_or(path).to_path_buf()])
+            .zip(&absent)
+            .filter(|(_, absent)| absent.is_none())
+            .flat_map(|((path, rule), _)| {
+                let itself = (!rule.value.is_pattern()).then(|| path.clone());
+                itself
+                    .into_iter()
+                    .chain(path.parent().map(Path::to_path_buf))
+            })
             .collect();
         files.prefetch(&ask);
-        for (path, rule) in wanted {
-            let exists = may_exist(&path);
-            hides.add(files, &path, rule, exists);
+        for ((path, rule), absent) in wanted.into_iter().zip(absent) {
+            match absent {
+                Some(real) => hides.add_rule(&real, rule),
+                None => hides.add(files, &path, rule),
+            }
         }
+        let mut existing = std::mem::take(&mut hides.existing);
+        existing.retain(|hidden| hides.rule_for(&hidden.path).is_some());
+        hides.existing = existing;
         hides
     }
 
-    fn add(&mut self, files: &dyn Files, path: &Path, rule: &Sourced<PathSpec>, may_exist: bool) {
+    fn add_rule(&mut self, path: &Path, rule: &Sourced<PathSpec>) {
+        if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
+            let here = self.rules.entry(parent.to_path_buf()).or_default();
+            here.push((name.to_owned(), rule.clone()));
+        }
+    }
+
+    fn add(&mut self, files: &dyn Files, path: &Path, rule: &Sourced<PathSpec>) {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return;
         };
-        let parent = if may_exist {
-            real_as_far_as_it_exists(files, parent)
-        } else {
-            let home = parent
-                .ancestors()
-                .find(|above| matches!(files.look(above), Look::Found(_)));
-            match home {
-                Some(above) => join_rest(&real_as_far_as_it_exists(files, above), above, parent),
-                None => parent.to_path_buf(),
-            }
-        };
-        self.rules.push(Hide {
-            parent: parent.clone(),
-            name: name.to_owned(),
-            rule: rule.clone(),
-        });
-        if !may_exist {
-            return;
-        }
+        let parent = real_as_far_as_it_exists(files, parent);
+        self.add_rule(&parent.join(name), rule);
         if rule.value.is_pattern() {
             for entry in files.entries(&parent).into_iter().flatten() {
                 if glob(name.as_bytes(), entry.name.as_bytes()) {
@@ -171,14 +165,7 @@ impl Hides {
                     rule: rule.clone(),
                 });
                 if linked && real != path {
-                    if let (Some(parent), Some(name)) = (real.parent(), real.file_name()) {
-                        let (parent, name) = (parent.to_path_buf(), name.to_owned());
-                        self.rules.push(Hide {
-                            parent,
-                            name,
-                            rule: rule.clone(),
-                        });
-                    }
+                    self.add_rule(&real, rule);
                     self.existing.push(Hidden {
                         path: real,
                         kind,
@@ -201,14 +188,17 @@ impl Hides {
 
     /// The rule that hides `path` (a real path, existing or not), if one does.
     pub fn rule_for(&self, path: &Path) -> Option<&Sourced<PathSpec>> {
-        let hide = self
-            .rules
-            .iter()
-            .filter(|hide| hide.covers(path))
-            .max_by_key(|hide| hide.parent.components().count())?;
+        let (at, rule) = path.ancestors().find_map(|at| {
+            let name = at.file_name()?.as_bytes();
+            let here = self.rules.get(at.parent()?)?;
+            let (_, rule) = here
+                .iter()
+                .find(|(pattern, _)| glob(pattern.as_bytes(), name))?;
+            Some((at, rule))
+        })?;
         match self.exemption_for(path) {
-            Some(exempt) if exempt.components().count() > hide.parent.components().count() => None,
-            _ => Some(&hide.rule),
+            Some(exempt) if exempt.starts_with(at) => None,
+            _ => Some(rule),
         }
     }
 
@@ -229,26 +219,44 @@ impl Hides {
 
     /// Every existing file that is hidden.
     pub fn existing(&self) -> impl Iterator<Item = &Hidden> {
-        self.existing
-            .iter()
-            .filter(|hidden| self.rule_for(&hidden.path).is_some())
+        self.existing.iter()
     }
 
     /// The directories in which rules stand, for telling where a hidden file might appear later.
     pub fn parents(&self) -> impl Iterator<Item = &Path> {
-        self.rules.iter().map(|hide| hide.parent.as_path())
+        self.rules.keys().map(PathBuf::as_path)
     }
 }
 
-impl Hide {
-    fn covers(&self, path: &Path) -> bool {
-        let Ok(below) = path.strip_prefix(&self.parent) else {
-            return false;
-        };
-        below
-            .components()
-            .next()
-            .is_some_and(|first| glob(self.name.as_bytes(), first.as_os_str().as_bytes()))
+/// A home directory and the names in it.
+struct Listed<'a> {
+    home: &'a Path,
+    real: PathBuf,
+    names: Option<Vec<OsString>>,
+}
+
+impl<'a> Listed<'a> {
+    fn of(files: &dyn Files, home: &'a Path) -> Self {
+        let names = files
+            .entries(home)
+            .map(|all| all.into_iter().map(|entry| entry.name).collect());
+        Self {
+            home,
+            real: real_as_far_as_it_exists(files, home),
+            names,
+        }
+    }
+
+    /// The real path of something in this home of which it is certain that it does not exist.
+    fn absent(&self, path: &Path) -> Option<PathBuf> {
+        let below = path.strip_prefix(self.home).ok()?;
+        let first = below.components().next()?.as_os_str();
+        let names = self.names.as_ref()?;
+        let unknown = first.as_bytes().contains(&b'*')
+            || names
+                .binary_search_by(|name| name.as_bytes().cmp(first.as_bytes()))
+                .is_ok();
+        (!unknown).then(|| self.real.join(below))
     }
 }
 

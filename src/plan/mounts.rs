@@ -432,7 +432,13 @@ impl Builder<'_> {
 
     /// `home.protect`: read-only wherever a writable bind would show it.
     fn protect(&mut self, project: Option<&Project>) {
-        for rule in &self.policy.home.protect {
+        let rules = &self.policy.home.protect;
+        let paths: Vec<PathBuf> = rules
+            .iter()
+            .filter_map(|rule| rule.value.expand(self.host))
+            .collect();
+        self.files.prefetch(&paths);
+        for rule in rules {
             let Some(path) = rule.value.expand(self.host) else {
                 continue;
             };

@@ -1,0 +1,229 @@
+//! `make bench`: every speed and size that agent-sandbox promises, as figures of one run against
+//! the real alternative. Prints target and figure; fails where a target is missed.
+//!
+//! Both sides of a ratio run in turn (A B A B …), so that a machine that slows down slows both.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a benchmark starts processes and reads files"
+)]
+
+use std::ffi::{OsStr, OsString};
+use std::io::{Seek, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use agent_sandbox::backend::{bwrap, seccomp};
+use agent_sandbox::cli::Options;
+use agent_sandbox::launch;
+
+/// Runs of each side; the median is quoted.
+const RUNS: usize = 60;
+/// Runs that are not counted, first: caches and page tables.
+const WARM_UP: usize = 5;
+
+fn main() -> ExitCode {
+    if nix::unistd::Uid::effective().is_root() {
+        eprintln!("the benchmark runs agent-sandbox, which root must not: use `make bench`");
+        return ExitCode::FAILURE;
+    }
+    let mut bench = match Bench::new() {
+        Ok(bench) => bench,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let done = bench
+        .launch()
+        .and_then(|()| bench.plan())
+        .and_then(|()| bench.memory())
+        .and_then(|()| bench.size());
+    if let Err(error) = done {
+        eprintln!("error: {error:#}");
+        return ExitCode::FAILURE;
+    }
+    if bench.missed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+struct Bench {
+    binary: PathBuf,
+    project: tempfile::TempDir,
+    missed: usize,
+}
+
+impl Bench {
+    fn new() -> anyhow::Result<Self> {
+        let binary = std::env::var_os("AGENT_SANDBOX_BIN").map_or_else(
+            || PathBuf::from(env!("CARGO_BIN_EXE_agent-sandbox")),
+            PathBuf::from,
+        );
+        let home = std::env::var_os("HOME")
+            .map(PathBuf::from)
+            .unwrap_or_default();
+        let project = tempfile::Builder::new().prefix("bench").tempdir_in(home)?;
+        std::env::set_current_dir(project.path())?;
+        println!("{:<44} {:>10} {:>10}", "", "target", "figure");
+        Ok(Self {
+            binary,
+            project,
+            missed: 0,
+        })
+    }
+
+    fn row(&mut self, what: &str, target: f64, figure: f64, unit: &str) {
+        let verdict = if figure <= target { "" } else { "  MISSED" };
+        self.missed += usize::from(figure > target);
+        println!(
+            "{what:<44} {:>10} {:>10}{verdict}",
+            format!("≤ {target}{unit}"),
+            format!("{figure:.2}{unit}")
+        );
+    }
+
+    /// `agent-sandbox -q true` against bubblewrap with the same arguments.
+    fn launch(&mut self) -> anyhow::Result<()> {
+        let bare = Bare::new(self.project.path())?;
+        let mut ours = Vec::new();
+        let mut theirs = Vec::new();
+        for run in 0..WARM_UP + RUNS {
+            let a = time(Command::new(&self.binary).args(["-q", "true"]))?;
+            let (mut command, _files) = bare.command()?;
+            let b = time(&mut command)?;
+            if run >= WARM_UP {
+                ours.push(a);
+                theirs.push(b);
+            }
+        }
+        let (ours, theirs) = (median(&mut ours), median(&mut theirs));
+        println!(
+            "{:<44} {:>10} {:>10}",
+            "agent-sandbox -q true, median",
+            "",
+            format!("{ours:.2} ms")
+        );
+        println!(
+            "{:<44} {:>10} {:>10}",
+            "bwrap with the same arguments, median",
+            "",
+            format!("{theirs:.2} ms")
+        );
+        self.row("agent-sandbox -q true / bwrap", 2.0, ours / theirs, " ×");
+        Ok(())
+    }
+
+    /// Reading the policy and planning, in a process that does it for the first time: that is how
+    /// every launch does it. Measured from the outside against `--version`, which only starts.
+    fn plan(&mut self) -> anyhow::Result<()> {
+        let mut with = Vec::new();
+        let mut without = Vec::new();
+        for run in 0..WARM_UP + RUNS {
+            let a = time(Command::new(&self.binary).args(["--dry-run", "true"]))?;
+            let b = time(Command::new(&self.binary).arg("--version"))?;
+            if run >= WARM_UP {
+                with.push(a);
+                without.push(b);
+            }
+        }
+        let figure = median(&mut with) - median(&mut without);
+        self.row(
+            "policy load + plan (--dry-run less --version)",
+            2.0,
+            figure,
+            " ms",
+        );
+        Ok(())
+    }
+
+    fn memory(&mut self) -> anyhow::Result<()> {
+        let mut child = Command::new(&self.binary)
+            .args(["-q", "sleep", "30"])
+            .stdin(Stdio::null())
+            .spawn()?;
+        std::thread::sleep(Duration::from_millis(300));
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()))?;
+        let threads = field(&status, "Threads:");
+        let resident = field(&status, "VmRSS:") as f64 / 1024.0;
+        child.kill()?;
+        child.wait()?;
+        self.row("memory of the supervisor (RSS)", 4.0, resident, " MB");
+        self.row("threads of the supervisor", 1.0, threads as f64, "");
+        Ok(())
+    }
+
+    fn size(&mut self) -> anyhow::Result<()> {
+        let size = std::fs::metadata(&self.binary)?.len() as f64 / (1024.0 * 1024.0);
+        self.row("size of the binary", 5.0, size, " MB");
+        Ok(())
+    }
+}
+
+fn field(status: &str, name: &str) -> u64 {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .unwrap_or_default();
+    line.split_whitespace()
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(u64::MAX)
+}
+
+fn time(command: &mut Command) -> anyhow::Result<f64> {
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let start = Instant::now();
+    let status = command.status()?;
+    let taken = start.elapsed();
+    anyhow::ensure!(status.success(), "{command:?}: {status}");
+    Ok(taken.as_secs_f64() * 1000.0)
+}
+
+fn median(all: &mut [f64]) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// bubblewrap called directly, with the arguments that agent-sandbox gives it, starting `true`.
+struct Bare {
+    call: bwrap::Call,
+}
+
+impl Bare {
+    fn new(_project: &Path) -> anyhow::Result<Self> {
+        let prepared = launch::prepare(&Options::default(), &[OsString::from("true")])?;
+        let plan = prepared.plan()?;
+        Ok(Self {
+            call: bwrap::call(&plan, seccomp::compile(&plan.syscalls)?),
+        })
+    }
+
+    /// The command, and the files that have to stay open until it was started.
+    fn command(&self) -> anyhow::Result<(Command, Vec<std::fs::File>)> {
+        let mut files = Vec::new();
+        for content in &self.call.contents {
+            let mut file = tempfile::tempfile()?;
+            file.write_all(content)?;
+            file.rewind()?;
+            agent_sandbox::sys::fds::inheritable(&file)?;
+            files.push(file);
+        }
+        let mut command = Command::new("/usr/bin/bwrap");
+        for argument in &self.call.options {
+            match argument {
+                bwrap::Argument::Text(text) => command.arg(text),
+                bwrap::Argument::Content(at) => command.arg(files[*at].as_raw_fd().to_string()),
+            };
+        }
+        command
+            .arg(OsStr::new("--"))
+            .arg("/usr/bin/true")
+            .env_clear();
+        Ok((command, files))
+    }
+}

@@ -1,0 +1,280 @@
+//! What must hold for every plan, judged by carrying the steps out on a host in memory. Shares no
+//! code with the planner but the types, so that both would have to be wrong in the same way.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use agent_sandbox::host::HostFacts;
+use agent_sandbox::plan::{Access, INIT, Mount, Plan, Step};
+use agent_sandbox::policy::{PathSpec, Policy, paths::Expansion};
+
+use crate::tree::{Tree, What};
+
+/// `~` of one of the caller's homes.
+struct In<'a>(&'a HostFacts, &'a Path);
+
+impl Expansion for In<'_> {
+    fn home(&self) -> &Path {
+        self.1
+    }
+
+    fn variable(&self, name: &str) -> Option<&OsStr> {
+        self.0.variable(name)
+    }
+}
+
+/// `*` stands for any run of bytes.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match pattern.split_first() {
+        None => name.is_empty(),
+        Some((b'*', rest)) => (0..=name.len()).any(|skip| matches(rest, &name[skip..])),
+        Some((first, rest)) => name
+            .split_first()
+            .is_some_and(|(head, tail)| head == first && matches(rest, tail)),
+    }
+}
+
+fn depth(path: &Path) -> usize {
+    path.components().count()
+}
+
+/// What a policy's path list means here, by the paths' names; directories on the way are real.
+fn places(specs: impl Iterator<Item = PathSpec>, host: &HostFacts, tree: &Tree) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for spec in specs {
+        for home in [Some(&host.home), host.passwd_home.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            if let Some(path) = spec.expand(&In(host, home)) {
+                if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
+                    all.push(tree.real(parent).join(name));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The files that must not be readable, by real path: each with all that is below it.
+struct Hidden {
+    roots: Vec<PathBuf>,
+    exempt: Vec<PathBuf>,
+}
+
+impl Hidden {
+    fn of(policy: &Policy, host: &HostFacts, tree: &Tree) -> Self {
+        let mut roots = Vec::new();
+        let rules = policy.files.hide.iter().map(|rule| rule.value.clone());
+        for place in places(rules, host, tree) {
+            let (parent, name) = (place.parent().unwrap(), place.file_name().unwrap());
+            let there = tree.below(parent).map(|(path, _)| path).filter(|path| {
+                path.parent() == Some(parent)
+                    && matches(name.as_bytes(), path.file_name().unwrap().as_bytes())
+            });
+            for path in there {
+                roots.push(path.clone());
+                // A name that leads to the whole file system hides the name alone.
+                roots.extend(Some(tree.real(path)).filter(|real| real != Path::new("/")));
+            }
+        }
+        let unhide = policy.files.unhide.iter().map(|rule| rule.value.clone());
+        let mut exempt = places(unhide, host, tree);
+        exempt.extend(
+            exempt
+                .iter()
+                .map(|path| tree.real(path))
+                .collect::<Vec<_>>(),
+        );
+        Self { roots, exempt }
+    }
+
+    fn covers(&self, path: &Path) -> bool {
+        let deepest = |all: &[PathBuf]| {
+            all.iter()
+                .filter(|at| path.starts_with(at))
+                .map(|at| depth(at))
+                .max()
+        };
+        match (deepest(&self.roots), deepest(&self.exempt)) {
+            (Some(rule), Some(exempt)) => exempt < rule,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
+    }
+}
+
+/// The step that decides at a path inside: of those at or above it, the last one carried out.
+fn deciding<'a>(steps: &'a [Step], inside: &Path) -> Option<&'a Step> {
+    steps.iter().rev().find(|step| inside.starts_with(&step.at))
+}
+
+/// What can be done inside with a file of the host, by its real path. Binds stand at the place
+/// where they come from, which is checked.
+fn access(steps: &[Step], real: &Path) -> Option<Access> {
+    match &deciding(steps, real)?.mount {
+        Mount::Bind { access, .. } => Some(*access),
+        Mount::Device { .. } => Some(Access::Write),
+        _ => None,
+    }
+}
+
+/// Everything that is wrong with a plan.
+pub(crate) fn complaints(
+    plan: &Plan,
+    policy: &Policy,
+    host: &HostFacts,
+    tree: &Tree,
+) -> Vec<String> {
+    let mut all = Vec::new();
+    for pair in plan.steps.windows(2) {
+        if pair[0].at >= pair[1].at {
+            all.push(format!(
+                "{} stands behind {}",
+                pair[0].at.display(),
+                pair[1].at.display()
+            ));
+        }
+    }
+    for (number, step) in plan.steps.iter().enumerate() {
+        all.extend(misplaced(&plan.steps[..number], step, tree));
+    }
+    all.extend(leaks(plan, policy, host, tree));
+    all.extend(openings(plan, policy, host, tree));
+    all
+}
+
+/// A step must not make anything on the host, nor be carried out where it cannot be.
+fn misplaced(before: &[Step], step: &Step, tree: &Tree) -> Vec<String> {
+    let mut all = Vec::new();
+    let at = step.at.display();
+    if let Mount::Bind { from, .. } = &step.mount {
+        let there = tree.get(from).map(|node| &node.what);
+        // Init alone stands at another place than on the host.
+        if *from != step.at && step.at != Path::new(INIT) {
+            all.push(format!("{at} shows {}", from.display()));
+        }
+        if !matches!(there, Some(What::Directory | What::File(_) | What::Socket)) {
+            all.push(format!("{at} binds {there:?}"));
+        }
+    }
+    for above in step.at.ancestors().skip(1) {
+        match before
+            .iter()
+            .find(|step| step.at == above)
+            .map(|step| &step.mount)
+        {
+            None | Some(Mount::Tmpfs { .. } | Mount::Directory { .. } | Mount::Dev) => {}
+            Some(Mount::Bind { .. }) => break,
+            Some(other) => all.push(format!("{at} stands below {other:?}")),
+        }
+    }
+    if let Some(Mount::Bind { .. }) = deciding(before, &step.at).map(|step| &step.mount) {
+        let there = tree.get(&step.at).map(|node| &node.what);
+        let fits = match &step.mount {
+            Mount::Bind { from, .. } => {
+                let same = |what: Option<&What>| matches!(what, Some(What::Directory));
+                there.is_some() && same(there) == same(tree.get(from).map(|node| &node.what))
+            }
+            Mount::Tmpfs { .. } | Mount::Directory { .. } | Mount::HideDirectory => {
+                matches!(there, Some(What::Directory | What::Hung))
+            }
+            Mount::File { .. } | Mount::HideFile | Mount::Device { .. } => {
+                // Over what hangs, bubblewrap fails or waits: nothing is shown.
+                matches!(
+                    there,
+                    Some(What::File(_) | What::Device | What::Socket | What::Hung)
+                )
+            }
+            _ => false,
+        };
+        if !fits {
+            all.push(format!(
+                "{at} would make {:?} on the host, over {there:?}",
+                step.mount
+            ));
+        }
+    }
+    all
+}
+
+/// Nothing that is hidden may be read.
+fn leaks(plan: &Plan, policy: &Policy, host: &HostFacts, tree: &Tree) -> Vec<String> {
+    let hidden = Hidden::of(policy, host, tree);
+    let mut all = Vec::new();
+    for (real, node) in tree.below(Path::new("/")) {
+        let content = matches!(
+            node.what,
+            What::File(_) | What::Device | What::Socket | What::Hung
+        );
+        let Some(access) = access(&plan.steps, real).filter(|_| content && hidden.covers(real))
+        else {
+            continue;
+        };
+        // What the caller may not read is as safe as it is outside, unless its mode can be changed.
+        let closed = real
+            .ancestors()
+            .any(|above| tree.get(above).is_some_and(|node| !node.readable));
+        if !closed || access == Access::Write {
+            all.push(format!("{} is hidden, and {access:?}", real.display()));
+        }
+    }
+    all
+}
+
+/// Nothing may be writable that decides about later sessions or runs outside.
+fn openings(plan: &Plan, policy: &Policy, host: &HostFacts, tree: &Tree) -> Vec<String> {
+    let mut all = Vec::new();
+    let writable = |real: &Path| access(&plan.steps, real) == Some(Access::Write);
+    for own in host.own_directories.iter().chain([&host.executable]) {
+        let real = tree.real(own);
+        let below = tree.below(&real).map(|(path, _)| path.clone());
+        for path in below.chain([real.clone()]) {
+            if writable(&path) {
+                all.push(format!("{} is ours, and writable", path.display()));
+            }
+        }
+    }
+    for home in [Some(&host.home), host.passwd_home.as_ref()]
+        .into_iter()
+        .flatten()
+    {
+        let home = tree.real(home);
+        if writable(&home) {
+            all.push(format!(
+                "{} is a home, and writable as a whole",
+                home.display()
+            ));
+        }
+    }
+    for rule in &policy.home.protect {
+        let Some(path) = rule.value.expand(host) else {
+            continue;
+        };
+        let real = tree.real(&path);
+        let project = plan.project.as_deref();
+        if tree.get(&real).is_none() || project.is_some_and(|project| project.starts_with(&real)) {
+            continue;
+        }
+        for (path, _) in tree.below(&real) {
+            if writable(path)
+                && !project
+                    .is_some_and(|project| path.starts_with(project) && project.starts_with(&real))
+            {
+                all.push(format!("{} is protected, and writable", path.display()));
+            }
+        }
+        // A directory that is no mount point could be moved away from above what is protected.
+        for above in real.ancestors().skip(1).take_while(|above| writable(above)) {
+            if !plan.steps.iter().any(|step| step.at == above) {
+                all.push(format!(
+                    "{} can be moved away with {}",
+                    above.display(),
+                    real.display()
+                ));
+            }
+        }
+    }
+    all
+}

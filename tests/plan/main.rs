@@ -1,0 +1,15 @@
+//! Plans as text: one scenario a snapshot, on a host that exists in memory only. Random hosts and
+//! policies are judged by rules of their own, written against the finished steps.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+#![allow(clippy::disallowed_methods)] // effects: asks where the snapshots stand
+
+mod files;
+mod git;
+mod home;
+mod host;
+mod jail;
+mod judge;
+mod project;
+mod random;
+mod scenario;
+mod tree;
