@@ -246,6 +246,9 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
     let called = match subcommand {
         Some("run") => {
             let command = match rest {
+                [help] if help == "--help" || help == "-h" => {
+                    return Ok(Call::Print(Top::command().render_help().to_string()));
+                }
                 [dashes, command @ ..] if dashes == "--" => command,
                 command => command,
             };

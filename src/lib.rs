@@ -10,6 +10,7 @@ pub mod backend;
 pub mod cli;
 pub mod config;
 pub mod env_vars;
+pub mod failure;
 pub mod handoff;
 pub mod host;
 pub mod init;

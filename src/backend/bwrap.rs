@@ -6,8 +6,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::plan::{Access, INIT, Mount, Plan};
-use crate::policy::NetworkMode;
+use crate::plan::{Access, INIT, Mount, NetworkMode, Plan};
 
 /// One argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +119,11 @@ pub fn call(plan: &Plan, filter: Vec<u8>) -> Call {
             Mount::Dev => call.text([Path::new("--dev"), at]),
         }
     }
-    call.text([Path::new("--remount-ro"), Path::new("/")]);
+    // The file systems that hold the rest together: nothing may be stored in them, for bubblewrap
+    // sets them no size.
+    for base in ["/dev", "/"] {
+        call.text([Path::new("--remount-ro"), Path::new(base)]);
+    }
     call.text([Path::new("--chdir"), Path::new("/")]);
     call.content("--seccomp", filter);
     call

@@ -3,7 +3,7 @@
 //! directly, all others by a child process that can be left behind.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -216,9 +216,12 @@ impl Files for HostFiles {
         let mut unknown: Vec<&PathBuf> = Vec::new();
         {
             let mut state = self.state.borrow_mut();
+            let mut asked = HashSet::new();
             for path in paths {
-                if state.looks.contains_key(path) {
-                } else if state.lists_without(path) {
+                if state.looks.contains_key(path) || !asked.insert(path) {
+                    continue;
+                }
+                if state.lists_without(path) {
                     state.looks.insert(path.clone(), Look::Missing);
                 } else {
                     unknown.push(path);

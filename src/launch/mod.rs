@@ -7,9 +7,9 @@ pub mod modules;
 pub mod supervisor;
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,13 +23,13 @@ use crate::cli::{Backend, Options};
 use crate::config::load::{Locations, RawLayer, Request, load};
 use crate::config::source::{Source, Sourced};
 use crate::env_vars;
+use crate::failure::{self, Failure};
 use crate::handoff::{Expect, Order};
 use crate::host::files::{Files, HostFiles, Look};
 use crate::host::{self, HostFacts};
-use crate::plan::{self, Access, Invocation, Mount, Plan};
+use crate::plan::{self, Access, Invocation, Mount, NetworkMode, Plan};
 use crate::policy::merge::{Additions, HOME_MODES, merge};
 use crate::policy::{PathSpec, Policy};
-use crate::report::Failure;
 use crate::session::{self, Registered};
 use crate::sys::fds;
 use supervisor::Outcome;
@@ -351,39 +351,21 @@ fn start(bwrap: &Path, call: &bwrap::Call, order: &Order) -> Result<Outcome> {
 
 /// What init has to do, by the plan.
 fn order(plan: &Plan) -> Order {
-    let writable: Vec<&Path> = plan
-        .steps
-        .iter()
-        .filter(|step| {
-            matches!(
-                step.mount,
-                Mount::Bind {
-                    access: Access::Write,
-                    ..
-                }
-            )
-        })
-        .map(|step| step.at.as_path())
-        .collect();
+    let bytes = |text: &OsStr| text.as_bytes().to_vec();
+    // A directory of a path may be one that another session can write, and could be replaced by a
+    // link while this jail is built. So every bind is compared with what was planned.
     let expect = plan
         .steps
         .iter()
         .filter_map(|step| match &step.mount {
-            // What stands in a directory that some jail may write can be replaced while this one
-            // is built; everything else is as safe as its parents' modes.
-            Mount::Bind { access, id, .. }
-                if writable.iter().any(|above| step.at.starts_with(above)) =>
-            {
-                Some(Expect {
-                    path: step.at.clone().into_os_string().into_vec(),
-                    id: *id,
-                    read_only: *access == Access::Read,
-                })
-            }
+            Mount::Bind { access, id, .. } => Some(Expect {
+                path: bytes(step.at.as_os_str()),
+                id: *id,
+                read_only: *access == Access::Read,
+            }),
             _ => None,
         })
         .collect();
-    let bytes = |text: &OsStr| text.as_bytes().to_vec();
     let search = plan
         .variables
         .iter()
@@ -406,9 +388,22 @@ fn order(plan: &Plan) -> Order {
     }
 }
 
+/// One line on standard error, at the start of every session.
+fn banner(plan: &Plan) -> String {
+    let network = match plan.network.value {
+        NetworkMode::Open => "open",
+        NetworkMode::Isolated => "isolated",
+    };
+    format!(
+        "agent-sandbox: jailed in {} (writable), network {network}, session {}\n",
+        plan.project.as_deref().unwrap_or(Path::new("/")).display(),
+        plan.session
+    )
+}
+
 /// The banner, and what the jail is not.
 fn announce(plan: &Plan, verbose: bool) {
-    let mut text = crate::report::banner(plan);
+    let mut text = banner(plan);
     for omitted in plan
         .omitted
         .iter()
@@ -422,8 +417,7 @@ fn announce(plan: &Plan, verbose: bool) {
     for weakness in &plan.weaknesses {
         text.push_str(&format!("agent-sandbox: warning: {weakness}\n"));
     }
-    // A closed standard error is no reason not to run.
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    failure::say(&text);
 }
 
 fn conclude(outcome: Outcome, plan: &Plan) -> Result<u8> {

@@ -24,7 +24,8 @@ use serde::Serialize;
 use crate::config::source::{Source, Sourced};
 use crate::host::HostFacts;
 use crate::host::files::Files;
-use crate::policy::{NetworkMode, Policy};
+pub use crate::policy::NetworkMode;
+use crate::policy::Policy;
 use syscalls::SyscallRule;
 
 /// Where init stands inside the jail.

@@ -102,6 +102,7 @@ pub fn build(
     builder.follow();
     builder.devices();
     builder.aliases();
+    builder.tree.name_parents();
     let home = builder.homes.first().cloned().unwrap_or_default();
     Ok(Mounted {
         home,

@@ -101,6 +101,33 @@ impl Tree {
         }
     }
 
+    /// Names the directories above each step that no mount brings along, with the usual mode;
+    /// bubblewrap would make them with that of what stands in them.
+    pub fn name_parents(&mut self) {
+        let missing: Vec<PathBuf> = self
+            .steps
+            .keys()
+            .flat_map(|at| at.ancestors().skip(1))
+            .filter(|above| *above != Path::new("/") && !self.steps.contains_key(*above))
+            .filter(|above| {
+                !matches!(
+                    self.over(above),
+                    Some((_, Mount::Bind { .. } | Mount::Dev | Mount::Proc))
+                )
+            })
+            .map(Path::to_path_buf)
+            .collect();
+        for above in missing {
+            self.steps.insert(
+                above,
+                (
+                    Mount::Directory { mode: 0o755 },
+                    Why::Every("a directory above something inside"),
+                ),
+            );
+        }
+    }
+
     /// All steps, in order.
     pub fn into_steps(self) -> Vec<Step> {
         self.steps

@@ -2,18 +2,15 @@
 //! wins, lists grow) for every layer but the last, *narrow* (the result allows no more than either)
 //! for the site's enforced layer.
 
-use std::ops::Range;
 use std::time::Duration;
 
-use toml::Spanned;
-
+use super::typed::Reader;
 use super::{
-    Devices, Env, Files, Git, Home, HomeMode, Jail, Modules, Network, NetworkMode, PathSpec, Paths,
-    Patterns, Policy, Project, Users,
+    Devices, Env, Files, Git, Home, HomeMode, Jail, Modules, Network, NetworkMode, Paths, Patterns,
+    Policy, Project, Users,
 };
-use crate::config::diagnostic::{ConfigError, nearest};
+use crate::config::diagnostic::ConfigError;
 use crate::config::load::RawLayer;
-use crate::config::schema::Strings;
 use crate::config::source::{Layer, Source, Sourced};
 
 /// The longest that one path may be allowed to take to answer.
@@ -139,7 +136,7 @@ struct Draft {
 
 impl Draft {
     fn apply(&mut self, layer: &RawLayer) -> Result<(), ConfigError> {
-        let read = Reader(layer);
+        let read = Reader::new(layer);
         let sections = &layer.sections;
         if let Some(project) = &sections.project {
             read.grants(&mut self.parents, &project.parents)?;
@@ -308,234 +305,6 @@ fn set_variable(all: &mut Vec<Sourced<(String, String)>>, new: Sourced<(String, 
     all.push(new);
 }
 
-/// Reads a size such as `"512M"`: a whole number of bytes with an optional binary suffix.
-fn bytes(written: &str) -> Option<u64> {
-    let (digits, shift) = match written.chars().last()? {
-        'K' => (&written[..written.len() - 1], 10),
-        'M' => (&written[..written.len() - 1], 20),
-        'G' => (&written[..written.len() - 1], 30),
-        'T' => (&written[..written.len() - 1], 40),
-        _ => (written, 0),
-    };
-    let number: u64 = digits.parse().ok()?;
-    number
-        .checked_mul(1 << shift)
-        .filter(|&size| size > 0 && size <= i64::MAX as u64)
-}
-
-/// Types the values of one layer, with errors that point at them.
-struct Reader<'a>(&'a RawLayer);
-
-impl Reader<'_> {
-    fn enforced(&self) -> bool {
-        self.0.layer == Layer::SiteEnforced
-    }
-
-    fn reject(&self, span: Range<usize>, message: &str, hint: Option<String>) -> ConfigError {
-        self.0.reject(span, message, hint)
-    }
-
-    fn word<T: Copy>(
-        &self,
-        written: &Spanned<String>,
-        words: &[(&str, T)],
-    ) -> Result<Sourced<T>, ConfigError> {
-        let given = written.get_ref();
-        if let Some((_, value)) = words.iter().find(|(word, _)| word == given) {
-            return Ok(Sourced::new(*value, self.0.source(written.span())));
-        }
-        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        let hint = match nearest(given, known.iter().copied()) {
-            Some(word) => format!("did you mean \"{word}\"? valid: {}", known.join(", ")),
-            None => format!("valid: {}", known.join(", ")),
-        };
-        Err(self.reject(
-            written.span(),
-            &format!("unknown value `{given}`"),
-            Some(hint),
-        ))
-    }
-
-    fn number(
-        &self,
-        written: &Spanned<i64>,
-        least: i64,
-        most: i64,
-        unit: &str,
-    ) -> Result<Sourced<u64>, ConfigError> {
-        let given = *written.get_ref();
-        if !(least..=most).contains(&given) {
-            let hint = format!("a whole number of {unit} from {least} to {most}");
-            return Err(self.reject(
-                written.span(),
-                &format!("`{given}` is out of range"),
-                Some(hint),
-            ));
-        }
-        Ok(Sourced::new(
-            given.unsigned_abs(),
-            self.0.source(written.span()),
-        ))
-    }
-
-    fn size(&self, written: &Spanned<String>) -> Result<Sourced<u64>, ConfigError> {
-        let Some(size) = bytes(written.get_ref()) else {
-            let message = format!("`{}` is not a size", written.get_ref());
-            let hint =
-                "a whole number of bytes above 0, with K, M, G or T after it: \"512M\"".to_string();
-            return Err(self.reject(written.span(), &message, Some(hint)));
-        };
-        Ok(Sourced::new(size, self.0.source(written.span())))
-    }
-
-    fn text(&self, written: &Spanned<String>) -> Result<Sourced<String>, ConfigError> {
-        if written.get_ref().contains('\0') {
-            return Err(self.reject(written.span(), "holds a NUL byte", None));
-        }
-        Ok(Sourced::new(
-            written.get_ref().clone(),
-            self.0.source(written.span()),
-        ))
-    }
-
-    fn name(&self, written: &Spanned<String>) -> Result<Sourced<String>, ConfigError> {
-        let name = self.text(written)?;
-        if name.value.is_empty() || name.value.contains('=') {
-            let message = format!("`{}` cannot name a variable", name.value);
-            return Err(self.reject(written.span(), &message, None));
-        }
-        Ok(name)
-    }
-
-    fn path(&self, written: &Spanned<String>) -> Result<Sourced<PathSpec>, ConfigError> {
-        let spec = PathSpec::parse(written.get_ref()).map_err(|why| {
-            self.reject(
-                written.span(),
-                &format!("path `{}` {why}", written.get_ref()),
-                None,
-            )
-        })?;
-        Ok(Sourced::new(spec, self.0.source(written.span())))
-    }
-
-    fn paths(&self, into: &mut Paths, written: &Option<Strings>) -> Result<(), ConfigError> {
-        for entry in written.iter().flatten() {
-            into.push(self.path(entry)?);
-        }
-        Ok(())
-    }
-
-    fn home_paths(&self, into: &mut Paths, written: &Option<Strings>) -> Result<(), ConfigError> {
-        for entry in written.iter().flatten() {
-            let path = self.path(entry)?;
-            if !path.value.is_in_home() {
-                let message = format!(
-                    "path `{}` does not lie below the home directory",
-                    path.value
-                );
-                let hint = "write `~/NAME` here; other paths go into [files]".to_string();
-                return Err(self.reject(entry.span(), &message, Some(hint)));
-            }
-            into.push(path);
-        }
-        Ok(())
-    }
-
-    /// A list that allows something. Open layers add to it. An enforced one cuts it down to the
-    /// entries that it names itself.
-    fn grants(&self, into: &mut Paths, written: &Option<Strings>) -> Result<(), ConfigError> {
-        let mut new = Vec::new();
-        self.paths(&mut new, written)?;
-        self.combine(into, new, written.is_some());
-        Ok(())
-    }
-
-    fn home_grants(&self, into: &mut Paths, written: &Option<Strings>) -> Result<(), ConfigError> {
-        let mut new = Vec::new();
-        self.home_paths(&mut new, written)?;
-        self.combine(into, new, written.is_some());
-        Ok(())
-    }
-
-    fn combine<T: PartialEq>(
-        &self,
-        into: &mut Vec<Sourced<T>>,
-        new: Vec<Sourced<T>>,
-        written: bool,
-    ) {
-        if self.enforced() {
-            if written {
-                into.retain(|old| new.iter().any(|allowed| allowed.value == old.value));
-            }
-        } else {
-            into.extend(new);
-        }
-    }
-
-    fn devices(&self, into: &mut Paths, written: &Option<Strings>) -> Result<(), ConfigError> {
-        for entry in written.iter().flatten() {
-            let path = self.path(entry)?;
-            if !path.value.to_string().starts_with("/dev/") {
-                let message = format!("`{}` is not a path below /dev", path.value);
-                return Err(self.reject(entry.span(), &message, None));
-            }
-            into.push(path);
-        }
-        Ok(())
-    }
-
-    fn device_grants(
-        &self,
-        into: &mut Paths,
-        written: &Option<Strings>,
-    ) -> Result<(), ConfigError> {
-        let mut new = Vec::new();
-        self.devices(&mut new, written)?;
-        self.combine(into, new, written.is_some());
-        Ok(())
-    }
-
-    fn patterns(&self, into: &mut Patterns, written: &Option<Strings>) -> Result<(), ConfigError> {
-        for entry in written.iter().flatten() {
-            let pattern = self.text(entry)?;
-            if pattern.value.is_empty() {
-                return Err(self.reject(entry.span(), "an empty pattern matches nothing", None));
-            }
-            into.push(pattern);
-        }
-        Ok(())
-    }
-
-    fn granted_names(
-        &self,
-        into: &mut Patterns,
-        written: &Option<Strings>,
-    ) -> Result<(), ConfigError> {
-        let mut new = Vec::new();
-        self.patterns(&mut new, written)?;
-        self.combine(into, new, written.is_some());
-        Ok(())
-    }
-
-    fn modules(&self, into: &mut Patterns, written: &Option<Strings>) -> Result<(), ConfigError> {
-        for entry in written.iter().flatten() {
-            let name = self.text(entry)?;
-            let plain = |c: char| c.is_ascii_alphanumeric() || "._+/-".contains(c);
-            if name.value.is_empty()
-                || name.value.starts_with('-')
-                || !name.value.chars().all(plain)
-            {
-                let message = format!("`{}` is not a module name", name.value);
-                let hint = "letters, digits and . _ + - /, not beginning with -: \"gcc/12.2.0\""
-                    .to_string();
-                return Err(self.reject(entry.span(), &message, Some(hint)));
-            }
-            into.push(name);
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -593,21 +362,5 @@ mod tests {
         assert!(!policy.jail.nested.value);
         assert_eq!(policy.files.read.len(), 1);
         assert_eq!(policy.files.hide.len(), 1);
-    }
-
-    #[test]
-    fn sizes() {
-        for (written, expected) in [
-            ("4G", Some(4 << 30)),
-            ("512M", Some(512 << 20)),
-            ("7", Some(7)),
-            ("0", None),
-            ("", None),
-            ("9T9", None),
-        ] {
-            assert_eq!(bytes(written), expected, "{written}");
-        }
-        assert_eq!(bytes("99999999999T"), None);
-        assert_eq!(bytes("-1G"), None);
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod merge;
 pub mod paths;
+pub mod typed;
 
 use std::time::Duration;
 

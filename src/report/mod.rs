@@ -5,7 +5,6 @@ pub mod plan;
 pub mod policy;
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,66 +14,23 @@ use serde_json::json;
 use crate::cli::{self, Call, Options};
 use crate::config::diagnostic::{ConfigError, nearest};
 use crate::config::load::profiles;
+use crate::failure::{self, FAILED, Failure};
 use crate::host;
 use crate::launch;
-use crate::plan::{Plan, PlanError, explain};
+use crate::plan::{PlanError, explain};
 use crate::session;
-
-/// agent-sandbox itself failed; as `env(1)`, `timeout(1)` and `docker run` have it.
-const FAILED: u8 = 125;
-
-/// An error of a launch, with what can be done about it.
-#[derive(Debug)]
-pub struct Failure {
-    message: String,
-    hints: Vec<String>,
-    code: u8,
-}
-
-impl Failure {
-    /// A message: what was attempted on what.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            hints: Vec::new(),
-            code: FAILED,
-        }
-    }
-
-    /// Adds a way out.
-    #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hints.push(hint.into());
-        self
-    }
-
-    /// Sets the exit code, 125 unless said.
-    #[must_use]
-    pub fn code(mut self, code: u8) -> Self {
-        self.code = code;
-        self
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// Carries out a command line; the exit code.
 pub fn call(arguments: &[OsString]) -> u8 {
     let done = match cli::parse(arguments) {
         Ok(call) => carry_out(call),
         Err(misuse) => {
-            write_stderr(&format!("{}\n", misuse.0));
+            failure::say(&format!("{}\n", misuse.0));
             return FAILED;
         }
     };
     done.unwrap_or_else(|error| {
-        write_stderr(&render(&error));
+        failure::say(&render(&error));
         error
             .downcast_ref::<Failure>()
             .map_or(FAILED, |failure| failure.code)
@@ -114,14 +70,12 @@ fn render(error: &anyhow::Error) -> String {
     text
 }
 
-fn write_stderr(text: &str) {
-    // There is nowhere left to report a closed standard error to.
-    let _ = io::stderr().lock().write_all(text.as_bytes());
-}
-
 /// Prints to standard output. A reader that closed the pipe has seen enough.
 fn print(text: &str) -> Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
+    match io::stdout()
+        .lock()
+        .write_all(failure::visible(text).as_bytes())
+    {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("cannot write to standard output")
         }
@@ -167,19 +121,6 @@ fn carry_out(call: Call) -> Result<u8> {
         Call::Sessions { options } => list_sessions(&options)?,
     }
     Ok(0)
-}
-
-/// One line on standard error, at the start of every session.
-pub fn banner(plan: &Plan) -> String {
-    let network = match plan.network.value {
-        crate::policy::NetworkMode::Open => "open",
-        crate::policy::NetworkMode::Isolated => "isolated",
-    };
-    format!(
-        "agent-sandbox: jailed in {} (writable), network {network}, session {}\n",
-        plan.project.as_deref().unwrap_or(Path::new("/")).display(),
-        plan.session
-    )
 }
 
 fn explain_subject(options: &Options, subject: &OsStr, variable: bool) -> Result<()> {

@@ -110,9 +110,7 @@ fn names_say_what_is_inside() {
 #[test]
 fn unsafe_code_is_in_sys_alone() {
     let mut complaints = each(is_source, text::unsafe_code);
-    for root in ["src/lib.rs", "src/main.rs"] {
-        complaints.extend(text::refuses_unsafe(root, &read(root)));
-    }
+    complaints.extend(text::refuses_unsafe("src/lib.rs", &read("src/lib.rs")));
     settle(complaints);
 }
 
@@ -166,14 +164,17 @@ fn every_option_is_in_the_reference() {
         "no options found in: {top}"
     );
     let mut complaints = docs::option_reference("agent-sandbox", &top, file, &reference);
-    for command in docs::subcommands(&top) {
+    // Behind `run` stands the command, `--help` included.
+    let subcommands = docs::subcommands(&top);
+    assert!(!subcommands.is_empty(), "no subcommands found in: {top}");
+    for command in subcommands.iter().filter(|name| *name != "run") {
         let name = format!("agent-sandbox {command}");
         if !reference.contains(&name) {
             complaints.push(format!("{file}: says nothing about `{name}`"));
         }
         complaints.extend(docs::option_reference(
             &name,
-            &help(&[&command]),
+            &help(&[command]),
             file,
             &reference,
         ));

@@ -178,18 +178,19 @@ fn misplaced(before: &[Step], step: &Step, tree: &Tree) -> Vec<String> {
                 there.is_some() && same(there) == same(tree.get(from).map(|node| &node.what))
             }
             Mount::Tmpfs { .. } | Mount::Directory { .. } | Mount::HideDirectory => {
-                matches!(there, Some(What::Directory | What::Hung))
+                matches!(there, Some(What::Directory))
             }
             Mount::File { .. } | Mount::HideFile | Mount::Device { .. } => {
-                // Over what hangs, bubblewrap fails or waits: nothing is shown.
-                matches!(
-                    there,
-                    Some(What::File(_) | What::Device | What::Socket | What::Hung)
-                )
+                matches!(there, Some(What::File(_) | What::Device | What::Socket))
             }
             _ => false,
         };
-        if !fits {
+        // Where nothing can be reached, bubblewrap fails and nothing is shown.
+        let unreachable = step.at.ancestors().any(|above| {
+            tree.get(above)
+                .is_some_and(|node| !node.readable || node.what == What::Hung)
+        });
+        if !fits && !unreachable {
             all.push(format!(
                 "{at} would make {:?} on the host, over {there:?}",
                 step.mount

@@ -1,0 +1,47 @@
+//! Attacks on the jail, made from inside it. This executable is its own probe: a test makes a
+//! throw-away home with planted secrets, starts `agent-sandbox … THIS_EXECUTABLE attack NAME`, and
+//! judges what the attack reports, what came out, and what became of the host. Where it makes sense
+//! the same attack also runs without a jail and must succeed there, so that a test that could never
+//! fail is noticed. Each row of `docs/threats.md` names its test here.
+//!
+//! Run by `tests/run` as an ordinary user. What a machine cannot show is printed as
+//! `not checked: WHAT: WHY`.
+
+#![allow(unsafe_code)] // a test: attacks are system calls that no safe wrapper would make
+#![allow(clippy::disallowed_methods)] // a test: files, processes, threads, the clock
+#![allow(clippy::unwrap_used)] // a test: the attack's own set-up either works or fails the test
+
+mod descriptors;
+mod environment;
+mod files;
+mod git;
+mod home;
+mod ipc;
+mod kernel;
+mod limits;
+mod nested;
+mod operations;
+mod planted;
+mod probe;
+mod processes;
+mod project;
+mod races;
+mod sockets;
+mod terminal;
+mod world;
+
+/// Every attack that has a name; see [`probe`].
+const ATTACKS: &[&[probe::Attack]] = &[
+    operations::ATTACKS,
+    descriptors::ATTACKS,
+    environment::ATTACKS,
+    files::ATTACKS,
+    ipc::ATTACKS,
+    kernel::ATTACKS,
+    limits::ATTACKS,
+    nested::ATTACKS,
+    processes::ATTACKS,
+    project::ATTACKS,
+    sockets::ATTACKS,
+    terminal::ATTACKS,
+];
