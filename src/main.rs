@@ -1,5 +1,10 @@
 //! The binary `agent-sandbox`; inside the jail, the same file is init.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the one place that takes the command line from the process"
+)]
+
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;

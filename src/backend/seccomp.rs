@@ -346,16 +346,20 @@ const LIBC_PREFIX: &str = "SYS_";
 /// The calls that every supported architecture has.
 const NUMBERS: &[(&str, i64)] = numbers! {
     SYS_acct SYS_add_key SYS_bpf SYS_chroot SYS_clock_settime SYS_clone SYS_clone3 SYS_delete_module
-    SYS_fanotify_init SYS_finit_module SYS_fsconfig SYS_fsmount SYS_fsopen SYS_fspick SYS_init_module
-    SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup SYS_ioctl SYS_kcmp SYS_kexec_load
-    SYS_keyctl SYS_lookup_dcookie SYS_mount SYS_mount_setattr SYS_move_mount SYS_nfsservctl
-    SYS_open_by_handle_at SYS_open_tree SYS_personality SYS_pivot_root SYS_quotactl SYS_quotactl_fd
-    SYS_reboot SYS_request_key SYS_setns SYS_settimeofday SYS_socket SYS_socketpair SYS_swapoff
-    SYS_swapon SYS_syslog SYS_umount2 SYS_unshare SYS_userfaultfd SYS_vhangup
+    SYS_fanotify_init SYS_fchmod SYS_fchmodat SYS_finit_module SYS_fsconfig SYS_fsmount SYS_fsopen
+    SYS_fspick SYS_init_module SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup SYS_ioctl
+    SYS_kcmp SYS_kexec_load SYS_keyctl SYS_lookup_dcookie SYS_mkdirat SYS_mknodat SYS_mount
+    SYS_mount_setattr SYS_move_mount SYS_nfsservctl SYS_open_by_handle_at SYS_open_tree SYS_openat
+    SYS_openat2 SYS_personality SYS_pivot_root SYS_quotactl SYS_quotactl_fd SYS_reboot SYS_request_key
+    SYS_setns SYS_settimeofday SYS_socket SYS_socketpair SYS_swapoff SYS_swapon SYS_syslog SYS_umount2
+    SYS_unshare SYS_userfaultfd SYS_vhangup
 };
 
-/// The calls of [`NUMBERS`]'s kind that libc does not name yet; one number for all architectures.
+/// The calls of [`NUMBERS`]'s kind that libc does not name on every architecture yet; one number for
+/// all of them.
 const RECENT_NUMBERS: &[(&str, i64)] = &[
+    // Linux 6.6, include/uapi/asm-generic/unistd.h.
+    ("SYS_fchmodat2", 452),
     // Linux 6.15, scripts/syscall.tbl.
     ("SYS_open_tree_attr", 467),
 ];
@@ -370,7 +374,8 @@ mod target {
     /// `__X32_SYSCALL_BIT`, arch/x86/include/uapi/asm/unistd.h. x32 has the same AUDIT_ARCH.
     pub(super) const X32_SYSCALL_BIT: u32 = 0x4000_0000;
     pub(super) const NUMBERS: &[(&str, i64)] = numbers! {
-        SYS__sysctl SYS_ioperm SYS_iopl SYS_kexec_file_load SYS_modify_ldt SYS_sysfs SYS_uselib SYS_ustat
+        SYS__sysctl SYS_chmod SYS_creat SYS_ioperm SYS_iopl SYS_kexec_file_load SYS_mkdir SYS_mknod
+        SYS_modify_ldt SYS_open SYS_sysfs SYS_uselib SYS_ustat
     };
     pub(super) const LACKING: &[(&str, &str)] = &[];
 }
@@ -385,26 +390,20 @@ mod target {
     /// libc for musl does not name it; include/uapi/asm-generic/unistd.h.
     pub(super) const NUMBERS: &[(&str, i64)] = &[("SYS_kexec_file_load", 294)];
     pub(super) const LACKING: &[(&str, &str)] = &[
-        (
-            "_sysctl",
-            "older than the architecture: its call table never had it",
-        ),
+        ("_sysctl", OLDER),
+        ("chmod", OLDER),
+        ("creat", OLDER),
         ("ioperm", "I/O ports exist on x86 only"),
         ("iopl", "I/O ports exist on x86 only"),
+        ("mkdir", OLDER),
+        ("mknod", OLDER),
         ("modify_ldt", "memory segments exist on x86 only"),
-        (
-            "sysfs",
-            "older than the architecture: its call table never had it",
-        ),
-        (
-            "uselib",
-            "older than the architecture: its call table never had it",
-        ),
-        (
-            "ustat",
-            "older than the architecture: its call table never had it",
-        ),
+        ("open", OLDER),
+        ("sysfs", OLDER),
+        ("uselib", OLDER),
+        ("ustat", OLDER),
     ];
+    const OLDER: &str = "older than the architecture: its call table never had it";
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -167,13 +167,13 @@ impl HostFiles {
     /// stay away they are asked again one by one, so that only what hangs goes without an answer.
     fn ask_elsewhere(&self, batch: &[(usize, PathBuf, Question)], answers: &mut [Option<Answer>]) {
         let questions: Vec<&Question> = batch.iter().map(|(.., question)| question).collect();
-        if self.state.borrow().dead.is_empty() {
-            if let Some(all) = self.ask_together(&questions) {
-                for ((at, ..), answer) in batch.iter().zip(all) {
-                    answers[*at] = Some(answer);
-                }
-                return;
+        if self.state.borrow().dead.is_empty()
+            && let Some(all) = self.ask_together(&questions)
+        {
+            for ((at, ..), answer) in batch.iter().zip(all) {
+                answers[*at] = Some(answer);
             }
+            return;
         }
         for (at, mount, question) in batch {
             if self.state.borrow().dead.contains(mount) {

@@ -407,7 +407,7 @@ fn announce(plan: &Plan, verbose: bool) {
     for omitted in plan
         .omitted
         .iter()
-        .filter(|omitted| omitted.loud || verbose)
+        .filter(|omitted| omitted.loud || (verbose && !omitted.is_usual()))
     {
         text.push_str(&format!(
             "agent-sandbox: left out `{}`: {} [{}]\n",

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::config::source::{Source, Sourced};
+use crate::config::source::{Layer, Source, Sourced};
 use crate::host::HostFacts;
 use crate::host::files::Files;
 pub use crate::policy::NetworkMode;
@@ -207,6 +207,15 @@ pub struct Omitted {
     pub why: Why,
     /// Whether a person wants to know at every launch; otherwise `-v` and `--dry-run` show it.
     pub loud: bool,
+}
+
+impl Omitted {
+    /// Whether a built-in list asked for it, which names what some host may have.
+    pub fn is_usual(&self) -> bool {
+        let built_in =
+            matches!(&self.why, Why::Rule { source, .. } if source.layer <= Layer::Profile);
+        built_in && !self.loud
+    }
 }
 
 /// The plan.

@@ -544,14 +544,15 @@ impl Builder<'_> {
     /// Files that links in `/etc` lead to and that stand in private directories.
     fn follow(&mut self) {
         for link in FOLLOWED {
-            if let Look::Found(found) = self.files.look(Path::new(link)) {
-                if found.kind == Kind::File && self.tree.access(&found.real).is_none() {
-                    self.tree.bind(
-                        &found,
-                        Access::Read,
-                        Why::Every("where a link in /etc leads"),
-                    );
-                }
+            if let Look::Found(found) = self.files.look(Path::new(link))
+                && found.kind == Kind::File
+                && self.tree.access(&found.real).is_none()
+            {
+                self.tree.bind(
+                    &found,
+                    Access::Read,
+                    Why::Every("where a link in /etc leads"),
+                );
             }
         }
     }

@@ -3,11 +3,13 @@
 //! This is a deny list. Compilers, MPI libraries, CUDA and agents use a large and growing part of
 //! the kernel's interface, and a list of permitted calls would break them in ways that no user
 //! could explain. What stands here is refused because it reaches past the jail (mounts, namespaces,
-//! keyrings, the user's terminal), because it would get round the filter itself (io_uring), or
-//! because no program of an ordinary user needs it while it has repeatedly been a way into the
+//! keyrings, the user's terminal), because its effect outlives the jail (set-user-ID files), because
+//! it would get round the filter itself (io_uring), or because no program of an ordinary user needs it while it has repeatedly been a way into the
 //! kernel. `docs/reference/syscalls.md` shows this table; a test keeps the two equal.
 //!
 //! The table is pure and knows names only; `backend::seccomp` turns them into numbers.
+
+mod set_id;
 
 use std::fmt;
 
@@ -202,7 +204,7 @@ pub const FOREIGN_ABI_REASON: &str = "32-bit and x32 programs use other call num
 /// The rules for `switches`, in the order of the documentation. No name has two answers.
 #[must_use]
 pub fn rules(switches: Switches) -> Vec<SyscallRule> {
-    let mut rules = ALWAYS_REFUSED.to_vec();
+    let mut rules = [ALWAYS_REFUSED, set_id::RULES].concat();
     if !switches.nested {
         rules.extend_from_slice(REFUSED_UNLESS_NESTED);
     }

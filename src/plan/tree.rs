@@ -34,10 +34,10 @@ impl Tree {
 
     /// Binds a path of the host to its own place. Of two wishes for one place the wider wins.
     pub fn bind(&mut self, found: &Found, access: Access, why: Why) {
-        if let Some((Mount::Bind { access: old, .. }, _)) = self.steps.get(&found.real) {
-            if *old >= access {
-                return;
-            }
+        if let Some((Mount::Bind { access: old, .. }, _)) = self.steps.get(&found.real)
+            && *old >= access
+        {
+            return;
         }
         let mount = Mount::Bind {
             from: found.real.clone(),
@@ -230,12 +230,13 @@ impl Concealer<'_> {
                 }
             }
             Kind::Directory | Kind::File => {
-                if let Look::Found(found) = self.files.look(child) {
-                    if found.real == child && (found.readable || found.kind == Kind::Directory) {
-                        tree.bind(&found, access, why.clone());
-                        if found.kind == Kind::Directory {
-                            self.take_apart(tree, child, access);
-                        }
+                if let Look::Found(found) = self.files.look(child)
+                    && found.real == child
+                    && (found.readable || found.kind == Kind::Directory)
+                {
+                    tree.bind(&found, access, why.clone());
+                    if found.kind == Kind::Directory {
+                        self.take_apart(tree, child, access);
                     }
                 }
             }

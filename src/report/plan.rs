@@ -99,15 +99,24 @@ pub fn text(plan: &Plan, layers: &[String]) -> String {
             hidden.rule.source
         ));
     }
+    // What the built-in lists name for other machines than this one is no news.
+    let (usual, told): (Vec<_>, Vec<_>) =
+        plan.omitted.iter().partition(|omitted| omitted.is_usual());
     if !plan.omitted.is_empty() {
         line(String::new());
         line("left out".into());
-        for omitted in &plan.omitted {
-            line(format!(
-                "  {}: {}  [{}]",
-                omitted.path, omitted.reason, omitted.why
-            ));
-        }
+    }
+    for omitted in told {
+        line(format!(
+            "  {}: {}  [{}]",
+            omitted.path, omitted.reason, omitted.why
+        ));
+    }
+    if !usual.is_empty() {
+        line(format!(
+            "  {} paths of the built-in lists that this host does not have (--json names them)",
+            usual.len()
+        ));
     }
     line(String::new());
     line("variables that do not pass".into());

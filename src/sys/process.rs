@@ -96,6 +96,10 @@ pub fn exec(path: &CString, argv: &[CString], environment: &[CString]) -> io::Er
 ///
 /// # Errors
 /// The error that the kernel gave the child (`unshare(2)`), or the reason why there was no child.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the write is part of setting a user namespace up, user_namespaces(7)"
+)]
 pub fn try_user_namespace() -> io::Result<()> {
     match fork()? {
         Side::Child => {

@@ -209,6 +209,11 @@ impl Tree {
         }
     }
 
+    /// The real path of something that can be looked at.
+    pub(crate) fn resolve(&self, path: &Path) -> Option<PathBuf> {
+        self.walk(path).ok().map(|(real, _)| real)
+    }
+
     /// The real path of something, existing or not: what exists of it, with links followed, and the
     /// rest as it is.
     pub(crate) fn real(&self, path: &Path) -> PathBuf {

@@ -1,0 +1,20 @@
+//! The command as people use it: the real binary, real jails, and of each case its standard output,
+//! its standard error and its exit code. Runs as an ordinary user.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+#![allow(clippy::disallowed_methods)] // effects: starts processes, makes throw-away homes
+
+mod config;
+mod documents;
+mod environment;
+mod exits;
+mod jobs;
+mod options;
+mod places;
+mod pty;
+mod questions;
+mod refusals;
+mod signals;
+mod streams;
+mod tools;
+mod transcript;
+mod world;
