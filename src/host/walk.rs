@@ -101,7 +101,7 @@ impl From<io::Error> for Stop {
 pub struct Walker {
     /// Directories that are known to be no symbolic links. They are looked at once: a launch takes
     /// milliseconds, and init compares what was mounted with what was seen.
-    known: HashSet<PathBuf>,
+    known: HashSet<OsString>,
     /// Mount points of file systems that may not answer.
     may_hang: HashSet<PathBuf>,
 }
@@ -179,7 +179,7 @@ impl Walker {
                 continue;
             }
             let here = real.join(&name);
-            if !rest.is_empty() && self.known.contains(&here) {
+            if !rest.is_empty() && self.known.contains(here.as_os_str()) {
                 real = here;
                 continue;
             }
@@ -198,7 +198,7 @@ impl Walker {
                 continue;
             }
             if meta.is_dir() {
-                self.known.insert(here.clone());
+                self.known.insert(here.clone().into());
             } else if !rest.is_empty() {
                 return Err(io::Error::from_raw_os_error(libc::ENOTDIR).into());
             }

@@ -35,7 +35,7 @@ pub struct Hidden {
 #[derive(Clone, Debug, Default)]
 pub struct Hides {
     /// By the directory's real path, as far as it exists.
-    rules: HashMap<PathBuf, InDirectory>,
+    rules: HashMap<OsString, InDirectory>,
     existing: Vec<Hidden>,
     exempt: Vec<(PathBuf, Sourced<PathSpec>)>,
 }
@@ -85,19 +85,21 @@ impl Hides {
             .map(|(path, _)| homes.iter().find_map(|home| home.absent(path)))
             .collect();
         // The same for directories that many rules name: ~/.config, /etc.
-        let mut named: HashMap<&Path, usize> = HashMap::new();
+        let mut named: HashMap<&OsStr, usize> = HashMap::new();
         for ((path, _), _) in wanted
             .iter()
             .zip(&absent)
             .filter(|(_, absent)| absent.is_none())
         {
-            *named.entry(path.parent().unwrap_or(path)).or_default() += 1;
+            *named
+                .entry(path.parent().unwrap_or(path).as_os_str())
+                .or_default() += 1;
         }
         for (directory, _) in named
             .into_iter()
             .filter(|(_, count)| *count >= WORTH_LISTING)
         {
-            files.entries(directory);
+            files.entries(Path::new(directory));
         }
         let ask: Vec<PathBuf> = wanted
             .iter()
@@ -125,7 +127,7 @@ impl Hides {
 
     fn add_rule(&mut self, path: &Path, rule: &Sourced<PathSpec>) {
         if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
-            let here = self.rules.entry(parent.to_path_buf()).or_default();
+            let here = self.rules.entry(parent.into()).or_default();
             here.push((name.to_owned(), rule.clone()));
         }
     }
@@ -190,7 +192,7 @@ impl Hides {
     pub fn rule_for(&self, path: &Path) -> Option<&Sourced<PathSpec>> {
         let (at, rule) = path.ancestors().find_map(|at| {
             let name = at.file_name()?.as_bytes();
-            let here = self.rules.get(at.parent()?)?;
+            let here = self.rules.get(at.parent()?.as_os_str())?;
             let (_, rule) = here
                 .iter()
                 .find(|(pattern, _)| glob(pattern.as_bytes(), name))?;
@@ -224,7 +226,7 @@ impl Hides {
 
     /// The directories in which rules stand, for telling where a hidden file might appear later.
     pub fn parents(&self) -> impl Iterator<Item = &Path> {
-        self.rules.keys().map(PathBuf::as_path)
+        self.rules.keys().map(Path::new)
     }
 }
 

@@ -253,9 +253,12 @@ fn openings(plan: &Plan, policy: &Policy, host: &HostFacts, tree: &Tree) -> Vec<
         let Some(path) = rule.value.expand(host) else {
             continue;
         };
-        let real = tree.real(&path);
+        // What does not exist cannot be mounted over.
+        let Some(real) = tree.resolve(&path) else {
+            continue;
+        };
         let project = plan.project.as_deref();
-        if tree.get(&real).is_none() || project.is_some_and(|project| project.starts_with(&real)) {
+        if project.is_some_and(|project| project.starts_with(&real)) {
             continue;
         }
         for (path, _) in tree.below(&real) {

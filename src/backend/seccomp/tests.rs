@@ -79,6 +79,9 @@ impl Program {
 
 /// Arguments near everything that the conditions on `name` compare, with and without high bits.
 fn arguments_around(rules: &[SyscallRule], name: &str) -> Vec<Arguments> {
+    fn near(value: u64) -> [u64; 3] {
+        [value, value.wrapping_add(1), value.wrapping_sub(1)]
+    }
     fn values(when: When, into: &mut [Vec<u64>; 6]) {
         match when {
             When::Always => {}
@@ -88,18 +91,19 @@ fn arguments_around(rules: &[SyscallRule], name: &str) -> Vec<Arguments> {
                 equals,
                 ..
             } => {
-                into[usize::from(index)].extend([
-                    equals,
-                    equals | !mask,
-                    equals ^ (mask & mask.wrapping_neg()),
-                ]);
+                into[usize::from(index)].extend(near(equals));
+                into[usize::from(index)].extend(near(equals | !mask));
+                into[usize::from(index)].extend(near(equals ^ (mask & mask.wrapping_neg())));
             }
+            // Each bit alone, and with the other bits that the caller of clone sets (17, SIGCHLD).
             When::ArgAnyBit { index, bits, .. } => {
-                into[usize::from(index)].extend([bits, !bits]);
+                into[usize::from(index)].extend([bits, !bits, bits | 17, !bits & 17]);
                 into[usize::from(index)].extend((0..64).map(|bit| 1 << bit));
-                into[usize::from(index)].extend((0..64).map(|bit| (1 << bit) | 17));
+                into[usize::from(index)].extend((0..64).map(|bit| (bits & (1 << bit)) | 17));
             }
-            When::ArgNotIn { index, values, .. } => into[usize::from(index)].extend(values),
+            When::ArgNotIn { index, values, .. } => {
+                into[usize::from(index)].extend(values.iter().flat_map(|value| near(*value)));
+            }
             When::All(conditions) => conditions
                 .iter()
                 .for_each(|condition| values(*condition, into)),
@@ -111,12 +115,9 @@ fn arguments_around(rules: &[SyscallRule], name: &str) -> Vec<Arguments> {
     }
     let mut all = vec![[0; 6], [u64::MAX; 6], [2; 6]];
     for (index, values) in interesting.iter().enumerate() {
-        let near: BTreeSet<u64> = values
-            .iter()
-            .flat_map(|value| [*value, value.wrapping_add(1), value.wrapping_sub(1)])
-            .collect();
+        let values: BTreeSet<u64> = values.iter().copied().collect();
         let before = all.clone();
-        all.extend(near.iter().flat_map(|value| {
+        all.extend(values.iter().flat_map(|value| {
             before.iter().map(|arguments| {
                 let mut arguments = *arguments;
                 arguments[index] = *value;

@@ -224,6 +224,60 @@ fn conditions_mean_what_they_say() {
 }
 
 #[test]
+fn set_id_bits_are_refused_wherever_a_mode_is_an_argument() {
+    const MODES: [(&str, usize); 9] = [
+        ("chmod", 1),
+        ("fchmod", 1),
+        ("fchmodat", 2),
+        ("fchmodat2", 2),
+        ("creat", 1),
+        ("mknod", 1),
+        ("mknodat", 2),
+        ("mkdir", 1),
+        ("mkdirat", 2),
+    ];
+    const OPENS: [(&str, usize); 2] = [("open", 1), ("openat", 2)];
+    for switches in every_switch() {
+        let rules = rules(switches);
+        let holds = |name: &str, given: &[(usize, u64)]| {
+            let mut arguments = [0; 6];
+            given.iter().for_each(|(at, value)| arguments[*at] = *value);
+            rules
+                .iter()
+                .any(|rule| rule.name == name && rule.when.holds(&arguments))
+        };
+        for (name, mode) in MODES {
+            for set in [
+                0o4755,
+                0o2755,
+                0o6755,
+                0o104_755,
+                0o4000,
+                0o7777,
+                0o4755 | 1 << 32,
+            ] {
+                assert!(holds(name, &[(mode, set)]), "{name} {set:o}");
+            }
+            for plain in [0o755, 0o1777, 0o100_644, 0, 0o6000 << 32] {
+                assert!(!holds(name, &[(mode, plain)]), "{name} {plain:o}");
+            }
+        }
+        for (name, flags) in OPENS {
+            let opens = |flag, mode| holds(name, &[(flags, flag), (flags + 1, mode)]);
+            for creating in [0o100, 0o1101, 0o20_000_000, 0o20_200_002, 0o100 | 1 << 32] {
+                assert!(opens(creating, 0o4755), "{name} {creating:o}");
+                assert!(opens(creating, 0o2755), "{name} {creating:o}");
+                assert!(!opens(creating, 0o1755), "{name} {creating:o}");
+            }
+            for without in [0, 2, !(0o100 | 0o20_000_000), 0o100 << 32] {
+                assert!(!opens(without, u64::MAX), "{name} {without:o}: no mode");
+            }
+        }
+        assert!(holds("openat2", &[]));
+    }
+}
+
+#[test]
 fn conditions_read_well() {
     const BOTH: When = When::All(&[
         int_is(0, 16),
@@ -267,7 +321,13 @@ fn documented(rules: &[SyscallRule]) -> String {
 #[test]
 fn the_reference_page_shows_this_table() {
     let page = include_str!("../../../docs/reference/syscalls.md");
-    for part in [ALWAYS_REFUSED, REFUSED_UNLESS_NESTED, REFUSED_UNLESS_KEYCTL] {
+    let shown = [
+        ALWAYS_REFUSED,
+        set_id::RULES,
+        REFUSED_UNLESS_NESTED,
+        REFUSED_UNLESS_KEYCTL,
+    ];
+    for part in shown {
         let rows = documented(part);
         assert!(
             page.contains(&rows),
@@ -275,7 +335,6 @@ fn the_reference_page_shows_this_table() {
         );
     }
     let rows = page.lines().filter(|line| line.starts_with("| `")).count();
-    let shown = [ALWAYS_REFUSED, REFUSED_UNLESS_NESTED, REFUSED_UNLESS_KEYCTL];
     assert_eq!(
         rows,
         shown.map(<[_]>::len).iter().sum::<usize>(),
