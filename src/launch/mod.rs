@@ -31,7 +31,7 @@ use crate::plan::{self, Access, Invocation, Mount, NetworkMode, Plan};
 use crate::policy::merge::{Additions, HOME_MODES, merge};
 use crate::policy::{PathSpec, Policy};
 use crate::session::{self, Registered};
-use crate::sys::fds;
+use crate::sys::{fds, process};
 use supervisor::Outcome;
 
 /// Until the policy says how long a path may take to answer.
@@ -269,7 +269,7 @@ pub fn refuse_unsafe_start(options: &Options) -> Result<()> {
 ///
 /// # Errors
 /// Everything but the command's own end.
-pub fn run(options: &Options, prepared: &Prepared) -> Result<u8> {
+pub fn run(options: &Options, prepared: Prepared) -> Result<u8> {
     let plan = prepared.plan()?;
     let bwrap = host::find_bwrap().map_err(|error| {
         Failure::new(format!("{error:#}"))
@@ -282,32 +282,34 @@ pub fn run(options: &Options, prepared: &Prepared) -> Result<u8> {
     let filter =
         seccomp::compile(&plan.syscalls).context("cannot compile the system call filter")?;
     let call = bwrap::call(&plan, filter);
+    let order = order(&plan);
     let command = plan.command.first().cloned().unwrap_or_default();
-    let name = Path::new(&command)
-        .file_name()
-        .unwrap_or(&command)
-        .to_string_lossy()
-        .into_owned();
-    let state = prepared
-        .host
+    let _registered = register(&prepared.host, &plan, &command)?;
+    // The launcher stays for as long as the command runs; what it knew need not stay with it.
+    drop((plan, prepared));
+    supervisor::hold_signals().context("cannot hold signals back")?;
+    let outcome = start(&bwrap, call, order)?;
+    conclude(outcome, &command)
+}
+
+/// Records the session for as long as the answer lives.
+fn register(host: &HostFacts, plan: &Plan, command: &OsStr) -> Result<Registered> {
+    let name = Path::new(command).file_name().unwrap_or(command);
+    let state = host
         .own_directories
         .last()
-        .cloned()
-        .unwrap_or_default();
-    let records = session::directory(prepared.host.uid, &state);
+        .map_or(Path::new("/"), PathBuf::as_path);
     let project = plan
         .project
         .as_deref()
         .context("a launch needs a project")?;
-    let _registered = Registered::new(&records, &plan.session, project, &name)?;
-    supervisor::hold_signals().context("cannot hold signals back")?;
-    let outcome = start(&bwrap, &call, &order(&plan))?;
-    conclude(outcome, &plan)
+    let records = session::directory(host.uid, state);
+    Registered::new(&records, &plan.session, project, &name.to_string_lossy())
 }
 
 /// Starts bubblewrap and stands by it.
-fn start(bwrap: &Path, call: &bwrap::Call, order: &Order) -> Result<Outcome> {
-    let text = postcard::to_allocvec(order).context("cannot write the order")?;
+fn start(bwrap: &Path, call: bwrap::Call, order: Order) -> Result<Outcome> {
+    let text = postcard::to_allocvec(&order).context("cannot write the order")?;
     let order = fds::memory_file(c"agent-sandbox-order", &text)?;
     let mut contents: Vec<OwnedFd> = Vec::with_capacity(call.contents.len());
     for content in &call.contents {
@@ -345,7 +347,8 @@ fn start(bwrap: &Path, call: &bwrap::Call, order: &Order) -> Result<Outcome> {
         .stderr(Stdio::from(OwnedFd::from(complain)))
         .spawn()
         .with_context(|| format!("cannot start `{}`", bwrap.display()))?;
-    drop((contents, options, order, theirs, stderr));
+    drop((call, contents, options, order, theirs, stderr, text));
+    process::release_memory();
     Ok(supervisor::supervise(child, ours, complaint)?)
 }
 
@@ -420,7 +423,7 @@ fn announce(plan: &Plan, verbose: bool) {
     failure::say(&text);
 }
 
-fn conclude(outcome: Outcome, plan: &Plan) -> Result<u8> {
+fn conclude(outcome: Outcome, command: &OsStr) -> Result<u8> {
     match outcome {
         Outcome::Ended(end) => Ok(end.exit_code()),
         Outcome::Refused(reason) => Err(Failure::new(format!(
@@ -428,7 +431,7 @@ fn conclude(outcome: Outcome, plan: &Plan) -> Result<u8> {
         ))
         .hint("nothing was started; try again, and see who changes the path if it stays")
         .into()),
-        Outcome::NotExecuted(errno) => Err(not_executed(errno, plan).into()),
+        Outcome::NotExecuted(errno) => Err(not_executed(errno, command).into()),
         Outcome::NoJail(words) => {
             let cause = diagnose::cause(&words, &diagnose::findings());
             let mut failure = Failure::new(cause.what);
@@ -443,12 +446,7 @@ fn conclude(outcome: Outcome, plan: &Plan) -> Result<u8> {
     }
 }
 
-fn not_executed(errno: i32, plan: &Plan) -> Failure {
-    let command = plan
-        .command
-        .first()
-        .map(OsString::as_os_str)
-        .unwrap_or_default();
+fn not_executed(errno: i32, command: &OsStr) -> Failure {
     let shown = command.display();
     let why = io::Error::from_raw_os_error(errno);
     if errno != libc::ENOENT {

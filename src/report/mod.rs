@@ -94,7 +94,7 @@ fn carry_out(call: Call) -> Result<u8> {
             launch::refuse_unsafe_start(&options)?;
             let prepared = launch::prepare(&options, &command)?;
             if !options.dry_run {
-                return launch::run(&options, &prepared);
+                return launch::run(&options, prepared);
             }
             let plan = prepared.plan()?;
             if options.json {

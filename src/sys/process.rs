@@ -128,6 +128,15 @@ pub fn try_user_namespace() -> io::Result<()> {
     }
 }
 
+/// Gives memory that the allocator keeps for later back to the kernel (`malloc_trim(3)`).
+pub fn release_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it touches no memory that is in use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Landlock's ABI version (`landlock_create_ruleset(2)`, `LANDLOCK_CREATE_RULESET_VERSION`);
 /// 0 where the kernel has none or it is switched off.
 pub fn landlock_abi() -> i32 {

@@ -185,8 +185,9 @@ fn misplaced(before: &[Step], step: &Step, tree: &Tree) -> Vec<String> {
             }
             _ => false,
         };
-        // Where nothing can be reached, bubblewrap fails and nothing is shown.
-        let unreachable = step.at.ancestors().any(|above| {
+        // Where nothing can be reached, and over a link, bubblewrap fails and nothing is shown.
+        let unreachable = matches!(there, Some(What::Link(_))) && step.mount == Mount::HideFile
+            || step.at.ancestors().any(|above| {
             tree.get(above)
                 .is_some_and(|node| !node.readable || node.what == What::Hung)
         });

@@ -8,6 +8,7 @@
 mod bypass;
 mod harness;
 mod programs;
+mod set_id;
 mod terminal;
 
 use std::ffi::c_int;

@@ -27,6 +27,8 @@ const fn any_bit(index: u8, bits: u64) -> When {
 const SET_ID: &str = "could give a file a set-user-ID or set-group-ID bit, with which another user of this host would run it \
      outside the jail with your rights; the filter cannot tell files from directories, so setgid directories \
      (`chmod g+s`) are refused too";
+const DIRECTORY: &str = "asks for a set-ID bit on a new directory; Linux drops it here by itself, and this rule leaves that to no \
+     file system";
 const OPENAT2: &str = "passes the mode of a new file in memory, which this filter cannot read, and so could set its \
      set-user-ID bit; libraries fall back to openat, whose mode is checked";
 
@@ -44,8 +46,8 @@ pub(super) const RULES: &[SyscallRule] = &[
     on("creat", MODE_SECOND, Answer::Perm, SET_ID),
     on("mknod", MODE_SECOND, Answer::Perm, SET_ID),
     on("mknodat", MODE_THIRD, Answer::Perm, SET_ID),
-    on("mkdir", MODE_SECOND, Answer::Perm, SET_ID),
-    on("mkdirat", MODE_THIRD, Answer::Perm, SET_ID),
+    on("mkdir", MODE_SECOND, Answer::Perm, DIRECTORY),
+    on("mkdirat", MODE_THIRD, Answer::Perm, DIRECTORY),
     // Without one of the flags the mode is not looked at, and callers leave anything in its place.
     on(
         "open",

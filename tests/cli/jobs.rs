@@ -1,0 +1,207 @@
+//! Job control on a real terminal: keys, stopped jobs, the size of the window.
+
+use crate::pty::{Terminal, shell};
+use crate::world::{World, binary, has, not_checked};
+
+/// An interactive shell inside a jail.
+fn inside(world: &World) -> Terminal {
+    let call = world.quiet(["bash", "--noprofile", "--norc", "--noediting", "-i"]).variable("PS1", "(jail) ");
+    let mut terminal = Terminal::start(&call.command());
+    terminal.expect("(jail) ");
+    terminal
+}
+
+/// A shell outside, in which `$A` starts agent-sandbox.
+fn outside(world: &World) -> Terminal {
+    let call = world.quiet(["true"]).variable("A", binary().into_os_string());
+    shell(call.command())
+}
+
+#[test]
+fn an_interactive_shell() {
+    let world = World::new();
+    let mut terminal = inside(&world);
+    terminal.line("echo $((6 * 7)); tty");
+    terminal.expect("42\r\n/dev/");
+    terminal.line("exit 3");
+    assert_eq!(terminal.end(), 3);
+}
+
+#[test]
+fn an_interrupt_ends_the_command_and_not_the_shell() {
+    let world = World::new();
+    let mut terminal = inside(&world);
+    terminal.line("echo started; sleep 100");
+    terminal.expect("started\r\n");
+    terminal.interrupt();
+    terminal.expect("(jail) ");
+    terminal.line("echo code $?");
+    terminal.expect("code 130");
+    terminal.line("exit");
+    assert_eq!(terminal.end(), 0);
+}
+
+#[test]
+fn jobs_of_a_shell_inside() {
+    let world = World::new();
+    let mut terminal = inside(&world);
+    terminal.line("sh -c 'echo started; sleep 100; echo over'");
+    terminal.expect("\nstarted\r\n");
+    terminal.suspend();
+    terminal.expect("Stopped");
+    terminal.line("jobs | grep -c sleep; fg");
+    terminal.expect("\n1\r\n");
+    terminal.interrupt();
+    terminal.expect("(jail) ");
+    terminal.line("exit 4");
+    assert_eq!(terminal.end(), 4);
+}
+
+/// ^Z stops the whole job, the shell outside gets the terminal back, and `fg` goes on.
+#[test]
+fn the_shell_outside_stops_and_continues_the_jail() {
+    let world = World::new();
+    let mut terminal = outside(&world);
+    terminal.line("$A -q sh -c 'echo started; sleep 100; echo over'");
+    terminal.expect("\nstarted\r\n");
+    terminal.suspend();
+    terminal.expect("Stopped");
+    terminal.expect("(outer) ");
+    terminal.line("jobs; echo listed");
+    terminal.expect("Stopped");
+    terminal.expect("\nlisted\r\n");
+    terminal.line("fg");
+    terminal.expect("echo over'\r\n");
+    terminal.interrupt();
+    terminal.expect("(outer) ");
+    terminal.line("echo code $?");
+    terminal.expect("code 130");
+    terminal.line("exit 0");
+    assert_eq!(terminal.end(), 0);
+}
+
+/// Stopped a second time, and in the background.
+#[test]
+fn a_jail_in_the_background() {
+    let world = World::new();
+    let mut terminal = outside(&world);
+    terminal.line("$A -q sh -c 'echo started; while :; do sleep 0.1; done'");
+    terminal.expect("\nstarted\r\n");
+    for _ in 0..3 {
+        terminal.suspend();
+        terminal.expect("Stopped");
+        terminal.line("fg");
+        terminal.expect("done'\r\n");
+    }
+    terminal.suspend();
+    terminal.expect("Stopped");
+    terminal.line("bg; sleep 0.3; jobs; echo listed");
+    terminal.expect("Running");
+    terminal.expect("\nlisted\r\n");
+    terminal.line("kill %1; wait %1; echo code $?");
+    terminal.expect("code 143");
+    // It reads from the terminal, which belongs to the shell: so it is stopped until it is in front.
+    terminal.line("$A -q sh -c 'read word; echo got $word' &");
+    terminal.line("sleep 1; jobs; echo listed");
+    terminal.expect("Stopped");
+    terminal.expect("\nlisted\r\n");
+    terminal.line("fg");
+    terminal.expect("got $word'");
+    terminal.line("hello");
+    terminal.expect("got hello");
+    terminal.line("exit 0");
+    assert_eq!(terminal.end(), 0);
+}
+
+#[test]
+fn a_command_that_stops_itself() {
+    let world = World::new();
+    for signal in ["TSTP", "STOP", "TTIN"] {
+        let mut terminal = outside(&world);
+        terminal.line(&format!("$A -q sh -c 'echo started; kill -{signal} $$; echo resumed; exit 6'"));
+        terminal.expect("\nstarted\r\n");
+        terminal.expect("Stopped");
+        terminal.expect("(outer) ");
+        terminal.line("fg");
+        terminal.expect("\nresumed\r\n");
+        terminal.line("echo code $?");
+        terminal.expect("code 6");
+        terminal.line("exit 0");
+        assert_eq!(terminal.end(), 0, "{signal}");
+    }
+}
+
+#[test]
+fn a_command_that_handles_interrupts() {
+    let world = World::new();
+    let mut terminal = outside(&world);
+    terminal.line("$A -q bash -c 'trap \"echo caught; exit 42\" INT; echo started; while :; do sleep 0.1; done'");
+    terminal.expect("\nstarted\r\n");
+    terminal.interrupt();
+    terminal.expect("\ncaught\r\n");
+    terminal.line("echo code $?");
+    terminal.expect("code 42");
+    // One that takes no notice goes on.
+    terminal.line("$A -q bash -c 'trap \"\" INT; echo started; read word; echo got $word'");
+    terminal.expect("\nstarted\r\n");
+    terminal.interrupt();
+    terminal.line("hello");
+    terminal.expect("\ngot hello\r\n");
+    terminal.line("$A -q bash -c 'trap \"echo quit; exit 43\" QUIT; echo started; while :; do sleep 0.1; done'");
+    terminal.expect("\nstarted\r\n");
+    terminal.send("\x1c");
+    terminal.expect("quit\r\n");
+    terminal.line("echo code $?");
+    terminal.expect("code 43");
+}
+
+#[test]
+fn the_window_changes_its_size() {
+    let world = World::new();
+    let call = world.quiet(["bash", "-c", "trap 'stty size' WINCH; stty size; echo started; while :; do sleep 0.1; done"]);
+    let mut terminal = Terminal::start(&call.command());
+    terminal.expect("24 80\r\nstarted\r\n");
+    terminal.resize(40, 120);
+    terminal.expect("40 120\r\n");
+    terminal.resize(10, 20);
+    terminal.expect("10 20\r\n");
+    terminal.interrupt();
+    assert_eq!(terminal.end(), 130);
+}
+
+/// The terminal goes away: so does the jail.
+#[test]
+fn the_terminal_hangs_up() {
+    let world = World::new();
+    let call = world.quiet(["bash", "-c", "trap 'touch hung-up; exit' HUP; echo started; while :; do sleep 0.1; done"]);
+    let mut terminal = Terminal::start(&call.command());
+    terminal.expect("started");
+    terminal.hang_up();
+    crate::world::until("the handler in the jail", || world.project.join("hung-up").exists());
+}
+
+#[test]
+fn terminal_modes_are_the_commands_own() {
+    let world = World::new();
+    let call = world.quiet(["bash", "-c", "stty -echo; echo started; read word; stty echo; echo got $word"]);
+    let mut terminal = Terminal::start(&call.command());
+    terminal.expect("started\r\n");
+    terminal.line("secret");
+    terminal.expect("got secret");
+    assert!(!terminal.screen().contains("secret\r\ngot"), "{}", terminal.screen());
+    assert_eq!(terminal.end(), 0);
+}
+
+#[test]
+fn a_terminal_multiplexer_inside() {
+    if !has("tmux") {
+        return not_checked("tmux inside", "tmux is not installed");
+    }
+    let world = World::new();
+    let call = world.quiet(["tmux", "-f", "/dev/null", "new-session", "echo in tmux; read word; echo got $word > word"]);
+    let mut terminal = Terminal::start(&call.command());
+    terminal.expect("in tmux");
+    terminal.line("hello");
+    assert_eq!(terminal.end(), 0);
+    assert_eq!(std::fs::read_to_string(world.project.join("word")).unwrap(), "hello\n");
+}
