@@ -348,7 +348,7 @@ const NUMBERS: &[(&str, i64)] = numbers! {
     SYS_acct SYS_add_key SYS_bpf SYS_chroot SYS_clock_settime SYS_clone SYS_clone3 SYS_delete_module
     SYS_fanotify_init SYS_fchmod SYS_fchmodat SYS_finit_module SYS_fsconfig SYS_fsmount SYS_fsopen
     SYS_fspick SYS_init_module SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup SYS_ioctl
-    SYS_kcmp SYS_kexec_load SYS_keyctl SYS_lookup_dcookie SYS_mkdirat SYS_mknodat SYS_mount
+    SYS_kcmp SYS_kexec_load SYS_keyctl SYS_lookup_dcookie SYS_mknodat SYS_mount
     SYS_mount_setattr SYS_move_mount SYS_nfsservctl SYS_open_by_handle_at SYS_open_tree SYS_openat
     SYS_openat2 SYS_personality SYS_pivot_root SYS_quotactl SYS_quotactl_fd SYS_reboot SYS_request_key
     SYS_setns SYS_settimeofday SYS_socket SYS_socketpair SYS_swapoff SYS_swapon SYS_syslog SYS_umount2
@@ -374,7 +374,7 @@ mod target {
     /// `__X32_SYSCALL_BIT`, arch/x86/include/uapi/asm/unistd.h. x32 has the same AUDIT_ARCH.
     pub(super) const X32_SYSCALL_BIT: u32 = 0x4000_0000;
     pub(super) const NUMBERS: &[(&str, i64)] = numbers! {
-        SYS__sysctl SYS_chmod SYS_creat SYS_ioperm SYS_iopl SYS_kexec_file_load SYS_mkdir SYS_mknod
+        SYS__sysctl SYS_chmod SYS_creat SYS_ioperm SYS_iopl SYS_kexec_file_load SYS_mknod
         SYS_modify_ldt SYS_open SYS_sysfs SYS_uselib SYS_ustat
     };
     pub(super) const LACKING: &[(&str, &str)] = &[];
@@ -395,7 +395,6 @@ mod target {
         ("creat", OLDER),
         ("ioperm", "I/O ports exist on x86 only"),
         ("iopl", "I/O ports exist on x86 only"),
-        ("mkdir", OLDER),
         ("mknod", OLDER),
         ("modify_ldt", "memory segments exist on x86 only"),
         ("open", OLDER),

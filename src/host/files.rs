@@ -61,6 +61,8 @@ pub enum Kind {
     Device,
     /// A socket, a FIFO.
     Other,
+    /// Something that did not say in time what it is.
+    Hung,
 }
 
 /// One name in a directory.

@@ -96,7 +96,7 @@ pub fn check(plan: &Plan, host: &HostFacts) -> Result<(), PlanError> {
             return fail(format!("`{needed}` is not private"));
         }
     }
-    for name in ["ioctl", "io_uring_setup", "bpf"] {
+    for name in ["ioctl", "io_uring_setup", "bpf", "chmod", "openat2"] {
         if !plan.syscalls.iter().any(|rule| rule.name == name) {
             return fail(format!("the system call filter lacks {name}"));
         }

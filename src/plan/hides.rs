@@ -177,15 +177,21 @@ impl Hides {
                 }
             }
             Look::Missing => {}
-            // It cannot be looked at by the caller, so the jail cannot either; it is kept as
-            // something unreadable that exists.
-            Look::Denied(_) | Look::Hung => self.existing.push(Hidden {
-                path: path.to_path_buf(),
-                kind: Kind::Other,
-                readable: false,
-                rule: rule.clone(),
-            }),
+            // The caller cannot get at it, so the jail cannot either.
+            Look::Denied(_) => self.push(path, Kind::Other, false, rule),
+            // It may answer later. It can be left out of a directory that is taken apart, but not
+            // covered: mounting something on it would wait for it, too.
+            Look::Hung => self.push(path, Kind::Hung, true, rule),
         }
+    }
+
+    fn push(&mut self, path: &Path, kind: Kind, readable: bool, rule: &Sourced<PathSpec>) {
+        self.existing.push(Hidden {
+            path: path.to_path_buf(),
+            kind,
+            readable,
+            rule: rule.clone(),
+        });
     }
 
     /// The rule that hides `path` (a real path, existing or not), if one does.

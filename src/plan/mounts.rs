@@ -96,7 +96,7 @@ pub fn build(
         builder.project(project);
     }
     builder.protect(project);
-    builder.conceal();
+    builder.conceal()?;
     builder.databases();
     builder.seeds()?;
     builder.follow();
@@ -218,7 +218,7 @@ impl Builder<'_> {
         let children: Vec<PathBuf> = shown.clone().map(|entry| home.join(&entry.name)).collect();
         self.files.prefetch(&children);
         for (entry, child) in shown.zip(&children) {
-            concealer.part(&mut self.tree, entry, child, access, &why);
+            concealer.place(&mut self.tree, entry, child, access, &why);
         }
         self.by_mode = self
             .tree
@@ -410,6 +410,9 @@ impl Builder<'_> {
         // A split by home.mode does not reach into the project.
         self.by_mode.retain(|at| !at.starts_with(&project.real));
         for entry in &project.git {
+            if self.hides.rule_for(&entry.path).is_some() {
+                continue;
+            }
             let why = match entry.access {
                 Access::Read => Why::key("project.git", &self.policy.project.git),
                 Access::Write => Why::Every("git's directory of this project, kept in its place"),
@@ -447,7 +450,8 @@ impl Builder<'_> {
                 continue;
             };
             let around = project.is_some_and(|project| project.real.starts_with(&found.real));
-            if around || self.tree.access(&found.real) != Some(Access::Write) {
+            let hidden = self.hides.rule_for(&found.real).is_some();
+            if around || hidden || self.tree.access(&found.real) != Some(Access::Write) {
                 continue;
             }
             let Some((over, _)) = self.tree.over(&found.real) else {
@@ -485,7 +489,7 @@ impl Builder<'_> {
         }
     }
 
-    fn conceal(&mut self) {
+    fn conceal(&mut self) -> Result<(), PlanError> {
         let mut keep_absent: Vec<PathBuf> = Vec::new();
         if self.policy.home.mode.value == HomeMode::Write {
             for own in &self.host.own_directories {
@@ -507,6 +511,22 @@ impl Builder<'_> {
             keep_absent: &keep_absent,
         };
         concealer.conceal(&mut self.tree, &|at| by_mode.iter().any(|bind| bind == at));
+        for hidden in self
+            .hides
+            .existing()
+            .filter(|hidden| hidden.kind == Kind::Hung)
+        {
+            if self.tree.access(&hidden.path).is_some() {
+                let (shown, rule) = (hidden.path.display(), &hidden.rule);
+                let message = format!(
+                    "cannot hide `{shown}`, as files.hide `{}` ({}) wants: it does not answer",
+                    rule.value, rule.source
+                );
+                return Err(PlanError::new(message)
+                    .hint("is its file system alive? a narrower project or path does without it"));
+            }
+        }
+        Ok(())
     }
 
     /// `jail.users = "filtered"`.

@@ -110,7 +110,7 @@ impl Copied<'_> {
                     }
                 }
             }
-            Kind::Link | Kind::Device | Kind::Other => {}
+            Kind::Link | Kind::Device | Kind::Other | Kind::Hung => {}
         }
         if self.steps.len() > MOST_FILES || self.bytes > LARGEST_SEED {
             let limit = LARGEST_SEED >> 20;

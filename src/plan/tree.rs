@@ -208,40 +208,45 @@ impl Concealer<'_> {
         let children: Vec<PathBuf> = entries.iter().map(|entry| at.join(&entry.name)).collect();
         self.files.prefetch(&children);
         for (entry, child) in entries.iter().zip(&children) {
-            self.part(tree, entry, child, access, &why);
+            if self.place(tree, entry, child, access, &why) {
+                self.take_apart(tree, child, access);
+            }
         }
     }
 
-    /// One entry of a directory that is taken apart.
-    pub fn part(&self, tree: &mut Tree, entry: &Entry, child: &Path, access: Access, why: &Why) {
+    /// Gives one entry of a directory; whether a directory was bound.
+    pub fn place(
+        &self,
+        tree: &mut Tree,
+        entry: &Entry,
+        child: &Path,
+        access: Access,
+        why: &Why,
+    ) -> bool {
         if tree.holds(child) || self.hides.rule_for(child).is_some() {
-            return;
+            return false;
         }
         match entry.kind {
             Kind::Link => {
                 if let Some(target) = &entry.target {
-                    tree.put(
-                        child,
-                        Mount::Link {
-                            target: target.clone(),
-                        },
-                        why.clone(),
-                    );
+                    let target = target.clone();
+                    tree.put(child, Mount::Link { target }, why.clone());
                 }
+                false
             }
             Kind::Directory | Kind::File => {
-                if let Look::Found(found) = self.files.look(child)
-                    && found.real == child
-                    && (found.readable || found.kind == Kind::Directory)
-                {
-                    tree.bind(&found, access, why.clone());
-                    if found.kind == Kind::Directory {
-                        self.take_apart(tree, child, access);
-                    }
+                let Look::Found(found) = self.files.look(child) else {
+                    return false;
+                };
+                let directory = found.kind == Kind::Directory;
+                if found.real != child || !(found.readable || directory) {
+                    return false;
                 }
+                tree.bind(&found, access, why.clone());
+                directory
             }
             // A socket is somebody's service and a device node belongs below /dev.
-            Kind::Device | Kind::Other => {}
+            Kind::Device | Kind::Other | Kind::Hung => false,
         }
     }
 
@@ -256,6 +261,8 @@ impl Concealer<'_> {
                     Kind::File | Kind::Device | Kind::Other => Mount::HideFile,
                     // The link itself says only a path; what it leads to is hidden on its own.
                     Kind::Link => return None,
+                    // Left as it is; `check` then refuses the plan.
+                    Kind::Hung => return None,
                 };
                 // What the caller cannot read needs no cover, unless its mode could be changed.
                 (hidden.readable || access == Access::Write).then(|| {

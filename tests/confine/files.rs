@@ -98,7 +98,8 @@ fn read_only_paths_cannot_be_changed() {
     assert_eq!((meta.permissions().mode() & 0o7777, meta.len()), (0o640, 5));
     // The jail's own executable is the launcher's: often the user's own file, and run outside.
     let system = world.jail([]).operations(&[
-        op!("append", "/run/agent-sandbox/init", "evil"),
+        op!("chmod", "777", "/run/agent-sandbox/init"),
+        op!("utimes", "/run/agent-sandbox/init"),
         op!("unlink", "/run/agent-sandbox/init"),
         op!("create", "/usr/bin/new"),
         op!("create", "/etc/new"),
@@ -207,7 +208,7 @@ fn memory_is_no_way_into_a_read_only_file() {
 
 fn dump_core(_: &[String]) {
     let unlimited = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    let places = ["/", "/usr", "/etc", "/run/agent-sandbox", "/tmp"];
+    let places = ["/", "/usr", "/etc", "/home", "/tmp"];
     for place in places {
         crate::probe::in_child(|| {
             // SAFETY: a limit of this child, and a directory by its name.
@@ -229,8 +230,6 @@ fn a_core_dump_lands_in_no_other_place() {
         let dumped = names.trim_start_matches("ok:").split(',').any(|name| name.starts_with("core"));
         assert!(!dumped, "{place}: {names}");
     }
-    let before = fs::read_dir(world.home("")).unwrap().count();
-    assert_eq!(before, fs::read_dir(world.home("")).unwrap().count());
 }
 
 #[test]

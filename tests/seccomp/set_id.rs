@@ -79,8 +79,6 @@ const WAYS: &[Way] = &[
     way("creat", Gives::Made, None),
     way("mknod", Gives::Made, None),
     way("mknodat", Gives::Made, None),
-    way("mkdir", Gives::Made, None),
-    way("mkdirat", Gives::Made, None),
     way("open", Gives::Made, Some(libc::O_CREAT | libc::O_WRONLY)),
     way("openat", Gives::Made, Some(libc::O_CREAT | libc::O_WRONLY)),
     way("open", Gives::Unnamed, Some(libc::O_TMPFILE | libc::O_RDWR)),
@@ -145,11 +143,9 @@ fn no_call_gives_a_set_id_bit() {
                 continue;
             };
             match plain {
-                Outcome::Returned(given @ 0..) if !way.name.starts_with("mkdir") => {
+                Outcome::Returned(given @ 0..) => {
                     assert_eq!(given, bits as i64, "{}: without the filter", way.name);
                 }
-                // A directory's mode has no such bits from mkdir, whatever the caller says.
-                Outcome::Returned(0..) => {}
                 refused => declare(&format!("{} is not there by itself: {refused:?}", way.name)),
             }
             for switches in [STRICT, NESTED, KEYCTL] {

@@ -2,7 +2,8 @@
 //!
 //! The bit outlives the jail: a jailed program could copy a shell into the project and give it mode
 //! 4755, and another user of the same host would run it outside of the jail, with the user's rights.
-//! So every call that takes a mode is refused these two bits. `umask` and extended attributes cannot
+//! So every call that takes the mode of a file is refused these two bits; `mkdir` needs no rule, for
+//! the kernel drops them there (mkdir(2)). `umask` and extended attributes cannot
 //! set them, and io_uring and `open_by_handle_at` are refused anyway.
 //!
 //! The kernel takes the arguments as `int` and `umode_t`, so high bits count for nothing.
@@ -27,8 +28,6 @@ const fn any_bit(index: u8, bits: u64) -> When {
 const SET_ID: &str = "could give a file a set-user-ID or set-group-ID bit, with which another user of this host would run it \
      outside the jail with your rights; the filter cannot tell files from directories, so setgid directories \
      (`chmod g+s`) are refused too";
-const DIRECTORY: &str = "asks for a set-ID bit on a new directory; Linux drops it here by itself, and this rule leaves that to no \
-     file system";
 const OPENAT2: &str = "passes the mode of a new file in memory, which this filter cannot read, and so could set its \
      set-user-ID bit; libraries fall back to openat, whose mode is checked";
 
@@ -46,8 +45,6 @@ pub(super) const RULES: &[SyscallRule] = &[
     on("creat", MODE_SECOND, Answer::Perm, SET_ID),
     on("mknod", MODE_SECOND, Answer::Perm, SET_ID),
     on("mknodat", MODE_THIRD, Answer::Perm, SET_ID),
-    on("mkdir", MODE_SECOND, Answer::Perm, DIRECTORY),
-    on("mkdirat", MODE_THIRD, Answer::Perm, DIRECTORY),
     // Without one of the flags the mode is not looked at, and callers leave anything in its place.
     on(
         "open",

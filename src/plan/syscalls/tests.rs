@@ -233,8 +233,6 @@ fn set_id_bits_are_refused_wherever_a_mode_is_an_argument() {
         ("creat", 1),
         ("mknod", 1),
         ("mknodat", 2),
-        ("mkdir", 1),
-        ("mkdirat", 2),
     ];
     const OPENS: [(&str, usize); 2] = [("open", 1), ("openat", 2)];
     for switches in every_switch() {
