@@ -138,7 +138,7 @@ fn a_command_that_handles_interrupts() {
     terminal.line("$A -q bash -c 'trap \"echo caught; exit 42\" INT; echo started; while :; do sleep 0.1; done'");
     terminal.expect("\nstarted\r\n");
     terminal.interrupt();
-    terminal.expect("\ncaught\r\n");
+    terminal.expect("caught\r\n");
     terminal.line("echo code $?");
     terminal.expect("code 42");
     // One that takes no notice goes on.
@@ -203,5 +203,5 @@ fn a_terminal_multiplexer_inside() {
     terminal.expect("in tmux");
     terminal.line("hello");
     assert_eq!(terminal.end(), 0);
-    assert_eq!(std::fs::read_to_string(world.project.join("word")).unwrap(), "hello\n");
+    assert_eq!(std::fs::read_to_string(world.project.join("word")).unwrap(), "got hello\n");
 }

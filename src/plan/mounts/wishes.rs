@@ -1,0 +1,181 @@
+//! The lists `read` and `write` of the policy: what is given, what is left out, what is refused.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::Builder;
+use crate::config::source::{Layer, Sourced};
+use crate::host::files::{Kind, Look};
+use crate::plan::project::Refusal;
+use crate::plan::{Access, Omitted, PlanError, Why};
+use crate::policy::PathSpec;
+use crate::policy::paths::glob;
+
+/// Directories that a policy cannot give as a whole: the jail has its own.
+const PRIVATE: [&str; 3] = ["/dev", "/proc", "/run"];
+impl Builder<'_> {
+    /// The lists `read` and `write` of `[home]` and `[files]`.
+    pub(super) fn wishes(&mut self) -> Result<(), PlanError> {
+        let policy = self.policy;
+        let mut all = Vec::new();
+        for (key, rules, access) in [
+            ("files.read", &policy.files.read, Access::Read),
+            ("home.read", &policy.home.read, Access::Read),
+            ("files.write", &policy.files.write, Access::Write),
+            ("home.write", &policy.home.write, Access::Write),
+        ] {
+            for rule in rules {
+                match rule.value.expand(self.host) {
+                    Some(path) if rule.value.is_pattern() => {
+                        all.extend(
+                            self.matches(&path)
+                                .into_iter()
+                                .map(|path| (key, rule, access, path)),
+                        );
+                    }
+                    Some(path) => all.push((key, rule, access, path)),
+                    None => self.omit(
+                        key,
+                        rule,
+                        "its variable is not set to an absolute path",
+                        false,
+                    ),
+                }
+            }
+        }
+        let paths: Vec<PathBuf> = all.iter().map(|(.., path)| path.clone()).collect();
+        self.files.prefetch(&paths);
+        for (key, rule, access, path) in all {
+            self.wish(key, rule, access, &path)?;
+        }
+        Ok(())
+    }
+
+    fn matches(&self, pattern: &Path) -> Vec<PathBuf> {
+        let (Some(parent), Some(name)) = (pattern.parent(), pattern.file_name()) else {
+            return Vec::new();
+        };
+        let entries = self.files.entries(parent).unwrap_or_default();
+        let matching = entries
+            .into_iter()
+            .filter(|entry| glob(name.as_bytes(), entry.name.as_bytes()));
+        matching.map(|entry| parent.join(entry.name)).collect()
+    }
+
+    pub(super) fn omit(&mut self, key: &str, rule: &Sourced<PathSpec>, reason: &str, loud: bool) {
+        self.omitted.push(Omitted {
+            path: rule.value.to_string(),
+            reason: reason.to_owned(),
+            why: Why::rule(key, rule),
+            loud,
+        });
+    }
+
+    fn wish(
+        &mut self,
+        key: &str,
+        rule: &Sourced<PathSpec>,
+        access: Access,
+        path: &Path,
+    ) -> Result<(), PlanError> {
+        let asked_for = rule.source.layer > Layer::Profile;
+        let found = match self.files.look(path) {
+            Look::Found(found) => found,
+            Look::Missing => {
+                self.omit(
+                    key,
+                    rule,
+                    "it does not exist",
+                    rule.source.layer == Layer::CommandLine,
+                );
+                return Ok(());
+            }
+            Look::Denied(errno) => {
+                let why = std::io::Error::from_raw_os_error(errno).to_string();
+                self.omit(key, rule, &why, asked_for);
+                return Ok(());
+            }
+            Look::Hung => {
+                let limit = self.policy.files.timeout_ms.value.as_millis();
+                self.omit(
+                    key,
+                    rule,
+                    &format!("it did not answer within {limit} ms"),
+                    true,
+                );
+                return Ok(());
+            }
+        };
+        let refuse = |reason: &str, hint: &str| {
+            let asked = format!(
+                "{key} `{}` ({}) cannot be given: {reason}",
+                rule.value, rule.source
+            );
+            Err(PlanError::new(asked).hint(hint))
+        };
+        let real = &found.real;
+        if real == Path::new("/") {
+            return refuse(
+                "it is the whole file system",
+                "name the directories that are needed",
+            );
+        }
+        if PRIVATE.iter().any(|private| real == Path::new(private)) {
+            return refuse(
+                "the jail has its own",
+                "name what is needed in it; device nodes go into devices.allow",
+            );
+        }
+        if real.starts_with("/proc") || real.starts_with("/dev") {
+            return refuse("the jail has its own", "device nodes go into devices.allow");
+        }
+        if self.homes.first() == Some(real) {
+            return refuse(
+                "it is the home directory",
+                "home.mode says how much of the home directory appears",
+            );
+        }
+        if let Some(hidden) = self.hides.rule_for(real) {
+            let reason = format!(
+                "the rule files.hide `{}` ({}) hides it; files.unhide makes an exception",
+                hidden.value, hidden.source
+            );
+            self.omit(key, rule, &reason, asked_for);
+            return Ok(());
+        }
+        if access == Access::Write {
+            if self.homes.iter().any(|home| home.starts_with(real)) {
+                return refuse(
+                    "it contains the home directory",
+                    "name the directories that are needed",
+                );
+            }
+            let refusal = Refusal {
+                host: self.host,
+                files: self.files,
+                hides: self.hides,
+            };
+            if let Some(reason) = refusal.own_directory(real) {
+                return refuse(
+                    &reason,
+                    "no jail may write there; name the directories that are needed",
+                );
+            }
+        }
+        if found.kind == Kind::Other || found.kind == Kind::Device {
+            let sort = if found.kind == Kind::Device {
+                "a device node"
+            } else {
+                "a socket or FIFO"
+            };
+            if found.kind == Kind::Device || access == Access::Write {
+                self.omit(key, rule, &format!("it is {sort}"), asked_for);
+                return Ok(());
+            }
+        }
+        self.links.extend(found.links.iter().cloned());
+        // Through a link the real place may stand inside something wider; the bind is by real path.
+        self.tree.bind(&found, access, Why::rule(key, rule));
+        Ok(())
+    }
+}
