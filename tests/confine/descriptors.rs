@@ -22,7 +22,10 @@ fn open_files(_: &[String]) {
         unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
     };
     const MOST: i32 = 4096;
-    let open: Vec<String> = (0..MOST).filter(|&fd| is_open(fd)).map(|fd| fd.to_string()).collect();
+    let open: Vec<String> = (0..MOST)
+        .filter(|&fd| is_open(fd))
+        .map(|fd| fd.to_string())
+        .collect();
     tell("open", open.join(","));
     for fd in LEFT_OPEN {
         let path = format!("/proc/self/fd/{fd}");
@@ -44,7 +47,10 @@ fn leave_open(run: &mut Run<'_>, world: &World) {
                 libc::open(c"/".as_ptr(), libc::O_PATH),
             ];
             // Upwards first, so that no number is taken over before it is moved.
-            let moved: Vec<i32> = opened.iter().map(|fd| libc::fcntl(*fd, libc::F_DUPFD, 1000)).collect();
+            let moved: Vec<i32> = opened
+                .iter()
+                .map(|fd| libc::fcntl(*fd, libc::F_DUPFD, 1000))
+                .collect();
             for fd in opened {
                 libc::close(fd);
             }
@@ -65,7 +71,10 @@ fn inherited_files_are_closed() {
     let mut outside = world.outside();
     leave_open(&mut outside, &world);
     let report = outside.attack::<&str>("open-files", &[]);
-    assert!(report.get("open").contains(",3,") && report.get("open").contains("77"), "{report:?}");
+    assert!(
+        report.get("open").contains(",3,") && report.get("open").contains("77"),
+        "{report:?}"
+    );
     assert!(report.get("read 77").contains(&world.marker));
     let mut jail = world.jail([]);
     leave_open(&mut jail, &world);
@@ -84,7 +93,10 @@ fn a_directory_as_standard_stream_is_refused() {
             .unwrap()
     };
     for flags in [libc::O_DIRECTORY, libc::O_PATH] {
-        let output = world.jail([]).stdin(open(flags)).run(&["ls", "/proc/self/fd/0/"]);
+        let output = world
+            .jail([])
+            .stdin(open(flags))
+            .run(&["ls", "/proc/self/fd/0/"]);
         output.refused("directory");
         let mut run = world.jail([]);
         run.command.stdout(open(flags));
@@ -116,7 +128,9 @@ fn a_closed_standard_stream_stays_harmless() {
         }
         for (what, answer) in output.report().all() {
             if what == "open" {
-                let extra = answer.split(',').any(|fd| fd.parse::<i32>().unwrap_or(0) > 2);
+                let extra = answer
+                    .split(',')
+                    .any(|fd| fd.parse::<i32>().unwrap_or(0) > 2);
                 assert!(!extra, "closed {closed}: {answer}");
             }
         }

@@ -13,13 +13,19 @@ pub(crate) const ATTACKS: &[Attack] = &[("look-for", look_for), ("variables", va
 const VEIL: u8 = 0x15;
 
 fn veiled(marker: &str) -> String {
-    marker.bytes().map(|byte| format!("{:02x}", byte ^ VEIL)).collect()
+    marker
+        .bytes()
+        .map(|byte| format!("{:02x}", byte ^ VEIL))
+        .collect()
 }
 
 fn holds(memory: &[u8], wanted: &[u8]) -> bool {
-    memory
-        .windows(wanted.len())
-        .any(|window| window.iter().zip(wanted).all(|(byte, veiled)| byte ^ VEIL == *veiled))
+    memory.windows(wanted.len()).any(|window| {
+        window
+            .iter()
+            .zip(wanted)
+            .all(|(byte, veiled)| byte ^ VEIL == *veiled)
+    })
 }
 
 /// Looks for a value (given veiled, in hexadecimal digits) in everything that can be read about
@@ -33,7 +39,11 @@ fn look_for(words: &[String]) {
     let mut found = Vec::new();
     let mut looked = 0;
     for entry in fs::read_dir("/proc").expect("/proc") {
-        let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+        let name = entry
+            .expect("an entry")
+            .file_name()
+            .to_string_lossy()
+            .into_owned();
         if name.parse::<u32>().is_err() {
             continue;
         }
@@ -47,10 +57,17 @@ fn look_for(words: &[String]) {
         }
     }
     let memory = fs::File::open("/proc/self/mem").expect("own memory");
-    for line in fs::read_to_string("/proc/self/maps").expect("own maps").lines() {
+    for line in fs::read_to_string("/proc/self/maps")
+        .expect("own maps")
+        .lines()
+    {
         let mut fields = line.split_whitespace();
-        let (Some(range), Some(access)) = (fields.next(), fields.next()) else { continue };
-        let Some((from, to)) = range.split_once('-') else { continue };
+        let (Some(range), Some(access)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        let Some((from, to)) = range.split_once('-') else {
+            continue;
+        };
         let number = |text| u64::from_str_radix(text, 16).expect("an address");
         let (from, to) = (number(from), number(to));
         const MOST: u64 = 64 << 20;
@@ -61,7 +78,12 @@ fn look_for(words: &[String]) {
         if memory.read_exact_at(&mut bytes, from).is_ok() {
             looked += 1;
             if holds(&bytes, &wanted) {
-                found.push(line.split_whitespace().last().unwrap_or("memory").to_owned());
+                found.push(
+                    line.split_whitespace()
+                        .last()
+                        .unwrap_or("memory")
+                        .to_owned(),
+                );
             }
         }
     }
@@ -70,7 +92,9 @@ fn look_for(words: &[String]) {
 }
 
 fn variables(_: &[String]) {
-    let mut names: Vec<String> = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> = std::env::vars_os()
+        .map(|(name, _)| name.to_string_lossy().into_owned())
+        .collect();
     names.sort();
     tell("names", names.join(","));
 }
@@ -83,12 +107,18 @@ fn hidden(marker: &str) -> Vec<(&'static str, String)> {
         ("AWS_SECRET_ACCESS_KEY", format!("{marker}/x")),
         ("SLURM_JWT", marker.to_owned()),
         ("SSH_AUTH_SOCK", format!("/tmp/ssh-{marker}/agent.1")),
-        ("DBUS_SESSION_BUS_ADDRESS", format!("unix:path=/run/{marker}")),
+        (
+            "DBUS_SESSION_BUS_ADDRESS",
+            format!("unix:path=/run/{marker}"),
+        ),
         ("KRB5CCNAME", format!("FILE:/tmp/{marker}")),
         ("https_proxy", format!("http://user:{marker}@proxy:3128")),
         ("PLAIN_NAME", format!("sk-{marker}")),
         ("REPEATED", format!("before {marker} after")),
-        ("CURL_OPTIONS", format!("-H 'Authorization: Bearer {marker}'")),
+        (
+            "CURL_OPTIONS",
+            format!("-H 'Authorization: Bearer {marker}'"),
+        ),
     ]
 }
 
@@ -126,16 +156,28 @@ fn hidden_values_are_nowhere() {
 #[test]
 fn the_launchers_environment_is_out_of_reach() {
     let world = World::new();
-    let answers = world.jail([]).env("GITHUB_TOKEN", &world.marker).operations(&[
-        op!("read", "/proc/1/environ"),
-        op!("read", "/proc/1/mem"),
-        op!("read", "/proc/self/environ"),
-        op!("read", "/proc/1/cmdline"),
-        op!("stat", "/proc/2000000"),
-    ]);
-    assert!(["EACCES", "EPERM"].contains(&answers[0].as_str()), "{answers:?}");
-    assert!(["EACCES", "EPERM"].contains(&answers[1].as_str()), "{answers:?}");
+    let answers = world
+        .jail([])
+        .env("GITHUB_TOKEN", &world.marker)
+        .operations(&[
+            op!("read", "/proc/1/environ"),
+            op!("read", "/proc/1/mem"),
+            op!("read", "/proc/self/environ"),
+            op!("read", "/proc/1/cmdline"),
+            op!("stat", "/proc/2000000"),
+        ]);
+    assert!(
+        ["EACCES", "EPERM"].contains(&answers[0].as_str()),
+        "{answers:?}"
+    );
+    assert!(
+        ["EACCES", "EPERM"].contains(&answers[1].as_str()),
+        "{answers:?}"
+    );
     assert!(!answers[2].contains("GITHUB_TOKEN"), "{answers:?}");
     // The command line of init names descriptors, and nothing of the policy.
-    assert!(!answers[3].contains(crate::operations::text(&world.home("")).as_str()), "{answers:?}");
+    assert!(
+        !answers[3].contains(crate::operations::text(&world.home("")).as_str()),
+        "{answers:?}"
+    );
 }

@@ -35,14 +35,21 @@ fn links_lead_nowhere() {
         op!("rename", &key, world.project("moved")),
     ];
     let plain = world.outside().operations(&operations[..4]);
-    assert!(plain.iter().all(|answer| answer.starts_with("ok:secret")), "{plain:?}");
+    assert!(
+        plain.iter().all(|answer| answer.starts_with("ok:secret")),
+        "{plain:?}"
+    );
     let answers = world.jail([]).operations(&operations);
     let expected = [
         "ENOENT", "ENOENT", "ENOENT", "ENOENT", "ok", "ENOENT", "ENOENT", "ok", "ENOENT",
     ];
     assert_eq!(answers, expected);
     // A hard link to a symbolic link is one more symbolic link, and no key.
-    assert!(fs::symlink_metadata(world.project("hard2")).unwrap().is_symlink());
+    assert!(
+        fs::symlink_metadata(world.project("hard2"))
+            .unwrap()
+            .is_symlink()
+    );
 }
 
 /// A hard link in the project to a read-only file would be a writable name of it.
@@ -64,9 +71,15 @@ fn a_read_only_file_gets_no_writable_name() {
         op!("rename", &data, into("6")),
         op!("exchange", &data, into("README")),
     ];
-    let answers = world.jail([]).option("--read", data.parent().unwrap()).operations(&operations);
+    let answers = world
+        .jail([])
+        .option("--read", data.parent().unwrap())
+        .operations(&operations);
     for answer in &answers {
-        assert!(["EXDEV", "EROFS", "EBUSY"].contains(&answer.as_str()), "{answers:?}");
+        assert!(
+            ["EXDEV", "EROFS", "EBUSY"].contains(&answer.as_str()),
+            "{answers:?}"
+        );
     }
     let plain = world.outside().operations(&operations[..2]);
     assert_eq!(plain, ["ok", "ok"], "the same outside");
@@ -92,7 +105,10 @@ fn read_only_paths_cannot_be_changed() {
         op!("unlink", &file),
         op!("rename", &file, dir.join("other")),
     ];
-    let answers = world.jail([]).option("--read", &dir).operations(&operations);
+    let answers = world
+        .jail([])
+        .option("--read", &dir)
+        .operations(&operations);
     assert_eq!(answers, ["EROFS"; 12]);
     let meta = fs::metadata(&file).unwrap();
     assert_eq!((meta.permissions().mode() & 0o7777, meta.len()), (0o640, 5));
@@ -110,10 +126,16 @@ fn read_only_paths_cannot_be_changed() {
         op!("rename", "/usr", "/usr2"),
     ]);
     for answer in &system {
-        assert!(["EROFS", "EBUSY", "EACCES"].contains(&answer.as_str()), "{system:?}");
+        assert!(
+            ["EROFS", "EBUSY", "EACCES"].contains(&answer.as_str()),
+            "{system:?}"
+        );
     }
     let plain = world.outside().operations(&operations);
-    assert!(plain.iter().filter(|answer| *answer == "ok").count() >= 11, "{plain:?}");
+    assert!(
+        plain.iter().filter(|answer| *answer == "ok").count() >= 11,
+        "{plain:?}"
+    );
 }
 
 /// Names below which `/proc` leads to a root directory, a working directory, open files, memory.
@@ -131,14 +153,38 @@ fn proc_links(words: &[String]) {
         }
     }
     for name in [
-        "environ", "mem", "maps", "fd", "fdinfo/0", "auxv", "io", "stack", "syscall", "cwd", "root",
-        "exe", "ns/mnt", "ns/user", "map_files", "pagemap", "smaps", "task/1/mem", "task/1/environ",
+        "environ",
+        "mem",
+        "maps",
+        "fd",
+        "fdinfo/0",
+        "auxv",
+        "io",
+        "stack",
+        "syscall",
+        "cwd",
+        "root",
+        "exe",
+        "ns/mnt",
+        "ns/user",
+        "map_files",
+        "pagemap",
+        "smaps",
+        "task/1/mem",
+        "task/1/environ",
     ] {
         let path = format!("/proc/1/{name}");
-        let verb = if ["fd", "map_files"].contains(&name) { "list" } else { "read" };
+        let verb = if ["fd", "map_files"].contains(&name) {
+            "list"
+        } else {
+            "read"
+        };
         tell(&format!("init {name}"), carry_out(&[verb, &path]));
         if ["cwd", "root", "exe", "ns/mnt", "ns/user"].contains(&name) {
-            tell(&format!("init {name} link"), carry_out(&["readlink", &path]));
+            tell(
+                &format!("init {name} link"),
+                carry_out(&["readlink", &path]),
+            );
         }
     }
 }
@@ -197,9 +243,15 @@ fn memory_is_no_way_into_a_read_only_file() {
     let world = World::new();
     let file = world.home("data/file");
     world.put(&file, "data\n");
-    let report = world.jail([]).option("--read", &file).attack("own-memory", &[&file]);
+    let report = world
+        .jail([])
+        .option("--read", &file)
+        .attack("own-memory", &[&file]);
     for (what, answer) in report.all() {
-        assert!(["EROFS", "EACCES", "refused"].contains(&answer), "{what}: {answer}");
+        assert!(
+            ["EROFS", "EACCES", "refused"].contains(&answer),
+            "{what}: {answer}"
+        );
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "data\n");
     let plain = world.outside().attack("own-memory", &[&file]);
@@ -207,7 +259,10 @@ fn memory_is_no_way_into_a_read_only_file() {
 }
 
 fn dump_core(_: &[String]) {
-    let unlimited = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    let unlimited = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
     let places = ["/", "/usr", "/etc", "/home", "/tmp"];
     for place in places {
         crate::probe::in_child(|| {
@@ -227,7 +282,10 @@ fn a_core_dump_lands_in_no_other_place() {
     let world = World::new();
     let report = world.jail([]).attack::<&str>("dump-core", &[]);
     for (place, names) in report.all().filter(|(place, _)| *place != "/tmp") {
-        let dumped = names.trim_start_matches("ok:").split(',').any(|name| name.starts_with("core"));
+        let dumped = names
+            .trim_start_matches("ok:")
+            .split(',')
+            .any(|name| name.starts_with("core"));
         assert!(!dumped, "{place}: {names}");
     }
 }
@@ -245,17 +303,27 @@ fn an_overlong_path_is_no_way_past_the_rules() {
     operations.push(op!("read", format!("{}.ssh/id_rsa", "../".repeat(22))));
     operations.push(op!("create", "deep"));
     let answers = world.jail([]).operations(&operations);
-    assert!(answers[..40].iter().all(|answer| answer == "ok"), "{answers:?}");
+    assert!(
+        answers[..40].iter().all(|answer| answer == "ok"),
+        "{answers:?}"
+    );
     assert_eq!(answers[40..], ["ENOENT", "ok"]);
     // A launch with such names is refused or runs, and shows nothing either way.
     let long = format!("{}{}", text(&world.project("")), "/x".repeat(4096));
     for options in [["--read", &long], ["--hide", &long], ["-C", &long]] {
-        let output = world.jail(options).run(&["cat", &text(&world.home(".ssh/id_rsa"))]);
+        let output = world
+            .jail(options)
+            .run(&["cat", &text(&world.home(".ssh/id_rsa"))]);
         assert_ne!(output.code(), 0, "{output:?}");
     }
     // The deep directory itself, reached by steps: the launcher's current directory.
-    let steps = format!("for i in $(seq 20); do cd {name} || exit 9; done; exec \"$0\" -q cat {}", text(&world.home(".ssh/id_rsa")));
-    let output = world.outside().run(&["bash", "-c", &steps, &text(&crate::world::launcher())]);
+    let steps = format!(
+        "for i in $(seq 20); do cd {name} || exit 9; done; exec \"$0\" -q cat {}",
+        text(&world.home(".ssh/id_rsa"))
+    );
+    let output = world
+        .outside()
+        .run(&["bash", "-c", &steps, &text(&crate::world::launcher())]);
     assert_ne!(output.code(), 0, "{output:?}");
     assert!(!output.stdout.contains(&world.marker));
 }

@@ -21,7 +21,11 @@ fn repository(world: &World, directory: &Path) {
     git(world, directory, &["init", "-q", "-b", "main"]);
     fs::create_dir_all(directory.join(".git/hooks")).unwrap();
     fs::write(directory.join(".git/hooks/post-commit"), "#!/bin/sh\n").unwrap();
-    git(world, directory, &["commit", "-q", "--allow-empty", "-m", "first"]);
+    git(
+        world,
+        directory,
+        &["commit", "-q", "--allow-empty", "-m", "first"],
+    );
 }
 
 #[test]
@@ -52,9 +56,21 @@ fn hooks_and_configuration_stay() {
         assert!(refused.contains(&answer.as_str()), "{operation}: {answer}");
     }
     assert_eq!(fs::read_to_string(at(".git/config")).unwrap(), config);
-    assert_eq!(fs::read_dir(at(".git/hooks")).unwrap().filter(|entry| !entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".sample")).count(), 1);
+    assert_eq!(
+        fs::read_dir(at(".git/hooks"))
+            .unwrap()
+            .filter(|entry| !entry
+                .as_ref()
+                .unwrap()
+                .file_name()
+                .to_string_lossy()
+                .ends_with(".sample"))
+            .count(),
+        1
+    );
     // Work goes on.
-    let script = "echo x > new && git add new && git commit -q -m second && git checkout -q -b topic";
+    let script =
+        "echo x > new && git add new && git commit -q -m second && git checkout -q -b topic";
     let output = world.jail([]).run(&["bash", "-c", script]);
     assert_eq!(output.code(), 0, "{output:?}");
     assert!(git(&world, &project, &["log", "--format=%s"]).starts_with("second"));
@@ -69,14 +85,29 @@ fn missing_hooks_and_worktree_configuration_cannot_be_made() {
     let project = world.project("");
     repository(&world, &project);
     fs::remove_dir_all(world.project(".git/hooks")).unwrap();
-    git(&world, &project, &["config", "extensions.worktreeConfig", "true"]);
+    git(
+        &world,
+        &project,
+        &["config", "extensions.worktreeConfig", "true"],
+    );
     let answers = world.jail([]).operations(&[
         op!("mkdir", world.project(".git/hooks")),
-        op!("put", world.project(".git/hooks/pre-commit"), "#!/bin/sh\ntouch evil\n"),
+        op!(
+            "put",
+            world.project(".git/hooks/pre-commit"),
+            "#!/bin/sh\ntouch evil\n"
+        ),
         op!("chmod", "755", world.project(".git/hooks/pre-commit")),
-        op!("put", world.project(".git/config.worktree"), "[core]\n\thooksPath = evil\n"),
+        op!(
+            "put",
+            world.project(".git/config.worktree"),
+            "[core]\n\thooksPath = evil\n"
+        ),
     ]);
-    assert!(!world.project(".git/hooks/pre-commit").exists(), "hooks: {answers:?}");
+    assert!(
+        !world.project(".git/hooks/pre-commit").exists(),
+        "hooks: {answers:?}"
+    );
     let made = fs::read_to_string(world.project(".git/config.worktree")).unwrap_or_default();
     assert!(!made.contains("evil"), "config.worktree: {answers:?}");
 }
@@ -86,7 +117,11 @@ fn existing_worktree_configuration_stays() {
     let world = World::new();
     let project = world.project("");
     repository(&world, &project);
-    git(&world, &project, &["config", "extensions.worktreeConfig", "true"]);
+    git(
+        &world,
+        &project,
+        &["config", "extensions.worktreeConfig", "true"],
+    );
     git(&world, &project, &["config", "--worktree", "x.y", "z"]);
     let config = world.project(".git/config.worktree");
     let answers = world.jail([]).operations(&[
@@ -111,7 +146,10 @@ fn linked_hooks_cannot_be_replaced() {
         op!("mkdir", world.project(".git/hooks")),
         op!("put", world.project(".git/hooks/pre-commit"), evil),
     ];
-    let output = world.jail([]).start_attack("operations", &operations).wait();
+    let output = world
+        .jail([])
+        .start_attack("operations", &operations)
+        .wait();
     for name in ["post-commit", "pre-commit"] {
         let hook = fs::read_to_string(world.project(".git/hooks").join(name)).unwrap_or_default();
         assert!(!hook.contains("evil"), "{name}: {output:?}");
@@ -136,7 +174,10 @@ fn a_worktree_commits_and_protects_its_repository() {
         op!("rename", repo.join(".git"), repo.join("x")),
     ];
     for (operation, answer) in operations.iter().zip(run().operations(&operations)) {
-        assert!(["EROFS", "EBUSY"].contains(&answer.as_str()), "{operation}: {answer}");
+        assert!(
+            ["EROFS", "EBUSY"].contains(&answer.as_str()),
+            "{operation}: {answer}"
+        );
     }
     // The files beside the repository are another project.
     fs::write(repo.join("file"), "x").unwrap();

@@ -51,7 +51,11 @@ fn credentials_are_absent_in_every_home_mode() {
             }
         }
         let note = run().operation(op!("read", world.home("notes/today.txt")));
-        let expected = if mode == "tmpfs" { "ENOENT" } else { "ok:harmless\\n" };
+        let expected = if mode == "tmpfs" {
+            "ENOENT"
+        } else {
+            "ok:harmless\\n"
+        };
         assert_eq!(note, expected, "{mode}");
     }
 }
@@ -173,7 +177,7 @@ fn a_hidden_path_stays_hidden_when_it_is_given() {
         format!("{project}/innocent"),
         format!("{project}/key"),
         format!("/proc/self/root{home}/.ssh"),
-        format!("/proc/self/cwd/../../.ssh"),
+        "/proc/self/cwd/../../.ssh".to_owned(),
         home.clone(),
         text(&world.base("")),
     ];
@@ -226,8 +230,8 @@ fn what_is_hidden_in_the_project_stays_covered() {
         op!("rename", world.project("README"), &file),
     ]);
     let expected = [
-        "ENOENT", "ok", "EROFS", "EBUSY", "EBUSY", "EBUSY", "ok", "EACCES", "EBUSY", "EBUSY", "EXDEV",
-        "EBUSY",
+        "ENOENT", "ok", "EROFS", "EBUSY", "EBUSY", "EBUSY", "ok", "EACCES", "EBUSY", "EBUSY",
+        "EXDEV", "EBUSY",
     ];
     assert_eq!(answers, expected);
     assert!(fs::read_to_string(&file).unwrap().contains(&world.marker));

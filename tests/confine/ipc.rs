@@ -12,8 +12,14 @@ fn ipc(words: &[String]) {
     tell_call("segment", unsafe { libc::shmget(key, 0, 0) }.into());
     let queue = c(&words[1]);
     // SAFETY: opens an existing queue; makes none.
-    tell_call("queue", unsafe { libc::mq_open(queue.as_ptr(), libc::O_RDONLY) }.into());
-    tell("list", crate::operations::carry_out(&["read", "/proc/sysvipc/shm"]));
+    tell_call(
+        "queue",
+        unsafe { libc::mq_open(queue.as_ptr(), libc::O_RDONLY) }.into(),
+    );
+    tell(
+        "list",
+        crate::operations::carry_out(&["read", "/proc/sysvipc/shm"]),
+    );
 }
 
 #[test]
@@ -26,7 +32,12 @@ fn the_hosts_ipc_objects_are_invisible() {
     let (segment, made) = unsafe {
         (
             libc::shmget(key, 4096, libc::IPC_CREAT | 0o600),
-            libc::mq_open(name.as_ptr(), libc::O_CREAT | libc::O_RDWR, 0o600, std::ptr::null::<libc::mq_attr>()),
+            libc::mq_open(
+                name.as_ptr(),
+                libc::O_CREAT | libc::O_RDWR,
+                0o600,
+                std::ptr::null::<libc::mq_attr>(),
+            ),
         )
     };
     let words = [key.to_string(), queue];
@@ -54,9 +65,15 @@ fn keyrings(_: &[String]) {
     const USER_KEYRING: u64 = -4i64 as u64;
     const GET_ID: u64 = 0;
     for (name, ring) in [("session", SESSION_KEYRING), ("user", USER_KEYRING)] {
-        tell(name, outcome(syscall(libc::SYS_keyctl, &[GET_ID, ring, 1]).min(0)));
+        tell(
+            name,
+            outcome(syscall(libc::SYS_keyctl, &[GET_ID, ring, 1]).min(0)),
+        );
     }
-    tell_call("add_key", syscall(libc::SYS_add_key, &[0, 0, 0, 0, SESSION_KEYRING]));
+    tell_call(
+        "add_key",
+        syscall(libc::SYS_add_key, &[0, 0, 0, 0, SESSION_KEYRING]),
+    );
     tell_call("request_key", syscall(libc::SYS_request_key, &[0, 0, 0, 0]));
 }
 
@@ -86,7 +103,10 @@ fn the_user_database_names_no_other_user() {
             })
             .collect()
     };
-    let ordinary = |id: &str| id.parse::<u32>().is_ok_and(|id| (1000..65534).contains(&id));
+    let ordinary = |id: &str| {
+        id.parse::<u32>()
+            .is_ok_and(|id| (1000..65534).contains(&id))
+    };
     let plain = world.outside().run(&["getent", "passwd"]);
     let others: Vec<String> = users(&plain.stdout)
         .into_iter()
@@ -100,20 +120,40 @@ fn the_user_database_names_no_other_user() {
             for (name, id) in users(&inside.stdout) {
                 assert!(!ordinary(&id) || id == me, "{name} ({id})");
             }
-            assert!(users(&inside.stdout).iter().any(|(_, id)| *id == me), "not the caller: {inside:?}");
+            assert!(
+                users(&inside.stdout).iter().any(|(_, id)| *id == me),
+                "not the caller: {inside:?}"
+            );
         }
         for other in &others {
-            assert!(!inside.stdout.lines().any(|line| line.split([':', ',']).any(|word| word == other)), "{database}: {other}");
+            assert!(
+                !inside
+                    .stdout
+                    .lines()
+                    .any(|line| line.split([':', ',']).any(|word| word == other)),
+                "{database}: {other}"
+            );
         }
     }
     if others.is_empty() {
-        not_checked("other users in the user database", "this host has no others");
+        not_checked(
+            "other users in the user database",
+            "this host has no others",
+        );
     }
     // Copies of the databases that tools keep.
-    for file in ["passwd-", "group-", "subuid", "subgid", "subuid-", "subgid-"] {
+    for file in [
+        "passwd-", "group-", "subuid", "subgid", "subuid-", "subgid-",
+    ] {
         let inside = world.jail([]).run(&["cat", &format!("/etc/{file}")]);
         for other in &others {
-            assert!(!inside.stdout.split([':', ',', '\n']).any(|word| word == other), "/etc/{file}: {other}");
+            assert!(
+                !inside
+                    .stdout
+                    .split([':', ',', '\n'])
+                    .any(|word| word == other),
+                "/etc/{file}: {other}"
+            );
         }
     }
     let homes = world.jail([]).run(&["ls", "/home"]);

@@ -21,8 +21,15 @@ fn no_privilege_is_left() {
     let world = World::new();
     let output = world.jail([]).run(&["cat", "/proc/self/status"]);
     let field = |name: &str| {
-        let line = output.stdout.lines().find(|line| line.starts_with(name)).expect(name);
-        line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+        let line = output
+            .stdout
+            .lines()
+            .find(|line| line.starts_with(name))
+            .expect(name);
+        line.split_whitespace()
+            .skip(1)
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     assert_eq!(field("NoNewPrivs:"), "1");
     assert_eq!(field("Seccomp:"), "2");
@@ -31,10 +38,20 @@ fn no_privilege_is_left() {
     }
     let uid = nix::unistd::getuid();
     assert_eq!(field("Uid:"), format!("{uid} {uid} {uid} {uid}"));
-    let maps = world.jail([]).operations(&[op!("read", "/proc/self/uid_map"), op!("read", "/proc/self/setgroups")]);
-    let map: Vec<&str> = maps[0].trim_start_matches("ok:").trim_end_matches("\\n").split_whitespace().collect();
+    let maps = world.jail([]).operations(&[
+        op!("read", "/proc/self/uid_map"),
+        op!("read", "/proc/self/setgroups"),
+    ]);
+    let map: Vec<&str> = maps[0]
+        .trim_start_matches("ok:")
+        .trim_end_matches("\\n")
+        .split_whitespace()
+        .collect();
     // One id, the caller's: what it is called in the namespace around does not matter.
-    assert_eq!((map[0], map[2], map.len()), (uid.to_string().as_str(), "1", 3));
+    assert_eq!(
+        (map[0], map[2], map.len()),
+        (uid.to_string().as_str(), "1", 3)
+    );
     assert_eq!(maps[1], "ok:deny\\n");
 }
 
@@ -43,12 +60,20 @@ fn setuid(words: &[String]) {
     // SAFETY: a program that ends early is no reason to end, too.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     for program in words {
-        let child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = Command::new(program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
         let Ok(mut child) = child else { continue };
         let mut seen = BTreeSet::new();
         for _ in 0..40 {
-            let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-            let uids = status.lines().find(|line| line.starts_with("Uid:")).unwrap_or_default();
+            let status =
+                fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+            let uids = status
+                .lines()
+                .find(|line| line.starts_with("Uid:"))
+                .unwrap_or_default();
             seen.extend(uids.split_whitespace().nth(2).map(str::to_owned));
             if seen.len() > 1 || child.try_wait().is_ok_and(|end| end.is_some()) {
                 break;
@@ -65,19 +90,33 @@ fn setuid(words: &[String]) {
 #[test]
 fn setuid_programs_gain_nothing() {
     let world = World::new();
-    let programs: Vec<&str> = ["/usr/bin/su", "/bin/su", "/usr/bin/passwd", "/usr/bin/chsh", "/usr/bin/sudo", "/usr/bin/newgrp", "/usr/bin/mount"]
-        .into_iter()
-        .filter(|path| {
-            use std::os::unix::fs::{MetadataExt, PermissionsExt};
-            fs::metadata(path).is_ok_and(|meta| meta.uid() == 0 && meta.permissions().mode() & 0o4000 != 0)
-        })
-        .collect();
+    let programs: Vec<&str> = [
+        "/usr/bin/su",
+        "/bin/su",
+        "/usr/bin/passwd",
+        "/usr/bin/chsh",
+        "/usr/bin/sudo",
+        "/usr/bin/newgrp",
+        "/usr/bin/mount",
+    ]
+    .into_iter()
+    .filter(|path| {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        fs::metadata(path)
+            .is_ok_and(|meta| meta.uid() == 0 && meta.permissions().mode() & 0o4000 != 0)
+    })
+    .collect();
     if programs.is_empty() {
         not_checked("setuid programs", "this host has none");
         return;
     }
     let plain = world.outside().attack("setuid", &programs);
-    assert!(plain.all().any(|(_, uids)| uids.split(',').any(|uid| uid == "0")), "{plain:?}");
+    assert!(
+        plain
+            .all()
+            .any(|(_, uids)| uids.split(',').any(|uid| uid == "0")),
+        "{plain:?}"
+    );
     let me = nix::unistd::getuid().to_string();
     let report = world.jail([]).attack("setuid", &programs);
     for (program, uids) in report.all() {
@@ -98,13 +137,28 @@ fn namespaces(_: &[String]) {
     ] {
         in_child(|| {
             // SAFETY: changes the namespaces of this child.
-            tell_call(&format!("unshare {name}"), unsafe { libc::unshare(flag | libc::CLONE_NEWUSER) }.into());
+            tell_call(
+                &format!("unshare {name}"),
+                unsafe { libc::unshare(flag | libc::CLONE_NEWUSER) }.into(),
+            );
         });
         in_child(|| {
             // SAFETY: as above.
-            tell_call(&format!("unshare {name} alone"), unsafe { libc::unshare(flag) }.into());
+            tell_call(
+                &format!("unshare {name} alone"),
+                unsafe { libc::unshare(flag) }.into(),
+            );
         });
-        let made = syscall(libc::SYS_clone, &[(flag | libc::CLONE_NEWUSER | libc::SIGCHLD) as u64, 0, 0, 0, 0]);
+        let made = syscall(
+            libc::SYS_clone,
+            &[
+                (flag | libc::CLONE_NEWUSER | libc::SIGCHLD) as u64,
+                0,
+                0,
+                0,
+                0,
+            ],
+        );
         if made == 0 {
             // SAFETY: the new process ends at once.
             unsafe { libc::_exit(0) };
@@ -140,21 +194,57 @@ fn mounts(words: &[String]) {
     const REMOUNT: u64 = libc::MS_REMOUNT | libc::MS_BIND;
     let at = libc::AT_FDCWD as u64;
     let calls: &[(&str, i64, &[u64])] = &[
-        ("remount", libc::SYS_mount, &[0, p(&read_only), 0, REMOUNT, 0]),
+        (
+            "remount",
+            libc::SYS_mount,
+            &[0, p(&read_only), 0, REMOUNT, 0],
+        ),
         ("remount /", libc::SYS_mount, &[0, p(root), 0, REMOUNT, 0]),
-        ("mount", libc::SYS_mount, &[p(tmpfs), p(c"/tmp"), p(tmpfs), 0, 0]),
-        ("cgroup", libc::SYS_mount, &[p(c"x"), p(c"/tmp"), p(c"cgroup2"), 0, 0]),
-        ("sysfs", libc::SYS_mount, &[p(c"x"), p(c"/tmp"), p(c"sysfs"), 0, 0]),
-        ("bind", libc::SYS_mount, &[p(root), p(c"/tmp"), 0, libc::MS_BIND, 0]),
-        ("umount", libc::SYS_umount2, &[p(&read_only), libc::MNT_DETACH as u64]),
-        ("umount home", libc::SYS_umount2, &[p(c"/tmp"), libc::MNT_DETACH as u64]),
+        (
+            "mount",
+            libc::SYS_mount,
+            &[p(tmpfs), p(c"/tmp"), p(tmpfs), 0, 0],
+        ),
+        (
+            "cgroup",
+            libc::SYS_mount,
+            &[p(c"x"), p(c"/tmp"), p(c"cgroup2"), 0, 0],
+        ),
+        (
+            "sysfs",
+            libc::SYS_mount,
+            &[p(c"x"), p(c"/tmp"), p(c"sysfs"), 0, 0],
+        ),
+        (
+            "bind",
+            libc::SYS_mount,
+            &[p(root), p(c"/tmp"), 0, libc::MS_BIND, 0],
+        ),
+        (
+            "umount",
+            libc::SYS_umount2,
+            &[p(&read_only), libc::MNT_DETACH as u64],
+        ),
+        (
+            "umount home",
+            libc::SYS_umount2,
+            &[p(c"/tmp"), libc::MNT_DETACH as u64],
+        ),
         ("pivot", libc::SYS_pivot_root, &[p(c"/tmp"), p(c"/tmp")]),
         ("chroot", libc::SYS_chroot, &[p(c"/tmp")]),
         ("fsopen", libc::SYS_fsopen, &[p(tmpfs), 0]),
         ("fspick", libc::SYS_fspick, &[at, p(root), 0]),
         ("open_tree", libc::SYS_open_tree, &[at, p(root), 1]),
-        ("mount_setattr", libc::SYS_mount_setattr, &[at, p(&read_only), 0, 0, 0]),
-        ("move_mount", libc::SYS_move_mount, &[at, p(&read_only), at, p(c"/tmp"), 0]),
+        (
+            "mount_setattr",
+            libc::SYS_mount_setattr,
+            &[at, p(&read_only), 0, 0, 0],
+        ),
+        (
+            "move_mount",
+            libc::SYS_move_mount,
+            &[at, p(&read_only), at, p(c"/tmp"), 0],
+        ),
     ];
     for (name, number, arguments) in calls {
         tell_call(name, syscall(*number, arguments));
@@ -166,7 +256,10 @@ fn nothing_can_be_mounted_or_uncovered() {
     let world = World::new();
     let data = world.home("data");
     world.put(&data.join("file"), "data\n");
-    let report = world.jail([]).option("--read", &data).attack("mounts", &[&data]);
+    let report = world
+        .jail([])
+        .option("--read", &data)
+        .attack("mounts", &[&data]);
     for (what, answer) in report.all() {
         assert!(["EPERM", "ENOSYS"].contains(&answer), "{what}: {answer}");
     }
@@ -202,10 +295,20 @@ fn refused_calls(_: &[String]) {
         unsafe {
             std::arch::asm!("int 0x80", inout("rax") answer, out("r8") _, out("r9") _, out("r10") _, out("r11") _);
         }
-        tell("i386 getpid", if answer == -i64::from(libc::ENOSYS) { "ENOSYS".to_owned() } else { answer.to_string() });
+        tell(
+            "i386 getpid",
+            if answer == -i64::from(libc::ENOSYS) {
+                "ENOSYS".to_owned()
+            } else {
+                answer.to_string()
+            },
+        );
     }
     // SAFETY: names of this jail's own UTS namespace.
-    tell_call("sethostname", unsafe { libc::sethostname(c"x".as_ptr(), 1) }.into());
+    tell_call(
+        "sethostname",
+        unsafe { libc::sethostname(c"x".as_ptr(), 1) }.into(),
+    );
     tell_call("clock_settime", syscall(libc::SYS_clock_settime, &[0, 0]));
 }
 
@@ -214,7 +317,10 @@ fn calls_past_the_filter_are_refused() {
     let world = World::new();
     let report = world.jail([]).attack::<&str>("refused-calls", &[]);
     for (what, answer) in report.all() {
-        assert!(["EPERM", "ENOSYS", "EAFNOSUPPORT"].contains(&answer), "{what}: {answer}");
+        assert!(
+            ["EPERM", "ENOSYS", "EAFNOSUPPORT"].contains(&answer),
+            "{what}: {answer}"
+        );
     }
 }
 
@@ -223,12 +329,29 @@ fn devices_are_the_harmless_ones() {
     let world = World::new();
     let listed = world.jail([]).operation(op!("list", "/dev"));
     let minimal = [
-        "core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty", "urandom", "zero",
+        "core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout",
+        "tty", "urandom", "zero",
     ];
-    let allowed = ["nvidia", "gdrdrv", "kfd", "dri", "accel", "neuron", "infiniband", "hfi1", "ipath", "cxi", "knem", "xpmem"];
+    let allowed = [
+        "nvidia",
+        "gdrdrv",
+        "kfd",
+        "dri",
+        "accel",
+        "neuron",
+        "infiniband",
+        "hfi1",
+        "ipath",
+        "cxi",
+        "knem",
+        "xpmem",
+    ];
     let inside: Vec<&str> = listed.trim_start_matches("ok:").split(',').collect();
     for name in &inside {
-        assert!(minimal.contains(name) || allowed.iter().any(|known| name.starts_with(known)), "/dev/{name}");
+        assert!(
+            minimal.contains(name) || allowed.iter().any(|known| name.starts_with(known)),
+            "/dev/{name}"
+        );
     }
     for name in minimal {
         assert!(inside.contains(&name), "/dev/{name} is missing: {inside:?}");
@@ -239,8 +362,35 @@ fn devices_are_the_harmless_ones() {
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .filter(|name| !inside.contains(&name.as_str()))
         .collect();
-    absent.extend(["sda", "vda", "nvme0", "mem", "kmem", "port", "kmsg", "fuse", "kvm", "loop0", "loop-control", "console", "tty0", "vhost-net", "net", "mapper", "hugepages", "mqueue", "uinput", "snapshot"].map(str::to_owned));
-    let reads: Vec<String> = absent.iter().map(|name| op!("stat", format!("/dev/{name}"))).collect();
+    absent.extend(
+        [
+            "sda",
+            "vda",
+            "nvme0",
+            "mem",
+            "kmem",
+            "port",
+            "kmsg",
+            "fuse",
+            "kvm",
+            "loop0",
+            "loop-control",
+            "console",
+            "tty0",
+            "vhost-net",
+            "net",
+            "mapper",
+            "hugepages",
+            "mqueue",
+            "uinput",
+            "snapshot",
+        ]
+        .map(str::to_owned),
+    );
+    let reads: Vec<String> = absent
+        .iter()
+        .map(|name| op!("stat", format!("/dev/{name}")))
+        .collect();
     for (operation, answer) in reads.iter().zip(world.jail([]).operations(&reads)) {
         assert_eq!(answer, "ENOENT", "{operation}");
     }
@@ -253,9 +403,15 @@ fn devices_are_the_harmless_ones() {
     ]);
     assert_eq!(answers[0], "ok:ptmx");
     for answer in &answers[1..4] {
-        assert!(["EPERM", "EROFS", "EACCES"].contains(&answer.as_str()), "{answers:?}");
+        assert!(
+            ["EPERM", "EROFS", "EACCES"].contains(&answer.as_str()),
+            "{answers:?}"
+        );
     }
-    assert!(["EACCES", "EPERM", "ENOENT"].contains(&answers[4].as_str()), "{answers:?}");
+    assert!(
+        ["EACCES", "EPERM", "ENOENT"].contains(&answers[4].as_str()),
+        "{answers:?}"
+    );
 }
 
 #[test]
@@ -283,11 +439,18 @@ fn settings_of_the_kernel_are_read_only() {
         "/sys/fs/bpf",
         "/sys/module/kernel/parameters/panic",
     ];
-    for options in [["--set", "jail.nested=false"], ["--set", "jail.nested=true"], ["--set", "network.mode=isolated"]] {
+    for options in [
+        ["--set", "jail.nested=false"],
+        ["--set", "jail.nested=true"],
+        ["--set", "network.mode=isolated"],
+    ] {
         let writes: Vec<String> = files.iter().map(|file| op!("write", file)).collect();
         for (file, answer) in files.iter().zip(world.jail(options).operations(&writes)) {
             let refused = ["EROFS", "EACCES", "ENOENT", "EPERM", "EISDIR"];
-            assert!(refused.contains(&answer.as_str()), "{file}: {answer} ({options:?})");
+            assert!(
+                refused.contains(&answer.as_str()),
+                "{file}: {answer} ({options:?})"
+            );
         }
     }
     // Settings of the jail's own IPC namespace may be its own; the host keeps its values.
@@ -301,7 +464,11 @@ fn settings_of_the_kernel_are_read_only() {
         op!("read", "/proc/self/cgroup"),
     ]);
     assert_eq!(answers[..2], ["ENOENT", "ENOENT"]);
-    for line in answers[2].trim_start_matches("ok:").split("\\n").filter(|line| !line.is_empty()) {
+    for line in answers[2]
+        .trim_start_matches("ok:")
+        .split("\\n")
+        .filter(|line| !line.is_empty())
+    {
         assert!(line.ends_with(":/"), "a cgroup of the host by name: {line}");
     }
 }

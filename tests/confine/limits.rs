@@ -47,7 +47,9 @@ fn a_fork_bomb_is_bounded() {
     assert_eq!(plain.get("refused"), "nothing", "{plain:?}");
     let setting = format!("jail.max_processes={LIMIT}");
     for nested in ["jail.nested=false", "jail.nested=true"] {
-        let report = world.jail(["--set", &setting, "--set", nested]).attack::<&str>("fork-bomb", &[]);
+        let report = world
+            .jail(["--set", &setting, "--set", nested])
+            .attack::<&str>("fork-bomb", &[]);
         assert_eq!(report.get("refused"), "EAGAIN", "{report:?}");
         let made: usize = report.get("made").parse().unwrap();
         assert!(made < LIMIT, "{made} processes");
@@ -87,18 +89,33 @@ fn file_systems_in_memory_are_bounded() {
     let world = World::new();
     let home = crate::operations::text(&world.home(""));
     let run = format!("/run/user/{}", nix::unistd::getuid());
-    let places = ["/tmp", "/var/tmp", "/dev/shm", &home, &run, "/dev", "/", "/run", "/dev/pts", "/home"];
+    let places = [
+        "/tmp", "/var/tmp", "/dev/shm", &home, &run, "/dev", "/", "/run", "/dev/pts", "/home",
+    ];
     let sizes = ["jail.tmp_size=3M", "jail.shm_size=2M", "jail.home_size=4M"];
     let report = world
         .jail(["--set", sizes[0], "--set", sizes[1], "--set", sizes[2]])
         .attack("fill", &places);
-    for (place, most) in [("/tmp", 3), ("/var/tmp", 3), ("/dev/shm", 2), (&home, 4), (&run, 64), ("/run", 64)] {
+    for (place, most) in [
+        ("/tmp", 3),
+        ("/var/tmp", 3),
+        ("/dev/shm", 2),
+        (&home, 4),
+        (&run, 64),
+        ("/run", 64),
+    ] {
         let (written, refused) = report.get(place).split_once(' ').unwrap();
         let written: u32 = written.parse().unwrap();
-        assert!(written <= most && refused == "ENOSPC", "{place}: {written} MiB, {refused}");
+        assert!(
+            written <= most && refused == "ENOSPC",
+            "{place}: {written} MiB, {refused}"
+        );
     }
     for place in ["/", "/dev", "/dev/pts", "/home"] {
         let (written, refused) = report.get(place).split_once(' ').unwrap();
-        assert!(written == "0" && ["EROFS", "EACCES", "EPERM"].contains(&refused), "{place}: {written} MiB, {refused}");
+        assert!(
+            written == "0" && ["EROFS", "EACCES", "EPERM"].contains(&refused),
+            "{place}: {written} MiB, {refused}"
+        );
     }
 }

@@ -13,7 +13,8 @@ pub(crate) const ATTACKS: &[Attack] = &[("nested", nested)];
 fn become_root() -> bool {
     // SAFETY: reads own ids, and changes the namespaces of this child.
     let (uid, gid, made) = unsafe {
-        let flags = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+        let flags =
+            libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
         (libc::getuid(), libc::getgid(), libc::unshare(flags))
     };
     made == 0
@@ -24,10 +25,16 @@ fn become_root() -> bool {
 
 /// Words: the project, a covered directory in it, a covered file, a read-only directory, the home.
 fn nested(words: &[String]) {
-    let [project, covered, file, read_only, home] = words else { panic!("five words") };
+    let [project, covered, file, read_only, home] = words else {
+        panic!("five words")
+    };
     let secrets = |root: &str| -> String {
         let mut found = Vec::new();
-        for path in [format!("{covered}/secret"), file.clone(), format!("{home}/.ssh/id_rsa")] {
+        for path in [
+            format!("{covered}/secret"),
+            file.clone(),
+            format!("{home}/.ssh/id_rsa"),
+        ] {
             let answer = carry_out(&["read", &format!("{root}{path}")]);
             if answer.contains("secret ") {
                 found.push(format!("{root}{path}"));
@@ -44,7 +51,10 @@ fn nested(words: &[String]) {
     let mount = |from: &str, at: &str, kind: &str, flags: u64, data: &str| {
         let (from, at, kind, data) = (c(from), c(at), c(kind), c(data));
         let p = |text: &std::ffi::CString| address(text.as_c_str());
-        syscall(libc::SYS_mount, &[p(&from), p(&at), p(&kind), flags, p(&data)])
+        syscall(
+            libc::SYS_mount,
+            &[p(&from), p(&at), p(&kind), flags, p(&data)],
+        )
     };
     let umount = |at: &str, flags: i32| {
         let at = c(at);
@@ -59,59 +69,127 @@ fn nested(words: &[String]) {
             tell("privilege", "root");
             tell_call(&format!("call {name}"), act());
             tell(&format!("leak {name}"), secrets(root));
-            for path in [format!("{read_only}/file"), format!("{project}/.git/config"), "/run/agent-sandbox/init".to_owned()] {
+            for path in [
+                format!("{read_only}/file"),
+                format!("{project}/.git/config"),
+                "/run/agent-sandbox/init".to_owned(),
+            ] {
                 let answer = carry_out(&["write", &path]);
                 tell(&format!("write {name} {path}"), answer);
             }
         });
     };
     let detach = libc::MNT_DETACH;
-    for (what, at) in [("cover", covered), ("file cover", file), ("project", project), ("read-only", read_only), ("home", home)] {
+    for (what, at) in [
+        ("cover", covered),
+        ("file cover", file),
+        ("project", project),
+        ("read-only", read_only),
+        ("home", home),
+    ] {
         attempt(&format!("umount {what}"), &|| umount(at, detach), "");
-        attempt(&format!("umount {what} twice"), &|| umount(at, 0).min(umount(at, detach)), "");
-        attempt(&format!("remount {what}"), &|| mount("", at, "", libc::MS_REMOUNT | libc::MS_BIND, ""), "");
-        attempt(&format!("move {what}"), &|| mount(at, "/tmp", "", libc::MS_MOVE, ""), "/tmp");
+        attempt(
+            &format!("umount {what} twice"),
+            &|| umount(at, 0).min(umount(at, detach)),
+            "",
+        );
+        attempt(
+            &format!("remount {what}"),
+            &|| mount("", at, "", libc::MS_REMOUNT | libc::MS_BIND, ""),
+            "",
+        );
+        attempt(
+            &format!("move {what}"),
+            &|| mount(at, "/tmp", "", libc::MS_MOVE, ""),
+            "/tmp",
+        );
     }
     attempt("umount root", &|| umount("/", detach), "");
     attempt("umount tmp", &|| umount("/tmp", detach), "");
     // A bind without what is mounted below it would show what is covered.
     for from in [project.as_str(), "/", home.as_str()] {
-        attempt(&format!("bind {from}"), &|| mount(from, "/tmp", "", libc::MS_BIND, ""), "/tmp");
-        attempt(&format!("bind all {from}"), &|| {
-            let bound = mount(from, "/tmp", "", libc::MS_BIND | libc::MS_REC, "");
-            umount(&format!("/tmp{covered}"), detach);
-            umount("/tmp/private", detach);
-            umount("/tmp/token", detach);
-            mount("", "/tmp", "", libc::MS_REMOUNT | libc::MS_BIND, "");
-            bound
-        }, "/tmp");
+        attempt(
+            &format!("bind {from}"),
+            &|| mount(from, "/tmp", "", libc::MS_BIND, ""),
+            "/tmp",
+        );
+        attempt(
+            &format!("bind all {from}"),
+            &|| {
+                let bound = mount(from, "/tmp", "", libc::MS_BIND | libc::MS_REC, "");
+                umount(&format!("/tmp{covered}"), detach);
+                umount("/tmp/private", detach);
+                umount("/tmp/token", detach);
+                mount("", "/tmp", "", libc::MS_REMOUNT | libc::MS_BIND, "");
+                bound
+            },
+            "/tmp",
+        );
         // An overlay's layers are private copies without the mounts below (CVE-2021-3732).
-        attempt(&format!("overlay {from}"), &|| {
-            mount("x", "/tmp", "tmpfs", 0, "");
-            for name in ["e", "m"] {
-                let _ = fs::create_dir(format!("/tmp/{name}"));
-            }
-            mount("x", "/tmp/m", "overlay", 0, &format!("lowerdir={from}:/tmp/e"))
-        }, "/tmp/m");
-        attempt(&format!("tree {from}"), &|| {
-            const CLONE: u64 = 1;
-            const EMPTY: u64 = 4;
-            let (from, at) = (c(from), c("/tmp"));
-            let tree = syscall(libc::SYS_open_tree, &[libc::AT_FDCWD as u64, address(from.as_c_str()), CLONE]);
-            if tree < 0 {
-                return tree;
-            }
-            syscall(libc::SYS_move_mount, &[tree as u64, address(c"".to_bytes_with_nul()), libc::AT_FDCWD as u64, address(at.as_c_str()), EMPTY])
-        }, "/tmp");
+        attempt(
+            &format!("overlay {from}"),
+            &|| {
+                mount("x", "/tmp", "tmpfs", 0, "");
+                for name in ["e", "m"] {
+                    let _ = fs::create_dir(format!("/tmp/{name}"));
+                }
+                mount(
+                    "x",
+                    "/tmp/m",
+                    "overlay",
+                    0,
+                    &format!("lowerdir={from}:/tmp/e"),
+                )
+            },
+            "/tmp/m",
+        );
+        attempt(
+            &format!("tree {from}"),
+            &|| {
+                const CLONE: u64 = 1;
+                const EMPTY: u64 = 4;
+                let (from, at) = (c(from), c("/tmp"));
+                let tree = syscall(
+                    libc::SYS_open_tree,
+                    &[libc::AT_FDCWD as u64, address(from.as_c_str()), CLONE],
+                );
+                if tree < 0 {
+                    return tree;
+                }
+                syscall(
+                    libc::SYS_move_mount,
+                    &[
+                        tree as u64,
+                        address(c"".to_bytes_with_nul()),
+                        libc::AT_FDCWD as u64,
+                        address(at.as_c_str()),
+                        EMPTY,
+                    ],
+                )
+            },
+            "/tmp",
+        );
     }
-    attempt("propagation", &|| {
-        let made = mount("", "/", "", libc::MS_REC | libc::MS_SHARED, "");
-        umount(covered, detach);
-        made
-    }, "");
-    attempt("proc", &|| mount("proc", "/tmp", "proc", 0, ""), "/tmp/1/root");
+    attempt(
+        "propagation",
+        &|| {
+            let made = mount("", "/", "", libc::MS_REC | libc::MS_SHARED, "");
+            umount(covered, detach);
+            made
+        },
+        "",
+    );
+    attempt(
+        "proc",
+        &|| mount("proc", "/tmp", "proc", 0, ""),
+        "/tmp/1/root",
+    );
     attempt("sysfs", &|| mount("sysfs", "/tmp", "sysfs", 0, ""), "/tmp");
-    attempt("handle", &|| syscall(libc::SYS_open_by_handle_at, &[0, 0, 0]), "");
+    attempt(
+        "handle",
+        &|| syscall(libc::SYS_open_by_handle_at, &[0, 0, 0]),
+        "",
+    );
 }
 
 fn world_with_covers() -> World {
@@ -126,7 +204,13 @@ fn world_with_covers() -> World {
 #[test]
 fn nested_namespaces_uncover_nothing() {
     let world = world_with_covers();
-    let words = [world.project(""), world.project("private"), world.project("token"), world.home("data"), world.home("")];
+    let words = [
+        world.project(""),
+        world.project("private"),
+        world.project("token"),
+        world.home("data"),
+        world.home(""),
+    ];
     let report = world
         .jail(["--set", "jail.nested=true"])
         .option("--hide", &words[1])
@@ -158,9 +242,24 @@ fn a_nested_bubblewrap_works_and_uncovers_nothing() {
             .option("--hide", &covered)
             .option("--read", &data)
     };
-    let works = run().run(&["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "echo", "works"]);
+    let works = run().run(&[
+        "bwrap",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+        "--unshare-all",
+        "echo",
+        "works",
+    ]);
     if works.code() != 0 {
-        not_checked("a nested bubblewrap", works.stderr.lines().next().unwrap_or("it failed"));
+        not_checked(
+            "a nested bubblewrap",
+            works.stderr.lines().next().unwrap_or("it failed"),
+        );
         return;
     }
     assert_eq!(works.stdout, "works\n");
@@ -172,7 +271,20 @@ fn a_nested_bubblewrap_works_and_uncovers_nothing() {
         text(&data)
     );
     for bind in ["--bind", "--dev-bind"] {
-        let output = run().run(&["bwrap", "--unshare-user", "--uid", "0", "--cap-add", "ALL", bind, "/", "/", "sh", "-c", &script]);
+        let output = run().run(&[
+            "bwrap",
+            "--unshare-user",
+            "--uid",
+            "0",
+            "--cap-add",
+            "ALL",
+            bind,
+            "/",
+            "/",
+            "sh",
+            "-c",
+            &script,
+        ]);
         assert!(!output.stdout.contains(&world.marker), "{output:?}");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "data\n");

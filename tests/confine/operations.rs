@@ -28,7 +28,10 @@ macro_rules! op {
 
 /// A word of an operation.
 pub(crate) fn text(word: &(impl AsRef<std::ffi::OsStr> + ?Sized)) -> String {
-    word.as_ref().to_str().expect("test paths are UTF-8").to_owned()
+    word.as_ref()
+        .to_str()
+        .expect("test paths are UTF-8")
+        .to_owned()
 }
 
 fn run(operations: &[String]) {
@@ -63,7 +66,12 @@ pub(crate) fn carry_out(words: &[&str]) -> String {
                 .open(path)
                 .and_then(|mut file| file.write_all(text.as_bytes())),
         ),
-        ["create", path] => done(fs::OpenOptions::new().write(true).create_new(true).open(path)),
+        ["create", path] => done(
+            fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .open(path),
+        ),
         ["truncate", path] => {
             let path = c(path);
             // SAFETY: a string that lives across the call.
@@ -130,9 +138,7 @@ pub(crate) fn carry_out(words: &[&str]) -> String {
             let path = c(path);
             const FIRST_DISK: libc::dev_t = 8 << 8;
             // SAFETY: as above.
-            outcome(
-                unsafe { libc::mknod(path.as_ptr(), libc::S_IFBLK | 0o600, FIRST_DISK) }.into(),
-            )
+            outcome(unsafe { libc::mknod(path.as_ptr(), libc::S_IFBLK | 0o600, FIRST_DISK) }.into())
         }
         ["chdir", path] => done(std::env::set_current_dir(path)),
         _ => panic!("no operation {words:?}"),

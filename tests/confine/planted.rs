@@ -28,29 +28,48 @@ fn fake_repository(world: &World, common: &Path, dot_git: &Path) -> PathBuf {
 }
 
 const PLANTS: &[(&str, Plant)] = &[
-    ("a link to the keys", |world, at| symlink(world.home(".ssh"), at).unwrap()),
-    ("a link to the home", |world, at| symlink(world.home(""), at).unwrap()),
-    ("a relative link", |_, at| symlink("../../.ssh", at).unwrap()),
+    ("a link to the keys", |world, at| {
+        symlink(world.home(".ssh"), at).unwrap()
+    }),
+    ("a link to the home", |world, at| {
+        symlink(world.home(""), at).unwrap()
+    }),
+    ("a relative link", |_, at| {
+        symlink("../../.ssh", at).unwrap()
+    }),
     ("a link to itself", |_, at| symlink(".git", at).unwrap()),
     ("a FIFO", |_, at| {
         nix::unistd::mkfifo(at, nix::sys::stat::Mode::S_IRWXU).unwrap();
     }),
-    ("a pointer to the keys", |world, at| pointer(world, at, &world.home(".ssh"))),
-    ("a pointer to the home", |world, at| pointer(world, at, &world.home(""))),
-    ("a pointer upwards", |world, at| pointer(world, at, Path::new("../../.ssh"))),
-    ("a pointer to nothing", |world, at| pointer(world, at, Path::new("/nowhere/worktrees/x"))),
+    ("a pointer to the keys", |world, at| {
+        pointer(world, at, &world.home(".ssh"))
+    }),
+    ("a pointer to the home", |world, at| {
+        pointer(world, at, &world.home(""))
+    }),
+    ("a pointer upwards", |world, at| {
+        pointer(world, at, Path::new("../../.ssh"))
+    }),
+    ("a pointer to nothing", |world, at| {
+        pointer(world, at, Path::new("/nowhere/worktrees/x"))
+    }),
     ("an endless file", |_, at| {
-        fs::File::create(at).and_then(|file| file.set_len(1 << 40)).unwrap();
+        fs::File::create(at)
+            .and_then(|file| file.set_len(1 << 40))
+            .unwrap();
     }),
     ("no text", |_, at| fs::write(at, [0xff; 100]).unwrap()),
     ("a worktree of the keys", |world, at| {
         let own = fake_repository(world, &world.home(".ssh"), at);
         pointer(world, at, &own);
     }),
-    ("a worktree of a private directory without a way back", |world, at| {
-        let own = fake_repository(world, &world.home("private"), &world.outer("other/.git"));
-        pointer(world, at, &own);
-    }),
+    (
+        "a worktree of a private directory without a way back",
+        |world, at| {
+            let own = fake_repository(world, &world.home("private"), &world.outer("other/.git"));
+            pointer(world, at, &own);
+        },
+    ),
     ("a worktree whose names are links", |world, at| {
         let own = fake_repository(world, &world.project("fake"), at);
         fs::remove_dir_all(world.project("fake/refs")).unwrap();
@@ -88,7 +107,13 @@ fn a_planted_dot_git_opens_nothing() {
         let mut operations = Vec::new();
         let mut targets = world.credentials();
         targets.push(world.home("private/secret"));
-        for below in ["id_rsa", "hooks/id_rsa", "config", ".ssh/id_rsa", "refs/id_rsa"] {
+        for below in [
+            "id_rsa",
+            "hooks/id_rsa",
+            "config",
+            ".ssh/id_rsa",
+            "refs/id_rsa",
+        ] {
             targets.push(world.project(".git").join(below));
         }
         operations.extend(targets.iter().map(|path| op!("read", path)));
@@ -98,14 +123,21 @@ fn a_planted_dot_git_opens_nothing() {
         }
         operations.push(op!("create", world.project(".git/planted-through")));
         operations.push(op!("create", world.project(".git/hooks/planted-through")));
-        let output = world.jail([]).start_attack("operations", &operations).wait();
+        let output = world
+            .jail([])
+            .start_attack("operations", &operations)
+            .wait();
         if output.code() != 0 {
             output.refused("");
         } else {
             let report = output.report();
-            for at in 0..reads {
+            for (at, operation) in operations[..reads].iter().enumerate() {
                 let answer = report.get(&at.to_string());
-                assert!(!answer.contains("secret"), "{what}: {}: {answer}", operations[at]);
+                assert!(
+                    !answer.contains("secret"),
+                    "{what}: {}: {answer}",
+                    operation
+                );
             }
         }
         for directory in [".ssh", "private", ""] {
@@ -126,6 +158,10 @@ fn an_outer_session_plants_nothing_for_an_inner_one() {
         op!("symlink", world.home(".ssh"), world.outer("project")),
     ]);
     assert_eq!(answers, ["ok", "ok"]);
-    let output = world.jail([]).cwd(&world.outer("")).option("-C", "project").run(&["ls", "-la"]);
+    let output = world
+        .jail([])
+        .cwd(&world.outer(""))
+        .option("-C", "project")
+        .run(&["ls", "-la"]);
     output.refused("hide");
 }

@@ -24,18 +24,36 @@ const WATCHED: Duration = Duration::from_millis(400);
 /// Everything that can be done to a process by its number.
 fn reach(pid: u64, key: &str) {
     // SAFETY: asks whether the process may be signalled.
-    tell_call(&format!("{key} kill"), unsafe { libc::kill(pid as i32, 0) }.into());
+    tell_call(
+        &format!("{key} kill"),
+        unsafe { libc::kill(pid as i32, 0) }.into(),
+    );
     let pidfd = syscall(libc::SYS_pidfd_open, &[pid, 0]);
     tell_call(&format!("{key} pidfd"), pidfd);
     if pidfd >= 0 {
-        tell_call(&format!("{key} pidfd_getfd"), syscall(libc::SYS_pidfd_getfd, &[pidfd as u64, 3, 0]));
-        tell_call(&format!("{key} pidfd_signal"), syscall(libc::SYS_pidfd_send_signal, &[pidfd as u64, 0, 0, 0]));
+        tell_call(
+            &format!("{key} pidfd_getfd"),
+            syscall(libc::SYS_pidfd_getfd, &[pidfd as u64, 3, 0]),
+        );
+        tell_call(
+            &format!("{key} pidfd_signal"),
+            syscall(libc::SYS_pidfd_send_signal, &[pidfd as u64, 0, 0, 0]),
+        );
     }
     let mut byte = 0u8;
-    let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let local = libc::iovec {
+        iov_base: (&raw mut byte).cast(),
+        iov_len: 1,
+    };
     // Any mapped address would do; what matters is who is asked first, the process or its memory.
-    let remote = libc::iovec { iov_base: reach as *const () as *mut libc::c_void, iov_len: 1 };
-    for (name, call) in [("readv", libc::SYS_process_vm_readv), ("writev", libc::SYS_process_vm_writev)] {
+    let remote = libc::iovec {
+        iov_base: reach as *const () as *mut libc::c_void,
+        iov_len: 1,
+    };
+    for (name, call) in [
+        ("readv", libc::SYS_process_vm_readv),
+        ("writev", libc::SYS_process_vm_writev),
+    ] {
         let answer = syscall(call, &[pid, address(&local), 1, address(&remote), 1, 0]);
         tell_call(&format!("{key} {name}"), answer);
     }
@@ -45,20 +63,32 @@ fn reach(pid: u64, key: &str) {
     for name in ["mem", "environ", "root", "cwd", "fd", "maps"] {
         let verb = if name == "fd" { "list" } else { "read" };
         let path = format!("/proc/{pid}/{name}");
-        let path = if ["root", "cwd"].contains(&name) { path + "/" } else { path };
+        let path = if ["root", "cwd"].contains(&name) {
+            path + "/"
+        } else {
+            path
+        };
         let verb = if path.ends_with('/') { "list" } else { verb };
         let answer = crate::operations::carry_out(&[verb, &path]);
-        tell(&format!("{key} {name}"), answer.split(':').next().unwrap_or_default());
+        tell(
+            &format!("{key} {name}"),
+            answer.split(':').next().unwrap_or_default(),
+        );
     }
 }
 
 fn reach_process(words: &[String]) {
     reach(words[0].parse().expect("a pid"), "it");
     let pids = crate::operations::carry_out(&["list", "/proc"]);
-    let pids: Vec<&str> = pids.trim_start_matches("ok:").split(',').filter(|name| name.parse::<u32>().is_ok()).collect();
+    let pids: Vec<&str> = pids
+        .trim_start_matches("ok:")
+        .split(',')
+        .filter(|name| name.parse::<u32>().is_ok())
+        .collect();
     tell("pids", pids.len());
     let named = pids.iter().any(|pid| {
-        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|text| String::from_utf8_lossy(&text).contains(&words[1]))
+        fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|text| String::from_utf8_lossy(&text).contains(&words[1]))
     });
     tell("named", named);
 }
@@ -69,7 +99,10 @@ struct Victim(Child);
 impl Victim {
     fn new(name: &str, group: i32) -> Self {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", "while :; do sleep 1; done", name]).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .args(["-c", "while :; do sleep 1; done", name])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         command.process_group(group);
         Self(command.spawn().expect("a victim"))
     }
@@ -91,15 +124,30 @@ fn processes_of_the_host_are_out_of_reach() {
     let world = World::new();
     let name = format!("victim-{}", &world.marker[6..]);
     let mut victim = Victim::new(&name, 0);
-    let words = [victim.0.id().to_string(), format!("victim-{}", &world.marker[6..])];
+    let words = [
+        victim.0.id().to_string(),
+        format!("victim-{}", &world.marker[6..]),
+    ];
     let plain = world.outside().attack("reach-process", &words);
-    assert_eq!((plain.get("it kill"), plain.get("named")), ("ok", "true"), "{plain:?}");
+    assert_eq!(
+        (plain.get("it kill"), plain.get("named")),
+        ("ok", "true"),
+        "{plain:?}"
+    );
     if plain.get("it ptrace") != "ok" {
-        not_checked("ptrace of host processes as a control", "this host forbids it by itself");
+        not_checked(
+            "ptrace of host processes as a control",
+            "this host forbids it by itself",
+        );
     }
-    let report = world.jail([]).attack("reach-process", &[&words[0], "victim-"]);
+    let report = world
+        .jail([])
+        .attack("reach-process", &[&words[0], "victim-"]);
     for (what, answer) in report.all().filter(|(what, _)| what.starts_with("it ")) {
-        assert!(["ESRCH", "ENOENT", "EINVAL"].contains(&answer), "{what}: {answer}");
+        assert!(
+            ["ESRCH", "ENOENT", "EINVAL"].contains(&answer),
+            "{what}: {answer}"
+        );
     }
     let report = world.jail([]).attack("reach-process", &words);
     // The attack's own command line is the only one that holds the name.
@@ -126,7 +174,9 @@ fn init_cannot_be_touched() {
     let world = World::new();
     let report = world.jail([]).attack::<&str>("reach-init", &[]);
     assert_eq!(report.get("init lives"), "true");
-    for what in ["readv", "writev", "ptrace", "mem", "environ", "root", "cwd", "fd", "maps"] {
+    for what in [
+        "readv", "writev", "ptrace", "mem", "environ", "root", "cwd", "fd", "maps",
+    ] {
         let answer = report.get(&format!("init {what}"));
         assert!(["EPERM", "EACCES"].contains(&answer), "{what}: {answer}");
     }
@@ -152,8 +202,8 @@ fn signal_groups(words: &[String]) {
         // SAFETY: everybody in this pid namespace, which is the jail's.
         tell_call("everybody", unsafe { libc::kill(-1, libc::SIGUSR1) }.into());
         for pid in 1..300 {
-            // SAFETY: the same, by number.
             if pid != std::process::id() as i32 {
+                // SAFETY: the same, by number.
                 unsafe { libc::kill(pid, libc::SIGUSR1) };
             }
         }
@@ -189,7 +239,10 @@ fn signals_stay_inside() {
     let (_, lives) = try_it(world.outside(), "ready-outside");
     assert!(!lives, "the signal is harmless, so the test shows nothing");
     if landlock_abi() < 6 {
-        not_checked("signals to the launcher's process group", "no Landlock ABI 6");
+        not_checked(
+            "signals to the launcher's process group",
+            "no Landlock ABI 6",
+        );
         return;
     }
     let (output, lives) = try_it(world.jail([]), "ready-inside");
@@ -227,7 +280,12 @@ fn start_daemons(file: &str) {
             }
         }
     }
-    wait_for("the daemons", || fs::metadata(file).is_ok_and(|meta| meta.len() > 3).then_some(())).expect("daemons");
+    wait_for("the daemons", || {
+        fs::metadata(file)
+            .is_ok_and(|meta| meta.len() > 3)
+            .then_some(())
+    })
+    .expect("daemons");
 }
 
 fn leave_daemons(words: &[String]) {
@@ -254,7 +312,11 @@ fn assert_silent(file: &Path) {
         last = now;
         quiet.then_some(())
     });
-    assert!(quiet.is_ok(), "processes of the jail live on: {}", file.display());
+    assert!(
+        quiet.is_ok(),
+        "processes of the jail live on: {}",
+        file.display()
+    );
 }
 
 #[test]
@@ -268,7 +330,9 @@ fn background_processes_end_with_the_command() {
 
 fn children(pid: i32) -> Vec<i32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    text.split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
 }
 
 #[test]
@@ -288,7 +352,12 @@ fn a_killed_launcher_or_bubblewrap_takes_the_jail_along() {
         status.expect("the launcher ends");
         assert_silent(&file);
         for pid in bwrap {
-            let gone = wait_for("the end", || (!Path::new(&format!("/proc/{pid}/root")).exists() || fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))).then_some(()));
+            let gone = wait_for("the end", || {
+                (!Path::new(&format!("/proc/{pid}/root")).exists()
+                    || fs::read_to_string(format!("/proc/{pid}/stat"))
+                        .map_or(true, |stat| stat.contains(") Z ")))
+                .then_some(())
+            });
             assert!(gone.is_ok(), "bubblewrap lives on");
         }
     }
@@ -302,16 +371,30 @@ fn sessions_do_not_see_each_other() {
     let first = world.jail([]).start_attack("linger", &[&file]);
     wait_for("the jail", || (beats(&file) > 5).then_some(())).unwrap();
     let pid = first.pid().to_string();
-    let report = world.jail([]).attack("reach-process", &[pid.as_str(), "linger"]);
+    let report = world
+        .jail([])
+        .attack("reach-process", &[pid.as_str(), "linger"]);
     for (what, answer) in report.all().filter(|(what, _)| what.starts_with("it ")) {
-        assert!(["ESRCH", "ENOENT", "EINVAL"].contains(&answer), "{what}: {answer}");
+        assert!(
+            ["ESRCH", "ENOENT", "EINVAL"].contains(&answer),
+            "{what}: {answer}"
+        );
     }
-    assert!(report.get("pids").parse::<u32>().unwrap() <= 2, "{report:?}");
-    let private = world.jail([]).run(&["sh", "-c", "ls -A /tmp /var/tmp /dev/shm /run/user/*"]);
+    assert!(
+        report.get("pids").parse::<u32>().unwrap() <= 2,
+        "{report:?}"
+    );
+    let private = world
+        .jail([])
+        .run(&["sh", "-c", "ls -A /tmp /var/tmp /dev/shm /run/user/*"]);
     // Where the probe itself stands in one of these, the way to it does too.
     let own = probe_path();
     let way: Vec<&str> = own.iter().filter_map(|name| name.to_str()).collect();
-    for name in private.stdout.lines().filter(|line| !line.is_empty() && !line.starts_with('/')) {
+    for name in private
+        .stdout
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('/'))
+    {
         assert!(way.contains(&name), "{private:?}");
     }
 }

@@ -24,7 +24,10 @@ struct Flipper {
 
 impl Flipper {
     fn new(one: &Path, other: &Path) -> Self {
-        let (stop, flips) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stop, flips) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
         let (stopped, counted) = (stop.clone(), flips.clone());
         let (one, other) = (text(one), text(other));
         let thread = std::thread::spawn(move || {
@@ -37,7 +40,11 @@ impl Flipper {
                 std::thread::sleep(Duration::from_micros(pause));
             }
         });
-        Self { stop, flips, thread: Some(thread) }
+        Self {
+            stop,
+            flips,
+            thread: Some(thread),
+        }
     }
 }
 
@@ -49,7 +56,14 @@ impl Drop for Flipper {
 }
 
 /// How many launches ran and how many were refused, while `one` and `other` changed places.
-fn race(world: &World, one: &Path, other: &Path, project: &Path, read: Option<&Path>, command: &str) -> (u32, u32) {
+fn race(
+    world: &World,
+    one: &Path,
+    other: &Path,
+    project: &Path,
+    read: Option<&Path>,
+    command: &str,
+) -> (u32, u32) {
     let flipper = Flipper::new(one, other);
     let (mut ran, mut refused) = (0, 0);
     let start = Instant::now();
@@ -63,9 +77,16 @@ fn race(world: &World, one: &Path, other: &Path, project: &Path, read: Option<&P
         }
         // `run` itself fails on any output with a secret.
         let output = run.run(&["sh", "-c", command]);
-        if output.code() == 125 { refused += 1 } else { ran += 1 }
+        if output.code() == 125 {
+            refused += 1
+        } else {
+            ran += 1
+        }
     }
-    assert!(flipper.flips.load(Ordering::Relaxed) > 100, "nothing was swapped");
+    assert!(
+        flipper.flips.load(Ordering::Relaxed) > 100,
+        "nothing was swapped"
+    );
     (ran, refused)
 }
 
@@ -100,7 +121,14 @@ fn git_directories_that_flip_never_leak() {
     let project = world.project("");
     world.put(&world.project(".git/config"), "[core]\n");
     world.put(&world.project(".git/hooks/x"), "x");
-    race(&world, &world.project(".git"), &decoy(&world), &project, None, GRAB);
+    race(
+        &world,
+        &world.project(".git"),
+        &decoy(&world),
+        &project,
+        None,
+        GRAB,
+    );
     assert_untouched(&world);
 }
 
@@ -110,7 +138,14 @@ fn hooks_that_flip_never_leak() {
     let project = world.project("");
     world.put(&world.project(".git/config"), "[core]\n");
     world.put(&world.project(".git/hooks/x"), "x");
-    race(&world, &world.project(".git/hooks"), &decoy(&world), &project, None, GRAB);
+    race(
+        &world,
+        &world.project(".git/hooks"),
+        &decoy(&world),
+        &project,
+        None,
+        GRAB,
+    );
     assert_untouched(&world);
 }
 
@@ -120,7 +155,14 @@ fn a_read_path_that_flips_never_leaks() {
     let world = World::new();
     let data = world.outer("data");
     world.put(&data.join("sub/file"), "data\n");
-    race(&world, &data, &decoy(&world), &world.project(""), Some(&data), GRAB);
+    race(
+        &world,
+        &data,
+        &decoy(&world),
+        &world.project(""),
+        Some(&data),
+        GRAB,
+    );
     assert_untouched(&world);
 }
 
@@ -131,6 +173,13 @@ fn a_directory_above_a_read_path_that_flips_never_leaks() {
     let data = world.outer("data");
     world.put(&data.join("sub/file"), "data\n");
     world.secret(&world.home(".ssh/sub/id_rsa"));
-    race(&world, &data, &decoy(&world), &world.project(""), Some(&data.join("sub")), GRAB);
+    race(
+        &world,
+        &data,
+        &decoy(&world),
+        &world.project(""),
+        Some(&data.join("sub")),
+        GRAB,
+    );
     assert_untouched(&world);
 }

@@ -36,21 +36,37 @@ fn usual() -> Vec<PathBuf> {
     ]
     .map(PathBuf::from)
     .into_iter()
-    .chain(["bus", "systemd/private", "gnupg/S.gpg-agent", "keyring/ssh", "podman/podman.sock", "wayland-0"].map(|name| PathBuf::from(format!("/run/user/{uid}/{name}"))))
+    .chain(
+        [
+            "bus",
+            "systemd/private",
+            "gnupg/S.gpg-agent",
+            "keyring/ssh",
+            "podman/podman.sock",
+            "wayland-0",
+        ]
+        .map(|name| PathBuf::from(format!("/run/user/{uid}/{name}"))),
+    )
     .collect()
 }
 
 #[test]
 fn sockets_of_the_host_are_absent() {
     let world = World::new();
-    let shared = tempfile::Builder::new().prefix("confine.").tempdir_in("/tmp").unwrap();
+    let shared = tempfile::Builder::new()
+        .prefix("confine.")
+        .tempdir_in("/tmp")
+        .unwrap();
     let planted = [
         shared.path().join("s"),
         world.home("agent.sock"),
         world.home(".gnupg/S.gpg-agent"),
         world.home(".ssh/control"),
     ];
-    let _listening: Vec<UnixListener> = planted.iter().map(|path| UnixListener::bind(path).unwrap()).collect();
+    let _listening: Vec<UnixListener> = planted
+        .iter()
+        .map(|path| UnixListener::bind(path).unwrap())
+        .collect();
     let connects: Vec<String> = planted.iter().map(|path| op!("connect", path)).collect();
     assert_eq!(world.outside().operations(&connects), ["ok"; 4]);
     for mode in ["tmpfs", "read", "write"] {
@@ -61,9 +77,21 @@ fn sockets_of_the_host_are_absent() {
     for (operation, answer) in usual.iter().zip(world.jail([]).operations(&usual)) {
         assert_eq!(answer, "ENOENT", "{operation}");
     }
-    let answers = world.jail([]).operations(&[op!("list", "/run"), op!("list", "/tmp"), op!("readlink", "/var/run")]);
+    let answers = world.jail([]).operations(&[
+        op!("list", "/run"),
+        op!("list", "/tmp"),
+        op!("readlink", "/var/run"),
+    ]);
     for name in answers[0].trim_start_matches("ok:").split(',') {
-        let known = ["agent-sandbox", "user", "systemd", "NetworkManager", "resolvconf", "current-system", "opengl-driver"];
+        let known = [
+            "agent-sandbox",
+            "user",
+            "systemd",
+            "NetworkManager",
+            "resolvconf",
+            "current-system",
+            "opengl-driver",
+        ];
         assert!(known.contains(&name), "/run/{name}");
     }
     assert_eq!(answers[1..], ["ok", "ok:../run"]);
@@ -72,11 +100,16 @@ fn sockets_of_the_host_are_absent() {
 /// Connects and sends to an abstract address, in both types of sockets.
 fn abstract_sockets(words: &[String]) {
     let address = SocketAddr::from_abstract_name(&words[0]).expect("an address");
-    let told = |result: std::io::Result<()>| result.map_or_else(|error| name(&error), |()| "ok".to_owned());
+    let told = |result: std::io::Result<()>| {
+        result.map_or_else(|error| name(&error), |()| "ok".to_owned())
+    };
     tell("stream", told(UnixStream::connect_addr(&address).map(drop)));
     let datagrams = SocketAddr::from_abstract_name(&words[1]).expect("an address");
     let socket = UnixDatagram::unbound().expect("a socket");
-    tell("send", told(socket.send_to_addr(b"x", &datagrams).map(drop)));
+    tell(
+        "send",
+        told(socket.send_to_addr(b"x", &datagrams).map(drop)),
+    );
     tell("connect", told(socket.connect_addr(&datagrams)));
     // Its own ones work: programs use them among themselves.
     let own = SocketAddr::from_abstract_name(format!("{}-own", words[0])).expect("an address");
@@ -87,22 +120,32 @@ fn abstract_sockets(words: &[String]) {
 #[test]
 fn abstract_sockets_of_the_host_are_out_of_reach() {
     let world = World::new();
-    let words = [format!("confine-{}", world.marker), format!("confine-{}-d", world.marker)];
+    let words = [
+        format!("confine-{}", world.marker),
+        format!("confine-{}-d", world.marker),
+    ];
     let address = |name: &String| SocketAddr::from_abstract_name(name).unwrap();
     let _stream = UnixListener::bind_addr(&address(&words[0])).unwrap();
     let _datagrams = UnixDatagram::bind_addr(&address(&words[1])).unwrap();
     let plain = world.outside().attack("abstract", &words);
     assert!(plain.all().all(|(_, answer)| answer == "ok"), "{plain:?}");
-    let isolated = world.jail(["--set", "network.mode=isolated"]).attack("abstract", &words);
+    let isolated = world
+        .jail(["--set", "network.mode=isolated"])
+        .attack("abstract", &words);
     for what in ["stream", "send", "connect"] {
-        assert!(["ECONNREFUSED", "EPERM"].contains(&isolated.get(what)), "{isolated:?}");
+        assert!(
+            ["ECONNREFUSED", "EPERM"].contains(&isolated.get(what)),
+            "{isolated:?}"
+        );
     }
     if landlock_abi() < 6 {
         not_checked("abstract sockets with an open network", "no Landlock ABI 6");
         return;
     }
     for nested in ["false", "true"] {
-        let report = world.jail(["--set", &format!("jail.nested={nested}")]).attack("abstract", &words);
+        let report = world
+            .jail(["--set", &format!("jail.nested={nested}")])
+            .attack("abstract", &words);
         for what in ["stream", "send", "connect"] {
             assert_eq!(report.get(what), "EPERM", "{what}");
         }
@@ -113,11 +156,21 @@ fn abstract_sockets_of_the_host_are_out_of_reach() {
 fn tcp(words: &[String]) {
     let port: u16 = words[0].parse().expect("a port");
     let connected = TcpStream::connect(("127.0.0.1", port));
-    tell("loopback", connected.map_or_else(|error| name(&error), |_| "ok".to_owned()));
+    tell(
+        "loopback",
+        connected.map_or_else(|error| name(&error), |_| "ok".to_owned()),
+    );
     // An address for documentation (RFC 5737): nobody answers, but a network would try.
-    let far = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.connect("192.0.2.1:9"));
-    tell("far", far.map_or_else(|error| name(&error), |()| "ok".to_owned()));
-    tell("interfaces", crate::operations::carry_out(&["read", "/proc/self/net/dev"]));
+    let far =
+        std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.connect("192.0.2.1:9"));
+    tell(
+        "far",
+        far.map_or_else(|error| name(&error), |()| "ok".to_owned()),
+    );
+    tell(
+        "interfaces",
+        crate::operations::carry_out(&["read", "/proc/self/net/dev"]),
+    );
 }
 
 #[test]
@@ -127,7 +180,9 @@ fn an_isolated_jail_has_no_network() {
     let port = listener.local_addr().unwrap().port().to_string();
     let plain = world.outside().attack("tcp", &[&port]);
     assert_eq!(plain.get("loopback"), "ok");
-    let report = world.jail(["--set", "network.mode=isolated"]).attack("tcp", &[&port]);
+    let report = world
+        .jail(["--set", "network.mode=isolated"])
+        .attack("tcp", &[&port]);
     assert_eq!(report.get("loopback"), "ECONNREFUSED");
     assert_ne!(report.get("far"), "ok");
     let others = report.get("interfaces").matches(": ").count();
@@ -144,7 +199,9 @@ fn the_users_tmux_is_out_of_reach_and_ones_own_works() {
         all.extend(words);
         all.into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
-    let started = world.outside().run(&tmux(&["new-session", "-d", "sleep 60"]));
+    let started = world
+        .outside()
+        .run(&tmux(&["new-session", "-d", "sleep 60"]));
     assert_eq!(started.code(), 0, "{started:?}");
     let plain = world.outside().run(&tmux(&["ls"]));
     let uid = nix::unistd::getuid();
@@ -155,10 +212,11 @@ fn the_users_tmux_is_out_of_reach_and_ones_own_works() {
         .env("TERM", "xterm")
         .run(&tmux(&["ls"]));
     let whole = world.jail([]).run(&["tmux", "-S", &socket, "ls"]);
-    let own = world
-        .jail([])
-        .env("TERM", "xterm")
-        .run(&["sh", "-c", "tmux new-session -d 'sleep 5' && tmux ls"]);
+    let own = world.jail([]).env("TERM", "xterm").run(&[
+        "sh",
+        "-c",
+        "tmux new-session -d 'sleep 5' && tmux ls",
+    ]);
     let stopped = world.outside().run(&tmux(&["kill-server"]));
     assert_eq!(plain.code(), 0, "{plain:?}");
     assert_ne!(inside.code(), 0, "{inside:?}");

@@ -21,30 +21,44 @@ const TYPED: &str = "typed-by-the-jail\n";
 /// Types into the terminal in every way, and writes the answers to a file.
 fn type_into(words: &[String]) {
     let mut lines = Vec::new();
-    let terminals: Vec<OwnedFd> = ["/dev/tty", "/proc/self/fd/0", "/proc/self/fd/1", "/dev/console"]
-        .iter()
-        .filter_map(|path| {
-            let path = c(path);
-            // SAFETY: opens a file by a name that lives across the call.
-            let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_NOCTTY) };
-            // SAFETY: a descriptor that was just made.
-            (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
-        })
-        .collect();
+    let terminals: Vec<OwnedFd> = [
+        "/dev/tty",
+        "/proc/self/fd/0",
+        "/proc/self/fd/1",
+        "/dev/console",
+    ]
+    .iter()
+    .filter_map(|path| {
+        let path = c(path);
+        // SAFETY: opens a file by a name that lives across the call.
+        let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_NOCTTY) };
+        // SAFETY: a descriptor that was just made.
+        (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+    })
+    .collect();
     let numbers = terminals.iter().map(AsRawFd::as_raw_fd).chain(0..3);
     for fd in numbers {
         for high in [0, 1 << 32, 1 << 63, u64::from(u32::MAX) << 32] {
             for byte in TYPED.bytes() {
-                let answer = outcome(syscall(libc::SYS_ioctl, &[fd as u64, TIOCSTI | high, address(&byte)]));
+                let answer = outcome(syscall(
+                    libc::SYS_ioctl,
+                    &[fd as u64, TIOCSTI | high, address(&byte)],
+                ));
                 lines.push(format!("TIOCSTI {answer}"));
             }
             const PASTE: [u8; 2] = [3, 0];
-            let answer = outcome(syscall(libc::SYS_ioctl, &[fd as u64, TIOCLINUX | high, address(&PASTE)]));
+            let answer = outcome(syscall(
+                libc::SYS_ioctl,
+                &[fd as u64, TIOCLINUX | high, address(&PASTE)],
+            ));
             lines.push(format!("TIOCLINUX {answer}"));
             let answer = outcome(syscall(libc::SYS_ioctl, &[fd as u64, TIOCCONS | high, 0]));
             lines.push(format!("TIOCCONS {answer}"));
             let discipline = 0i32;
-            let answer = outcome(syscall(libc::SYS_ioctl, &[fd as u64, TIOCSETD | high, address(&discipline)]));
+            let answer = outcome(syscall(
+                libc::SYS_ioctl,
+                &[fd as u64, TIOCSETD | high, address(&discipline)],
+            ));
             lines.push(format!("TIOCSETD {answer}"));
         }
     }
@@ -61,7 +75,11 @@ fn session(words: &[String]) {
     // SAFETY: makes a terminal, and makes it this session's own.
     unsafe {
         let null = std::ptr::null_mut();
-        assert_eq!(libc::openpty(&mut master, &mut slave, null, null.cast(), null.cast()), 0, "openpty");
+        assert_eq!(
+            libc::openpty(&mut master, &mut slave, null, null.cast(), null.cast()),
+            0,
+            "openpty"
+        );
         // The leader of a process group cannot make a session, so a child does.
         let child = libc::fork();
         if child > 0 {
@@ -106,24 +124,46 @@ fn session(words: &[String]) {
 fn nothing_is_typed_into_the_users_terminal() {
     let world = World::new();
     let told = world.project("told");
-    let attack = [text(&probe_path()), WORD.to_owned(), "type".to_owned(), text(&told)];
+    let attack = [
+        text(&probe_path()),
+        WORD.to_owned(),
+        "type".to_owned(),
+        text(&told),
+    ];
     let plain = world.outside().attack("session", &attack);
     let possible = plain.get("input").contains("typed-by-the-jail");
     if !possible {
-        not_checked("typing into a terminal as a control", "this host's kernel refuses it to everybody");
+        not_checked(
+            "typing into a terminal as a control",
+            "this host's kernel refuses it to everybody",
+        );
     }
     for nested in ["jail.nested=false", "jail.nested=true"] {
-        let mut jailed = vec![text(&launcher()), "-q".into(), "--set".into(), nested.into(), "--read".into(), text(&probe_path()), "--".into()];
+        let mut jailed = vec![
+            text(&launcher()),
+            "-q".into(),
+            "--set".into(),
+            nested.into(),
+            "--read".into(),
+            text(&probe_path()),
+            "--".into(),
+        ];
         jailed.extend(attack.iter().cloned());
         fs::remove_file(&told).unwrap();
         let report = world.outside().attack("session", &jailed);
         assert_eq!(report.get("status"), "0", "{report:?}");
         assert_eq!((report.get("input"), report.get("waiting")), ("", "0"));
         let answers = fs::read_to_string(&told).unwrap();
-        for line in answers.lines().filter(|line| !line.starts_with("terminals")) {
+        for line in answers
+            .lines()
+            .filter(|line| !line.starts_with("terminals"))
+        {
             assert!(line.ends_with(" EPERM"), "{answers}");
         }
-        assert!(!answers.contains("terminals 0"), "no terminal was found inside: {answers}");
+        assert!(
+            !answers.contains("terminals 0"),
+            "no terminal was found inside: {answers}"
+        );
     }
 }
 
@@ -135,18 +175,32 @@ fn other_terminals_are_out_of_reach() {
     // SAFETY: makes a terminal.
     unsafe {
         let null = std::ptr::null_mut();
-        assert_eq!(libc::openpty(&mut master, &mut slave, null, null.cast(), null.cast()), 0);
+        assert_eq!(
+            libc::openpty(&mut master, &mut slave, null, null.cast(), null.cast()),
+            0
+        );
     }
     let name = fs::read_link(format!("/proc/self/fd/{slave}")).unwrap();
     let operation = crate::op!("write", &name);
     assert_eq!(world.outside().operation(operation.clone()), "ok");
     let shell = ["sh", "-c", "echo x > \"$0\"", name.to_str().unwrap()];
-    let attack = [text(&probe_path()), WORD.to_owned(), "operations".to_owned(), operation.clone()];
+    let attack = [
+        text(&probe_path()),
+        WORD.to_owned(),
+        "operations".to_owned(),
+        operation.clone(),
+    ];
     assert_eq!(world.jail([]).operation(operation), "ENOENT");
     let output = world.jail([]).run(&shell);
     assert_ne!(output.code(), 0, "{output:?}");
     // Nor through the device of one's own terminal.
-    let mut jailed = vec![text(&launcher()), "-q".into(), "--read".into(), text(&probe_path()), "--".into()];
+    let mut jailed = vec![
+        text(&launcher()),
+        "-q".into(),
+        "--read".into(),
+        text(&probe_path()),
+        "--".into(),
+    ];
     jailed.extend(attack);
     let report = world.outside().attack("session", &jailed);
     assert_eq!(report.get("status"), "0", "{report:?}");

@@ -79,7 +79,10 @@ impl World {
         for name in CREDENTIALS {
             world.put(&world.home(name), &format!("secret {}\n", world.marker));
         }
-        world.put(&world.home(".gitconfig"), "[user]\n\tname = A\n\temail = a@b\n");
+        world.put(
+            &world.home(".gitconfig"),
+            "[user]\n\tname = A\n\temail = a@b\n",
+        );
         world.put(&world.home(".profile"), "# the user's own\n");
         world.put(&world.home("notes/today.txt"), "harmless\n");
         world.put(&world.project("README"), "a project\n");
@@ -137,7 +140,11 @@ impl World {
 }
 
 fn join(base: &Path, name: &str) -> PathBuf {
-    if name.is_empty() { base.to_path_buf() } else { base.join(name) }
+    if name.is_empty() {
+        base.to_path_buf()
+    } else {
+        base.join(name)
+    }
 }
 
 /// The launcher under test.
@@ -340,7 +347,10 @@ impl Drop for Running<'_> {
 }
 
 /// Waits until `question` has an answer.
-pub(crate) fn wait_for<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> Result<T, String> {
+pub(crate) fn wait_for<T>(
+    what: &str,
+    mut question: impl FnMut() -> Option<T>,
+) -> Result<T, String> {
     let start = Instant::now();
     loop {
         if let Some(answer) = question() {
@@ -407,6 +417,8 @@ impl Report {
 
     /// Every fact.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+        self.0
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 }
