@@ -49,6 +49,7 @@ fn jobs_of_a_shell_inside() {
     terminal.expect("\nstarted\r\n");
     terminal.suspend();
     terminal.expect("Stopped");
+    terminal.expect("(jail) ");
     terminal.line("jobs | grep -c sleep; fg");
     terminal.expect("\n1\r\n");
     terminal.interrupt();
@@ -90,16 +91,19 @@ fn a_jail_in_the_background() {
     for _ in 0..3 {
         terminal.suspend();
         terminal.expect("Stopped");
+        terminal.expect("(outer) ");
         terminal.line("fg");
         terminal.expect("done'\r\n");
     }
     terminal.suspend();
     terminal.expect("Stopped");
+    terminal.expect("(outer) ");
     terminal.line("bg; sleep 0.3; jobs; echo listed");
     terminal.expect("Running");
     terminal.expect("\nlisted\r\n");
     terminal.line("kill %1; wait %1; echo code $?");
     terminal.expect("code 143");
+    terminal.expect("(outer) ");
     // It reads from the terminal, which belongs to the shell: so it is stopped until it is in front.
     terminal.line("$A -q sh -c 'read word; echo got $word' &");
     terminal.line("sleep 1; jobs; echo listed");
@@ -139,17 +143,20 @@ fn a_command_that_handles_interrupts() {
     terminal.expect("\nstarted\r\n");
     terminal.interrupt();
     terminal.expect("caught\r\n");
+    terminal.expect("(outer) ");
     terminal.line("echo code $?");
     terminal.expect("code 42");
+    terminal.expect("(outer) ");
     // One that takes no notice goes on.
     terminal.line("$A -q bash -c 'trap \"\" INT; echo started; read word; echo got $word'");
     terminal.expect("\nstarted\r\n");
     terminal.interrupt();
     terminal.line("hello");
     terminal.expect("\ngot hello\r\n");
+    terminal.expect("(outer) ");
     terminal.line("$A -q bash -c 'trap \"echo quit; exit 43\" QUIT; echo started; while :; do sleep 0.1; done'");
     terminal.expect("\nstarted\r\n");
-    terminal.send("\x1c");
+    terminal.quit();
     terminal.expect("quit\r\n");
     terminal.line("echo code $?");
     terminal.expect("code 43");

@@ -94,7 +94,7 @@ fn options_of_the_policy_are_checked() {
         (&["--set", "files.timeout_ms=0", "true"], "error: --set files.timeout_ms: `0` is out of range\n...\nhint: [..]\n"),
         (&["--set", "nonsense", "true"], "error: --set nonsense[..]\nhint: [..]\n"),
         (&["--read", "/usr/*/x", "true"], "error: --read `/usr/*/x` has a `*` before its last component; only there may one stand\n"),
-        (&["-C", "", "true"], "error: [..]\n"),
+        (&["-C", "", "true"], "error: [..]\n...\n"),
     ] {
         world.call(words).run().expect(125, "", message);
     }

@@ -1,22 +1,25 @@
 //! A terminal with somebody at it: types, and waits for what appears.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::pty::{Winsize, openpty};
-use nix::unistd::ttyname;
+use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 
 use crate::world::{PATIENCE, code, wait};
 
+/// The quickest that a person is.
+const REACTION: Duration = Duration::from_millis(200);
+
 pub(crate) struct Terminal {
     master: File,
-    // Kept open, so that the terminal outlives its programs' own ends of it.
-    slave: OwnedFd,
+    name: String,
     child: Child,
     seen: Vec<u8>,
     /// Where the unread part of `seen` begins.
@@ -27,14 +30,21 @@ impl Terminal {
     /// Starts a command as the session leader of a new terminal.
     #[track_caller]
     pub(crate) fn start(command: &Command) -> Self {
-        let size = Winsize {
-            ws_row: 24,
-            ws_col: 80,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        let pty = openpty(Some(&size), None).unwrap();
-        let end = || Stdio::from(pty.slave.try_clone().unwrap());
+        // Close-on-exec from the start: tests run side by side, and a copy of the master in another
+        // test's child would keep this terminal from ever hanging up.
+        let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let master = posix_openpt(flags).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname_r(&master).unwrap();
+        let slave = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOCTTY)
+            .open(&name)
+            .unwrap();
+        resize(&name, 24, 80);
+        let end = || Stdio::from(slave.try_clone().unwrap());
         let mut leader = Command::new("setsid");
         leader.arg("--ctty").arg(command.get_program()).args(command.get_args()).env_clear();
         for (name, value) in command.get_envs() {
@@ -47,8 +57,8 @@ impl Terminal {
         }
         let child = leader.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
         Self {
-            master: File::from(pty.master),
-            slave: pty.slave,
+            master: File::from(OwnedFd::from(master)),
+            name,
             child,
             seen: Vec::new(),
             at: 0,
@@ -64,12 +74,23 @@ impl Terminal {
         self.send(&format!("{text}\r"));
     }
 
+    /// Presses a key. Not at the same instant as the last thing happened: a shell that is about to
+    /// start or continue a job may then miss it, with or without a jail.
+    fn key(&mut self, key: &str) {
+        thread::sleep(REACTION);
+        self.send(key);
+    }
+
     pub(crate) fn interrupt(&mut self) {
-        self.send("\x03");
+        self.key("\x03");
+    }
+
+    pub(crate) fn quit(&mut self) {
+        self.key("\x1c");
     }
 
     pub(crate) fn suspend(&mut self) {
-        self.send("\x1a");
+        self.key("\x1a");
     }
 
     /// Waits until this text appears behind what was seen before, and takes it as seen.
@@ -110,13 +131,8 @@ impl Terminal {
 
     /// Changes the size of the window, as a terminal emulator does.
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
-        let name = ttyname(&self.slave).unwrap();
-        let done = Command::new("stty")
-            .arg("-F")
-            .arg(name)
-            .args(["rows", &rows.to_string(), "cols", &columns.to_string()])
-            .status();
-        assert!(done.unwrap().success());
+        thread::sleep(REACTION);
+        resize(&self.name, rows, columns);
     }
 
     /// The window is closed: the last descriptors of the terminal's other side.
@@ -144,6 +160,13 @@ impl Drop for Terminal {
     }
 }
 
+fn resize(name: &str, rows: u16, columns: u16) {
+    let done = Command::new("stty")
+        .args(["-F", name, "rows", &rows.to_string(), "cols", &columns.to_string()])
+        .status();
+    assert!(done.unwrap().success());
+}
+
 /// A shell with job control on a terminal, whose prompt is `(outer) `.
 pub(crate) fn shell(mut command: Command) -> Terminal {
     command.env("PS1", "(outer) ");
@@ -151,7 +174,6 @@ pub(crate) fn shell(mut command: Command) -> Terminal {
     bash.args(["--noprofile", "--norc", "--noediting", "-i"]);
     bash.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     bash.current_dir(command.get_current_dir().unwrap());
-    bash.process_group(0);
     let mut terminal = Terminal::start(&bash);
     terminal.expect("(outer) ");
     terminal

@@ -14,6 +14,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ("mounts", mounts),
     ("refused-calls", refused_calls),
     ("setuid", setuid),
+    ("setuid-bit", setuid_bit),
 ];
 
 #[test]
@@ -471,4 +472,69 @@ fn settings_of_the_kernel_are_read_only() {
     {
         assert!(line.ends_with(":/"), "a cgroup of the host by name: {line}");
     }
+}
+
+/// Makes a program that runs as the user for whoever starts it, in every way to give a mode.
+fn setuid_bit(words: &[String]) {
+    const AT: u64 = libc::AT_FDCWD as u64;
+    const SYS_FCHMODAT2: i64 = 452;
+    let (file, new) = (c(&words[0]), c(&format!("{}-new", words[0])));
+    let (old, fresh) = (address(file.as_c_str()), address(new.as_c_str()));
+    let opened = fs::File::open(&words[0]).expect("the file");
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&opened) as u64;
+    for bits in [0o4755u64, 0o2755, 0o6777] {
+        let create = (libc::O_CREAT | libc::O_WRONLY) as u64;
+        // struct open_how of openat2(2): flags, mode, resolve.
+        let how = [create, bits, 0];
+        let calls: &[(&str, i64, &[u64])] = &[
+            #[cfg(target_arch = "x86_64")]
+            ("chmod", libc::SYS_chmod, &[old, bits]),
+            #[cfg(target_arch = "x86_64")]
+            ("creat", libc::SYS_creat, &[fresh, bits]),
+            #[cfg(target_arch = "x86_64")]
+            ("open", libc::SYS_open, &[fresh, create, bits]),
+            ("fchmod", libc::SYS_fchmod, &[fd, bits]),
+            ("fchmodat", libc::SYS_fchmodat, &[AT, old, bits]),
+            ("fchmodat2", SYS_FCHMODAT2, &[AT, old, bits, 0]),
+            ("openat", libc::SYS_openat, &[AT, fresh, create, bits]),
+            (
+                "openat2",
+                libc::SYS_openat2,
+                &[AT, fresh, address(&how), 24],
+            ),
+            (
+                "mknodat",
+                libc::SYS_mknodat,
+                &[AT, fresh, bits | 0o100_000, 0],
+            ),
+        ];
+        for (name, number, arguments) in calls {
+            syscall(*number, arguments);
+            for path in [&words[0], &format!("{}-new", words[0])] {
+                use std::os::unix::fs::PermissionsExt;
+                let mode = fs::metadata(path).map_or(0, |meta| meta.permissions().mode());
+                let key = format!("{name} {bits:o} {}", path == &words[0]);
+                tell(&key, if mode & 0o6000 == 0 { "no" } else { "set" });
+            }
+            let _ = fs::remove_file(format!("{}-new", words[0]));
+            let _ = fs::set_permissions(
+                &words[0],
+                std::os::unix::fs::PermissionsExt::from_mode(0o755),
+            );
+        }
+    }
+}
+
+/// Another user of the node who starts such a program would be the user, outside of every jail.
+#[test]
+fn no_file_gets_a_setuid_bit() {
+    let world = World::new();
+    let file = world.project("program");
+    world.put(&file, "x");
+    let report = world.jail([]).attack("setuid-bit", &[&file]);
+    for (what, answer) in report.all() {
+        assert_eq!(answer, "no", "{what}");
+    }
+    let plain = world.outside().attack("setuid-bit", &[&file]);
+    assert_eq!(plain.get("fchmod 4755 true"), "set");
 }
