@@ -19,6 +19,8 @@ pub struct Order {
     pub environment: Vec<Vec<u8>>,
     /// Where a command without a slash is looked for, in the form of `PATH`.
     pub search: Vec<u8>,
+    /// A file that takes the place of standard input, at the same offset.
+    pub input: Option<Vec<u8>>,
     /// `RLIMIT_NPROC`.
     pub max_processes: Option<u64>,
     /// Whether abstract sockets and signals are scoped with Landlock.

@@ -11,7 +11,7 @@
 )]
 
 use std::ffi::{CString, OsStr, OsString};
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -100,7 +100,8 @@ fn prepare(stderr: OwnedFd, order: OwnedFd) -> Result<Order, String> {
         .map_err(|error| format!("cannot read the order: {error}"))?;
     let order: Order =
         postcard::from_bytes(&text).map_err(|error| format!("cannot read the order: {error}"))?;
-    fds::become_stderr(&stderr).map_err(|error| format!("cannot set standard error: {error}"))?;
+    fds::become_standard(&stderr, 2)
+        .map_err(|error| format!("cannot set standard error: {error}"))?;
     drop(stderr);
     for expect in &order.expect {
         let path = Path::new(OsStr::from_bytes(&expect.path));
@@ -121,7 +122,19 @@ fn prepare(stderr: OwnedFd, order: OwnedFd) -> Result<Order, String> {
             }
         }
     }
+    if let Some(path) = &order.input {
+        let path = Path::new(OsStr::from_bytes(path));
+        reopen_input(path).map_err(|error| format!("cannot reopen standard input: {error}"))?;
+    }
     Ok(order)
+}
+
+/// Replaces standard input by the same file through a mount of the jail, at the same offset.
+fn reopen_input(path: &Path) -> std::io::Result<()> {
+    let mut file = std::fs::File::open(path)?;
+    let offset = nix::unistd::lseek(std::io::stdin(), 0, nix::unistd::Whence::SeekCur)?;
+    file.seek(SeekFrom::Start(offset.unsigned_abs()))?;
+    fds::become_standard(&file, 0)
 }
 
 fn start(control: &Control, order: &Order) -> Result<i32, String> {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::looker::Looker;
+use super::mount_table::MountTable;
 use super::walk::{Answer, MayHang, Question, Walker};
 
 /// Questions that are under way at once; their text stays far below a socket's buffer.
@@ -94,6 +95,7 @@ pub trait Files {
 /// The host's real files.
 pub struct HostFiles {
     timeout: Cell<Duration>,
+    mounts: MountTable,
     state: RefCell<State>,
 }
 
@@ -134,8 +136,14 @@ impl HostFiles {
     pub fn new(timeout: Duration) -> Self {
         Self {
             timeout: Cell::new(timeout),
+            mounts: MountTable::read(),
             state: RefCell::default(),
         }
+    }
+
+    /// The mounts of this process.
+    pub fn mounts(&self) -> &MountTable {
+        &self.mounts
     }
 
     /// From now on one path may take `timeout`.
@@ -149,7 +157,9 @@ impl HostFiles {
         let mut elsewhere: Vec<(usize, PathBuf, Question)> = Vec::new();
         {
             let mut state = self.state.borrow_mut();
-            let walker = state.local.get_or_insert_with(Walker::local);
+            let walker = state
+                .local
+                .get_or_insert_with(|| Walker::local(&self.mounts));
             for question in questions {
                 match walker.answer(&question) {
                     Ok(answer) => answers.push(Some(answer)),

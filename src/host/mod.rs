@@ -7,6 +7,7 @@
 
 pub mod files;
 pub mod looker;
+pub mod mount_table;
 pub mod walk;
 
 use std::ffi::{OsStr, OsString};
@@ -15,10 +16,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Gid, Uid};
 
 use crate::env_vars;
 use crate::policy::paths::Expansion;
+use files::{Files, Found, HostFiles, Kind, Look};
 
 /// The largest user database that is read; a site with more system users than this has LDAP.
 const LARGEST_DATABASE: u64 = 8 << 20;
@@ -43,12 +46,18 @@ pub struct HostFacts {
     pub home: PathBuf,
     /// The home directory that the user database names, if it is another one.
     pub passwd_home: Option<PathBuf>,
+    /// Other paths at which a home directory appears, because its file system is mounted twice.
+    pub home_aliases: Vec<PathBuf>,
     /// The caller's environment.
     pub environment: Vec<(OsString, OsString)>,
     /// The running executable, symbolic links resolved.
     pub executable: PathBuf,
-    /// Directories of ours that no jail may write: configuration, state.
+    /// Directories of ours that no jail may write: configuration, state; by every name.
     pub own_directories: Vec<PathBuf>,
+    /// The one of them that holds state.
+    pub state_directory: PathBuf,
+    /// Standard input, if it is a regular file that was opened for reading only.
+    pub input: Option<Found>,
     /// `/etc/passwd`, `/etc/group` and `/etc/nsswitch.conf`, where they exist.
     pub databases: Databases,
     /// Landlock's ABI version; 0 where there is none.
@@ -106,7 +115,7 @@ impl HostFacts {
     ///
     /// # Errors
     /// Facts without which nothing can be planned: the home directory, the own executable.
-    pub fn probe() -> Result<Self> {
+    pub fn probe(files: &HostFiles) -> Result<Self> {
         let (home, directories) = directories()?;
         let uid = Uid::current();
         let databases = Databases::read(uid);
@@ -123,16 +132,20 @@ impl HostFacts {
             .map(str::to_owned);
         let executable = std::env::current_exe().context("cannot find the running executable")?;
         let groups = nix::unistd::getgroups().context("cannot read the supplementary groups")?;
+        let home_aliases = aliases(files, std::iter::once(&home).chain(&passwd_home));
         Ok(Self {
             uid: uid.as_raw(),
             gid: Gid::current().as_raw(),
             groups: groups.into_iter().map(Gid::as_raw).collect(),
             user,
+            own_directories: own_directories(&directories, &home, &home_aliases),
+            state_directory: directories.state,
+            input: input(files),
+            home_aliases,
             home,
             passwd_home,
             environment: std::env::vars_os().collect(),
             executable,
-            own_directories: vec![directories.config, directories.state],
             databases,
             landlock_abi: landlock_abi(),
         })
@@ -148,8 +161,53 @@ impl HostFacts {
 
     /// Every directory that counts as the caller's home.
     pub fn homes(&self) -> impl Iterator<Item = &Path> {
-        std::iter::once(self.home.as_path()).chain(self.passwd_home.as_deref())
+        std::iter::once(self.home.as_path())
+            .chain(self.passwd_home.as_deref())
+            .chain(self.home_aliases.iter().map(PathBuf::as_path))
     }
+}
+
+fn own_directories(directories: &Directories, home: &Path, aliases: &[PathBuf]) -> Vec<PathBuf> {
+    let mut all = vec![directories.config.clone(), directories.state.clone()];
+    for directory in [&directories.config, &directories.state] {
+        if let Ok(below) = directory.strip_prefix(home) {
+            all.extend(aliases.iter().map(|alias| alias.join(below)));
+        }
+    }
+    all
+}
+
+/// The file behind standard input. Through its descriptor alone a process could open it again for
+/// writing (`/proc/self/fd/0`), wherever it stands.
+fn input(files: &HostFiles) -> Option<Found> {
+    let flags = fcntl(std::io::stdin(), FcntlArg::F_GETFL).ok()?;
+    let reading = OFlag::from_bits_truncate(flags) & OFlag::O_ACCMODE == OFlag::O_RDONLY;
+    let open = std::fs::metadata("/proc/self/fd/0").ok()?;
+    if !reading || !open.is_file() {
+        return None;
+    }
+    // Deleted, or in another mount namespace: then no path leads to it.
+    let path = std::fs::read_link("/proc/self/fd/0").ok()?;
+    match files.look(&path) {
+        Look::Found(found)
+            if found.kind == Kind::File
+                && found.readable
+                && found.id == (open.dev(), open.ino()) =>
+        {
+            Some(found)
+        }
+        _ => None,
+    }
+}
+
+fn aliases<'a>(files: &HostFiles, homes: impl Iterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for home in homes {
+        if let Look::Found(found) = files.look(home) {
+            all.extend(files.mounts().other_names(&found.real));
+        }
+    }
+    all
 }
 
 impl Expansion for HostFacts {

@@ -3,54 +3,26 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-use nix::fcntl::{OFlag, open, openat};
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::sys::stat::Mode;
 use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
 
 use super::files::{Entry, Found, Kind, Look};
+use super::mount_table::MountTable;
 
 /// As many symbolic links as the kernel follows in one path (`path_resolution(7)`).
 const MOST_LINKS: usize = 40;
 /// More entries than this in one directory are not granted one by one.
 const MOST_ENTRIES: usize = 20_000;
-
-/// File systems of this machine alone, which always answer (`filesystems(5)`). Any other may wait
-/// for a server, or for a daemon.
-const LOCAL: [&str; 27] = [
-    "bpf",
-    "btrfs",
-    "cgroup",
-    "cgroup2",
-    "configfs",
-    "debugfs",
-    "devpts",
-    "devtmpfs",
-    "efivarfs",
-    "erofs",
-    "ext2",
-    "ext3",
-    "ext4",
-    "f2fs",
-    "hugetlbfs",
-    "mqueue",
-    "overlay",
-    "proc",
-    "pstore",
-    "ramfs",
-    "securityfs",
-    "squashfs",
-    "sysfs",
-    "tmpfs",
-    "tracefs",
-    "xfs",
-    "zfs",
-];
 
 /// A question about the host's files.
 #[derive(Serialize, Deserialize)]
@@ -115,19 +87,11 @@ impl Walker {
         }
     }
 
-    /// Touches file systems of this machine alone, by `/proc/self/mountinfo`.
-    pub fn local() -> Self {
-        let may_hang = match std::fs::read("/proc/self/mountinfo") {
-            Ok(text) => text
-                .split(|&byte| byte == b'\n')
-                .filter_map(not_local)
-                .collect(),
-            // Nothing is known, so nothing is touched.
-            Err(_) => HashSet::from([PathBuf::from("/")]),
-        };
+    /// Touches file systems of this machine alone.
+    pub fn local(mounts: &MountTable) -> Self {
         Self {
             known: HashSet::new(),
-            may_hang,
+            may_hang: mounts.may_hang(),
         }
     }
 
@@ -136,21 +100,21 @@ impl Walker {
     /// # Errors
     /// The walk would leave the file systems that this walker may touch.
     pub fn answer(&mut self, question: &Question) -> Result<Answer, MayHang> {
-        let found = match self.resolve(question.path()) {
-            Ok(found) => Ok(found),
+        let held = match self.resolve(question.path()) {
+            Ok(held) => Ok(held),
             Err(Stop::Failed(error)) => Err(error),
             Err(Stop::MayHang(there)) => return Err(there),
         };
         Ok(match question {
-            Question::Look(_) => Answer::Look(match found {
-                Ok(found) => Look::Found(found),
+            Question::Look(_) => Answer::Look(match held {
+                Ok(held) => Look::Found(held.found),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::ENOENT | libc::ENOTDIR) => Look::Missing,
                     Some(errno) => Look::Denied(errno),
                     None => Look::Denied(libc::EIO),
                 },
             }),
-            Question::Entries(_) => Answer::Entries(found.and_then(|found| list(&found.real)).ok()),
+            Question::Entries(_) => Answer::Entries(held.and_then(|held| list(&held.file)).ok()),
             Question::SmallFile(path, most) => Answer::SmallFile(small_file(path, *most)),
         })
     }
@@ -164,16 +128,14 @@ impl Walker {
 
     /// Walks a path component by component, as the kernel does (`path_resolution(7)`), and notes
     /// the symbolic links.
-    fn resolve(&mut self, path: &Path) -> Result<Found, Stop> {
+    fn resolve(&mut self, path: &Path) -> Result<Held, Stop> {
         self.stay(Path::new("/"))?;
         let mut real = PathBuf::from("/");
         let mut links = Vec::new();
         // Components still to walk, the next one last.
         let mut rest: Vec<OsString> = Vec::new();
         push_components(&mut rest, path);
-        let mut last = None;
         while let Some(name) = rest.pop() {
-            last = None;
             if name == ".." {
                 real.pop();
                 continue;
@@ -203,60 +165,69 @@ impl Walker {
                 return Err(io::Error::from_raw_os_error(libc::ENOTDIR).into());
             }
             real = here;
-            last = Some(meta);
         }
-        let meta = match last {
-            Some(meta) => meta,
-            None => std::fs::symlink_metadata(&real)?,
-        };
-        // With the dot an automount happens now, as it will when the path is bound. File systems
-        // that always answer are not automounted over.
-        let meta = match meta.is_dir() && self.may_hang.is_empty() {
-            true => std::fs::symlink_metadata(real.join(".")).unwrap_or(meta),
-            false => meta,
-        };
-        let search = meta.is_dir() && access(&real, AccessFlags::X_OK).is_ok();
-        let readable = search || access(&real, AccessFlags::R_OK).is_ok();
-        Ok(Found {
-            kind: kind(meta.file_type()),
-            id: (meta.dev(), meta.ino()),
-            uid: meta.uid(),
-            real,
-            readable,
-            links,
+        // What was seen so far may have been replaced since. What counts is what is held now: the
+        // file at `real`, reached without any link.
+        let file = File::from(hold(&real)?);
+        let meta = file.metadata()?;
+        let held = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let may = |how| access(held.as_str(), how).is_ok();
+        let readable = may(AccessFlags::R_OK) || (meta.is_dir() && may(AccessFlags::X_OK));
+        Ok(Held {
+            found: Found {
+                kind: kind(meta.file_type()),
+                id: (meta.dev(), meta.ino()),
+                uid: meta.uid(),
+                real,
+                readable,
+                links,
+            },
+            file,
         })
     }
 }
 
-/// The mount point of a line of `/proc/PID/mountinfo` (`proc_pid_mountinfo(5)`), unless its file
-/// system is local. A line that cannot be read counts for nothing: the kernel writes none.
-fn not_local(line: &[u8]) -> Option<PathBuf> {
-    let separator = line.windows(3).position(|part| part == b" - ")?;
-    let kind = line[separator + 3..].split(|&byte| byte == b' ').next()?;
-    if LOCAL.iter().any(|local| local.as_bytes() == kind) {
-        return None;
-    }
-    let at = line[..separator].split(|&byte| byte == b' ').nth(4)?;
-    Some(PathBuf::from(OsString::from_vec(unescape(at))))
+/// A file that was found, and a descriptor (`O_PATH`) that keeps hold of it.
+struct Held {
+    found: Found,
+    file: File,
 }
 
-/// Undoes the octal escapes of blanks and backslashes.
-fn unescape(text: &[u8]) -> Vec<u8> {
-    let mut all = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, tail @ ..] = rest {
-        match (first, tail) {
-            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..]) => {
-                all.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                rest = tail;
-            }
-            _ => {
-                all.push(*first);
-                rest = tail;
-            }
-        }
+/// Opens what stands at a path, with `O_PATH`, and fails with `ELOOP` if a symbolic link is on the
+/// way. A directory is opened as one, which makes an automount happen now, as it will when the path
+/// is bound.
+fn hold(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    match open_plain(path, flags | OFlag::O_DIRECTORY) {
+        Err(Errno::ENOTDIR) => Ok(open_plain(path, flags)?),
+        other => Ok(other?),
     }
-    all
+}
+
+/// Opens an absolute path of which no component is a symbolic link.
+fn open_plain(path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    // Linux 5.6
+    let how = OpenHow::new()
+        .flags(flags)
+        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    match openat2(AT_FDCWD, path, how) {
+        Err(Errno::ENOSYS) => open_step_by_step(path, flags),
+        other => other,
+    }
+}
+
+fn open_step_by_step(path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    let step = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_DIRECTORY;
+    let mut here = open("/", step, Mode::empty())?;
+    let mut names = path.components().peekable();
+    while let Some(component) = names.next() {
+        let Component::Normal(name) = component else {
+            continue;
+        };
+        let how = if names.peek().is_some() { step } else { flags };
+        here = openat(&here, name, how, Mode::empty())?;
+    }
+    Ok(here)
 }
 
 fn push_components(rest: &mut Vec<OsString>, path: &Path) {
@@ -283,9 +254,9 @@ fn kind(of: std::fs::FileType) -> Kind {
     }
 }
 
-fn list(directory: &Path) -> io::Result<Vec<Entry>> {
+fn list(directory: &File) -> io::Result<Vec<Entry>> {
     let mut all = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
+    for entry in std::fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()))? {
         let entry = entry?;
         let kind = kind(entry.file_type()?);
         let target = match kind {
@@ -305,31 +276,13 @@ fn list(directory: &Path) -> io::Result<Vec<Entry>> {
     Ok(all)
 }
 
-/// Opens each component with `O_NOFOLLOW`: between two looks, somebody inside a running jail may
-/// replace any of them by a link.
 fn small_file(path: &Path, most: usize) -> Option<Vec<u8>> {
-    let quiet = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    let mut here = open(
-        "/",
-        quiet | OFlag::O_PATH | OFlag::O_DIRECTORY,
-        Mode::empty(),
-    )
-    .ok()?;
-    let parent = path.parent()?.strip_prefix("/").ok()?;
-    for component in parent.components() {
-        let Component::Normal(name) = component else {
-            return None;
-        };
-        here = openat(
-            &here,
-            name,
-            quiet | OFlag::O_PATH | OFlag::O_DIRECTORY,
-            Mode::empty(),
-        )
-        .ok()?;
-    }
-    let flags = quiet | OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let file = std::fs::File::from(openat(&here, path.file_name()?, flags, Mode::empty()).ok()?);
+    let flags = OFlag::O_RDONLY
+        | OFlag::O_CLOEXEC
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_NONBLOCK
+        | OFlag::O_NOCTTY;
+    let file = File::from(open_plain(path, flags).ok()?);
     let meta = file.metadata().ok()?;
     if !meta.is_file() || meta.len() > most as u64 {
         return None;
@@ -337,17 +290,4 @@ fn small_file(path: &Path, most: usize) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     file.take(most as u64 + 1).read_to_end(&mut content).ok()?;
     (content.len() <= most).then_some(content)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mounts_that_may_hang() {
-        let line = b"36 35 98:0 / /mnt/with\\040blank rw,noatime master:1 - nfs4 server:/x rw";
-        assert_eq!(not_local(line), Some(PathBuf::from("/mnt/with blank")));
-        assert_eq!(not_local(b"22 1 8:1 / / rw - ext4 /dev/sda1 rw"), None);
-        assert_eq!(not_local(b""), None);
-    }
 }

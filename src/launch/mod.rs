@@ -96,7 +96,7 @@ pub fn prepare(options: &Options, command: &[OsString]) -> Result<Prepared> {
     let layers: Vec<RawLayer> = load(&request)?;
     let policy = merge(&layers, &additions(options, &cwd)?)?;
     files.set_timeout(policy.files.timeout_ms.value);
-    let mut host = HostFacts::probe()?;
+    let mut host = HostFacts::probe(&files)?;
     if !policy.modules.load.is_empty() {
         host.environment = modules::load(&policy.modules.load, &host.environment)?;
     }
@@ -295,15 +295,11 @@ pub fn run(options: &Options, prepared: Prepared) -> Result<u8> {
 /// Records the session for as long as the answer lives.
 fn register(host: &HostFacts, plan: &Plan, command: &OsStr) -> Result<Registered> {
     let name = Path::new(command).file_name().unwrap_or(command);
-    let state = host
-        .own_directories
-        .last()
-        .map_or(Path::new("/"), PathBuf::as_path);
     let project = plan
         .project
         .as_deref()
         .context("a launch needs a project")?;
-    let records = session::directory(host.uid, state);
+    let records = session::directory(host.uid, &host.state_directory);
     Registered::new(&records, &plan.session, project, &name.to_string_lossy())
 }
 
@@ -387,6 +383,11 @@ fn order(plan: &Plan) -> Order {
             |variable| bytes(&variable.value),
         ),
         max_processes: plan.max_processes.value,
+        input: plan
+            .steps
+            .iter()
+            .any(|step| step.at == Path::new(plan::INPUT))
+            .then(|| plan::INPUT.into()),
         landlock_scope: plan.landlock_scope,
     }
 }

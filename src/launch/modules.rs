@@ -27,7 +27,7 @@ const SCRIPT: &str = r#"
 lmod=$1; shift
 code=$("$lmod" bash load "$@") || exit 1
 eval "$code" || exit 1
-exec env -0
+exec /usr/bin/env -0
 "#;
 
 /// The environment after the modules are loaded.
@@ -40,11 +40,25 @@ pub fn load(
 ) -> Result<Vec<(OsString, OsString)>> {
     let lmod = find(before).context("modules.load needs Lmod, and Lmod was not found")?;
     let mut environment = before.to_vec();
+    for (name, value) in &mut environment {
+        // The evaluating shell must not take a program from the current directory, which is the
+        // project. Inside the jail such entries count for nothing either.
+        if name == env_vars::PATH {
+            *value = absolute_entries(value);
+        }
+    }
     // One at a time: the error then belongs to one module and its line.
     for module in modules {
         environment = load_one(&lmod, module, &environment)?;
     }
     Ok(environment)
+}
+
+/// The entries of a search path that begin with a slash.
+fn absolute_entries(path: &OsStr) -> OsString {
+    let entries = path.as_bytes().split(|&byte| byte == b':');
+    let absolute: Vec<&[u8]> = entries.filter(|entry| entry.starts_with(b"/")).collect();
+    OsString::from_vec(absolute.join(&b':'))
 }
 
 fn find(environment: &[(OsString, OsString)]) -> Option<PathBuf> {

@@ -13,6 +13,8 @@ use crate::host::files::{Files, Found, Kind, Look};
 
 /// `gitdir:` files, back-pointers and `commondir` hold one path each (`PATH_MAX`, with room).
 const LONGEST_POINTER: usize = 8192;
+/// A larger configuration of a repository is not looked through.
+const LARGEST_CONFIG: usize = 1 << 20;
 
 /// One path of git's with the access that it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +32,8 @@ pub struct GitEntry {
 pub struct GitEntries {
     /// Paths to bind over the project, outermost first.
     pub entries: Vec<GitEntry>,
-    /// Why the repository of a worktree is not given.
-    pub omitted: Option<String>,
+    /// What is not given or not protected, and why.
+    pub omitted: Vec<(PathBuf, String)>,
 }
 
 /// Looks at `.git` in the project `project`, which belongs to `owner`.
@@ -45,35 +47,71 @@ pub fn resolve(
     let mut all = GitEntries::default();
     let dot_git = project.join(".git");
     let Some(found) = plain(files, &dot_git) else {
+        if protect && matches!(files.look(&dot_git), Look::Found(_)) {
+            all.omitted.push((dot_git, LINK.into()));
+        }
         return all;
     };
     match found.kind {
-        Kind::Directory if protect => protect_directory(files, &found, &mut all.entries),
+        Kind::Directory if protect => all.protect(files, &found, &found.real),
         Kind::File => match worktree(files, project, &dot_git, owner, refusal) {
             Ok(Worktree { common, own }) => {
-                all.entries.push(GitEntry {
-                    path: common.real.clone(),
-                    id: common.id,
-                    access: Access::Write,
-                });
+                push(&mut all.entries, &common, Access::Write);
                 if protect {
-                    protect_directory(files, &common, &mut all.entries);
-                    if let Some(config) = plain(files, &own.join("config.worktree")) {
-                        // Pinned, so that it cannot be moved away from above the file.
-                        for directory in [common.real.join("worktrees"), own] {
-                            if let Some(found) = plain(files, &directory) {
-                                push(&mut all.entries, &found, Access::Write);
-                            }
+                    // Pinned, so that they cannot be moved away from above a file in them.
+                    for directory in [&common.real.join("worktrees"), &own] {
+                        if let Some(found) = plain(files, directory) {
+                            push(&mut all.entries, &found, Access::Write);
                         }
-                        push(&mut all.entries, &config, Access::Read);
                     }
+                    all.protect(files, &common, &own);
                 }
             }
-            Err(reason) => all.omitted = Some(reason),
+            Err(reason) => all.omitted.push((dot_git, reason)),
         },
         _ => {}
     }
     all
+}
+
+const LINK: &str = "it is a symbolic link, which cannot be protected: the jail can replace it";
+
+impl GitEntries {
+    /// Makes hooks and configuration of the repository `common` read-only. `own` is the directory
+    /// of the worktree, or the same.
+    ///
+    /// The repository itself becomes a mount point, for a directory that is none can be renamed
+    /// together with the mounts below it, and another put in its place.
+    fn protect(&mut self, files: &dyn Files, common: &Found, own: &Path) {
+        push(&mut self.entries, common, Access::Write);
+        let config = common.real.join("config");
+        for path in [
+            common.real.join("hooks"),
+            config.clone(),
+            own.join("config.worktree"),
+        ] {
+            match files.look(&path) {
+                Look::Found(found) if found.real == path => push(&mut self.entries, &found, Access::Read),
+                Look::Found(_) => self.omitted.push((path, LINK.into())),
+                _ if path.ends_with("config.worktree") && !uses_worktree_config(files, &config) => {}
+                _ => self.omitted.push((
+                    path,
+                    "it does not exist, so it cannot be protected: the jail can make one; create it to have it \
+                     protected"
+                        .into(),
+                )),
+            }
+        }
+    }
+}
+
+/// Whether git would read `config.worktree` (git-config(1), `extensions.worktreeConfig`). The text
+/// alone is enough: to be told once too often does no harm.
+fn uses_worktree_config(files: &dyn Files, config: &Path) -> bool {
+    let text = files.small_file(config, LARGEST_CONFIG).unwrap_or_default();
+    text.to_ascii_lowercase()
+        .windows(14)
+        .any(|part| part == b"worktreeconfig")
 }
 
 fn push(entries: &mut Vec<GitEntry>, found: &Found, access: Access) {
@@ -83,17 +121,6 @@ fn push(entries: &mut Vec<GitEntry>, found: &Found, access: Access) {
             id: found.id,
             access,
         });
-    }
-}
-
-/// The directory itself becomes a mount point, for a directory that is none can be renamed
-/// together with the mounts below it, and another put in its place.
-fn protect_directory(files: &dyn Files, directory: &Found, entries: &mut Vec<GitEntry>) {
-    push(entries, directory, Access::Write);
-    for name in ["hooks", "config"] {
-        if let Some(found) = plain(files, &directory.real.join(name)) {
-            push(entries, &found, Access::Read);
-        }
     }
 }
 

@@ -31,6 +31,9 @@ use syscalls::SyscallRule;
 /// Where init stands inside the jail.
 pub const INIT: &str = "/run/agent-sandbox/init";
 
+/// Where a file that is standard input is bound read-only.
+pub const INPUT: &str = "/run/agent-sandbox/input";
+
 /// What one command line asks for.
 #[derive(Clone, Debug)]
 pub struct Invocation {

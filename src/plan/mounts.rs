@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::hides::{Hides, real_as_far_as_it_exists};
 use super::project::Project;
 use super::tree::{Concealer, Tree};
-use super::{Access, INIT, Mount, Omitted, PlanError, Step, Why, devices, seed, users};
+use super::{Access, INIT, INPUT, Mount, Omitted, PlanError, Step, Why, devices, seed, users};
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
 use crate::host::files::{Files, Found, Kind, Look};
@@ -99,6 +99,7 @@ pub fn build(
     builder.databases();
     builder.seeds()?;
     builder.follow();
+    builder.input();
     builder.devices();
     builder.aliases();
     builder.tree.name_parents();
@@ -258,11 +259,11 @@ impl Builder<'_> {
             };
             self.tree.put(&entry.path, mount, why);
         }
-        if let Some(reason) = &project.git_omitted {
+        for (path, reason) in &project.git_omitted {
             self.omitted.push(Omitted {
-                path: project.real.join(".git").display().to_string(),
+                path: path.display().to_string(),
                 reason: reason.clone(),
-                why: Why::Every("the repository that `.git` names"),
+                why: Why::key("project.git", &self.policy.project.git),
                 loud: true,
             });
         }
@@ -288,31 +289,7 @@ impl Builder<'_> {
             if around || hidden || self.tree.access(&found.real) != Some(Access::Write) {
                 continue;
             }
-            let Some((over, _)) = self.tree.over(&found.real) else {
-                continue;
-            };
-            let over = over.to_path_buf();
-            // Directories between are pinned: one that is no mount point could be moved away.
-            let between: Vec<PathBuf> = found
-                .real
-                .ancestors()
-                .skip(1)
-                .take_while(|above| *above != over && above.starts_with(&over))
-                .map(Path::to_path_buf)
-                .collect();
-            if found.real != over {
-                for directory in between {
-                    if let Look::Found(pin) = self.files.look(&directory) {
-                        let why = Why::Every("kept in its place, for something in it is read-only");
-                        let mount = Mount::Bind {
-                            from: pin.real.clone(),
-                            access: Access::Write,
-                            id: pin.id,
-                        };
-                        self.tree.put_if_free(&pin.real, mount, why);
-                    }
-                }
-            }
+            self.tree.pin(self.files, &found.real);
             let mount = Mount::Bind {
                 from: found.real.clone(),
                 access: Access::Read,
@@ -367,7 +344,8 @@ impl Builder<'_> {
     fn databases(&mut self) {
         let rule = &self.policy.jail.users;
         for (at, content) in users::files(rule.value, self.host) {
-            if self.tree.access(Path::new(at)).is_some() {
+            let exists = matches!(self.files.look(Path::new(at)), Look::Found(_));
+            if exists && self.tree.access(Path::new(at)).is_some() {
                 self.tree
                     .put(at, Mount::File { content }, Why::key("jail.users", rule));
             }
@@ -408,6 +386,23 @@ impl Builder<'_> {
                     Why::Every("where a link in /etc leads"),
                 );
             }
+        }
+    }
+
+    /// A file given as standard input is opened anew through a read-only mount.
+    fn input(&mut self) {
+        let Some(found) = &self.host.input else {
+            return;
+        };
+        let writable = self.tree.access(&found.real) == Some(Access::Write);
+        if !writable && self.hides.rule_for(&found.real).is_none() {
+            let mount = Mount::Bind {
+                from: found.real.clone(),
+                access: Access::Read,
+                id: found.id,
+            };
+            self.tree
+                .put(INPUT, mount, Why::Every("standard input, read-only"));
         }
     }
 

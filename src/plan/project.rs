@@ -28,8 +28,8 @@ pub struct Project {
     pub links: Vec<(PathBuf, PathBuf)>,
     /// What git needs beside it, and what of git's is read-only.
     pub git: Vec<GitEntry>,
-    /// What of git's could not be given, and why.
-    pub git_omitted: Option<String>,
+    /// What of git's could not be given or protected, and why.
+    pub git_omitted: Vec<(PathBuf, String)>,
 }
 
 /// Resolves the project and refuses those that would open more than a project.

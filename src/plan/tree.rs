@@ -47,6 +47,35 @@ impl Tree {
         self.steps.insert(found.real.clone(), (mount, why));
     }
 
+    /// Binds every directory between a path and the writable bind above it to its own place, too.
+    /// A directory that is no mount point could be renamed, and with it what is mounted below it;
+    /// a later launch would look for the path in vain.
+    pub fn pin(&mut self, files: &dyn Files, path: &Path) {
+        let Some((
+            over,
+            Mount::Bind {
+                access: Access::Write,
+                ..
+            },
+        )) = self.over(path)
+        else {
+            return;
+        };
+        let between: Vec<PathBuf> = path
+            .ancestors()
+            .skip(1)
+            .take_while(|above| *above != over && above.starts_with(over))
+            .map(Path::to_path_buf)
+            .collect();
+        for directory in between {
+            if let Look::Found(found) = files.look(&directory) {
+                let why =
+                    Why::Every("kept in its place, for something below it is hidden or read-only");
+                self.bind(&found, Access::Write, why);
+            }
+        }
+    }
+
     /// Takes the step at a place away.
     pub fn remove(&mut self, at: &Path) {
         self.steps.remove(at);
@@ -281,6 +310,7 @@ impl Concealer<'_> {
                 .skip(1)
                 .any(|above| matches!(tree.steps.get(above), Some((Mount::HideDirectory, _))));
             if !inside {
+                tree.pin(self.files, &path);
                 tree.put(path, mount, why);
             }
         }

@@ -11,6 +11,16 @@ const FIRST_ORDINARY: u32 = 1000;
 /// `nobody` and `nogroup`, which the kernel shows for ids that the jail's user namespace lacks.
 const NOBODY: u32 = 65534;
 
+/// Files beside the database that name every user and serve nobody inside.
+const EMPTIED: [&str; 6] = [
+    "/etc/group-",
+    "/etc/passwd-",
+    "/etc/subgid",
+    "/etc/subgid-",
+    "/etc/subuid",
+    "/etc/subuid-",
+];
+
 /// The files to put in place of the host's, each with its path.
 pub fn files(users: Users, host: &HostFacts) -> Vec<(&'static str, Vec<u8>)> {
     if users == Users::Host {
@@ -26,6 +36,8 @@ pub fn files(users: Users, host: &HostFacts) -> Vec<(&'static str, Vec<u8>)> {
     if let Some(text) = &host.databases.nsswitch {
         all.push(("/etc/nsswitch.conf", nsswitch(text)));
     }
+    // Copies that tools leave behind, and the ranges of subordinate ids, name every user.
+    all.extend(EMPTIED.map(|path| (path, Vec::new())));
     all
 }
 

@@ -9,6 +9,9 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Serialize;
 
+/// `PATH_MAX` of Linux, in bytes.
+const LONGEST: usize = 4096;
+
 /// Where a [`PathSpec`] begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Anchor {
@@ -72,6 +75,11 @@ impl PathSpec {
     }
 
     fn new(anchor: Anchor, rest: &Path) -> Result<Self, String> {
+        if rest.as_os_str().len() > LONGEST {
+            return Err(format!(
+                "is longer than {LONGEST} bytes, which no path can be"
+            ));
+        }
         // Most paths are clean as they are: checked here, rewritten below only where needed.
         let text = rest.as_os_str().as_bytes();
         let plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && !part.contains(&b'*');

@@ -96,13 +96,16 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Makes `fd` the process's standard error.
+/// Makes `fd` the standard stream `number` (0, 1 or 2) of this process.
 ///
 /// # Errors
-/// What `dup2(2)` answers.
-pub fn become_stderr(fd: impl AsFd) -> io::Result<()> {
-    // SAFETY: descriptor 2 belongs to the process as a whole; dup2 replaces it atomically.
-    if unsafe { libc::dup2(fd.as_fd().as_raw_fd(), 2) } < 0 {
+/// `EINVAL` for another number; what `dup2(2)` answers.
+pub fn become_standard(fd: impl AsFd, number: RawFd) -> io::Result<()> {
+    if !(0..=2).contains(&number) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: the standard streams belong to the process as a whole; dup2 replaces one atomically.
+    if unsafe { libc::dup2(fd.as_fd().as_raw_fd(), number) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())

@@ -105,7 +105,8 @@ fn options_give_and_hide_paths() {
     let (data, secret) = (data.display().to_string(), path("secret"));
     let all = format!("cat {data}/in; echo; cat {secret}; echo x > {data}/made");
     let given = world.call(["-q", "--read", &data, "--hide", &secret, "sh", "-c", &all]).run();
-    assert!(given.out() == "in\n" && given.err().contains("No such file") && given.err().contains("Read-only"), "{given}");
+    assert!(given.out() == "in\n" && given.err().contains("No such file"), "{given}");
+    assert!(!world.place.join("data/made").exists(), "{given}");
     let given = world.call(["-q", "--write", &data, "--hide", &secret, "sh", "-c", &all]).run();
     assert!(!given.out().contains(CANARY), "{given}");
     assert_eq!(fs::read_to_string(path("made")).unwrap(), "x\n");
@@ -179,4 +180,47 @@ fn settings_behind_a_closed_directory_are_kept() {
     let second = claude("chmod 700 ~/.claude; echo evil > ~/.claude/settings.json");
     let _ = std::process::Command::new("chmod").arg("700").arg(world.home.join(".claude")).status();
     assert_eq!(fs::read_to_string(&settings).unwrap(), "{}", "{second}");
+}
+
+/// A session closes a directory of the project through which a link at a credential's place leads,
+/// so that the next one does not see where it leads.
+#[test]
+fn credentials_behind_a_closed_directory_stay_hidden() {
+    let world = World::new();
+    fs::remove_dir_all(world.home.join(".ssh")).unwrap();
+    world.write("home/project/dotfiles/ssh/id_rsa", CANARY);
+    symlink("project/dotfiles/ssh", world.home.join(".ssh")).unwrap();
+    let read = "cat dotfiles/ssh/id_rsa ~/.ssh/id_rsa 2> /dev/null; true";
+    world.sh(read).run().expect(0, "", "");
+    world.sh("chmod 000 dotfiles").run().expect(0, "", "");
+    let second = world.sh(&format!("chmod 700 dotfiles; {read}")).run();
+    let _ = std::process::Command::new("chmod").arg("700").arg(world.project.join("dotfiles")).status();
+    assert!(!second.out().contains(CANARY), "{second}");
+}
+
+/// The project is writable throughout, though its home is readable and something in it is hidden.
+#[test]
+fn a_project_in_a_readable_home() {
+    let world = World::new();
+    world.write("home/project/src/a.c", "");
+    world.write("home/project/secret", CANARY);
+    let secret = world.project.join("secret");
+    let secret = secret.to_str().unwrap();
+    for mode in ["restricted", "read", "write"] {
+        let script = "echo x > src/new && echo y > new && cat secret";
+        let output = world.call(["-q", "--home", mode, "--hide", secret, "sh", "-c", script]).run();
+        assert!(!output.err().contains("Read-only") && !output.out().contains(CANARY), "{mode}: {output}");
+        assert_eq!(fs::read_to_string(world.project.join("src/new")).unwrap(), "x\n", "{mode}");
+        fs::remove_file(world.project.join("src/new")).unwrap();
+    }
+}
+
+/// A repository whose `.git` is hidden is a project like any other.
+#[test]
+fn a_hidden_repository() {
+    let world = World::new();
+    world.write("home/project/.git/config", "[core]\n");
+    world.write("home/project/.git/hooks/x", "");
+    let output = world.call(["-q", "--hide", ".git", "sh", "-c", "ls -A .git; echo x > new"]).run();
+    output.expect(0, "", "");
 }

@@ -75,6 +75,9 @@ pub(crate) fn facts() -> HostFacts {
         groups: vec![OWNER],
         user: Some("ada".into()),
         passwd_home: None,
+        home_aliases: Vec::new(),
+        state_directory: home.join(".local/state/agent-sandbox"),
+        input: None,
         environment: vec![
             variable("HOME", "/home/ada"),
             variable("PATH", "/usr/bin:/bin"),

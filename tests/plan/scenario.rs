@@ -118,7 +118,7 @@ pub(crate) fn compare(name: &str, text: &str) {
     settings.set_snapshot_path(root.join("tests/plan/snapshots"));
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
-    settings.bind(|| insta::assert_snapshot!(name, text));
+    settings.bind(|| insta::assert_snapshot!(name, without_lines(text)));
 }
 
 pub(crate) fn layer(layer: Layer, file: &str, text: &str) -> RawLayer {

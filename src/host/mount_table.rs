@@ -1,0 +1,181 @@
+//! The mounts of this process (`proc_pid_mountinfo(5)`): which of them may not answer, and under
+//! which other names a directory appears.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// File systems of this machine alone, which always answer (`filesystems(5)`). Any other may wait
+/// for a server, or for a daemon.
+const LOCAL: [&str; 27] = [
+    "bpf",
+    "btrfs",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "erofs",
+    "ext2",
+    "ext3",
+    "ext4",
+    "f2fs",
+    "hugetlbfs",
+    "mqueue",
+    "overlay",
+    "proc",
+    "pstore",
+    "ramfs",
+    "securityfs",
+    "squashfs",
+    "sysfs",
+    "tmpfs",
+    "tracefs",
+    "xfs",
+    "zfs",
+];
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mounted {
+    /// `MAJOR:MINOR` of the file system.
+    device: Vec<u8>,
+    /// The directory of the file system that is mounted.
+    root: PathBuf,
+    /// Where.
+    at: PathBuf,
+    /// The type of the file system.
+    kind: Vec<u8>,
+}
+
+/// All mounts, in the order in which they were made.
+#[derive(Clone, Debug, Default)]
+pub struct MountTable(Option<Vec<Mounted>>);
+
+impl MountTable {
+    /// Reads `/proc/self/mountinfo`.
+    pub fn read() -> Self {
+        Self(
+            std::fs::read("/proc/self/mountinfo")
+                .ok()
+                .map(|text| parse(&text)),
+        )
+    }
+
+    /// The mount points of file systems that may not answer; where the table could not be read,
+    /// the root.
+    pub fn may_hang(&self) -> HashSet<PathBuf> {
+        let Some(all) = &self.0 else {
+            return HashSet::from([PathBuf::from("/")]);
+        };
+        let local = |mount: &&Mounted| !LOCAL.iter().any(|local| local.as_bytes() == mount.kind);
+        all.iter()
+            .filter(local)
+            .map(|mount| mount.at.clone())
+            .collect()
+    }
+
+    /// Other paths at which the same directory of the same file system appears: a home directory
+    /// that is mounted at `/home/ada` and reachable below `/nfs/home`, too. `real` is a path
+    /// without symbolic links.
+    pub fn other_names(&self, real: &Path) -> Vec<PathBuf> {
+        let all = self.0.as_deref().unwrap_or_default();
+        // Of several mounts on one place the last covers the others.
+        let over = all.iter().rev().filter(|mount| real.starts_with(&mount.at));
+        let Some(own) = over.max_by_key(|mount| mount.at.components().count()) else {
+            return Vec::new();
+        };
+        let Ok(below) = real.strip_prefix(&own.at) else {
+            return Vec::new();
+        };
+        let inside = own.root.join(below);
+        let mut names: Vec<PathBuf> = all
+            .iter()
+            .filter(|mount| mount.device == own.device)
+            .filter_map(|mount| Some(mount.at.join(inside.strip_prefix(&mount.root).ok()?)))
+            .map(|name| name.components().collect())
+            .filter(|name| name != real)
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+fn parse(text: &[u8]) -> Vec<Mounted> {
+    text.split(|&byte| byte == b'\n').filter_map(line).collect()
+}
+
+/// A line that cannot be read counts for nothing: the kernel writes none.
+fn line(line: &[u8]) -> Option<Mounted> {
+    let separator = line.windows(3).position(|part| part == b" - ")?;
+    let kind = line[separator + 3..].split(|&byte| byte == b' ').next()?;
+    let mut fields = line[..separator].split(|&byte| byte == b' ');
+    let device = fields.nth(2)?.to_vec();
+    let root = path(fields.next()?);
+    let at = path(fields.next()?);
+    Some(Mounted {
+        device,
+        root,
+        at,
+        kind: kind.to_vec(),
+    })
+}
+
+fn path(escaped: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(unescape(escaped)))
+}
+
+/// Undoes the octal escapes of blanks and backslashes.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut all = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, tail @ ..] = rest {
+        match (first, tail) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..]) => {
+                all.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = tail;
+            }
+            _ => {
+                all.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw
+36 22 0:40 /export/home /nfs/home rw shared:1 - nfs4 server:/x rw
+37 22 0:40 /export/home/ada /home/ada rw shared:1 - nfs4 server:/x rw
+38 22 0:41 / /mnt/with\\040blank rw - fuse.sshfs x rw
+";
+
+    #[test]
+    fn mounts_that_may_hang() {
+        let table = MountTable(Some(parse(TABLE)));
+        let expected = ["/nfs/home", "/home/ada", "/mnt/with blank"].map(PathBuf::from);
+        assert_eq!(table.may_hang(), HashSet::from(expected));
+        assert_eq!(
+            MountTable(None).may_hang(),
+            HashSet::from([PathBuf::from("/")])
+        );
+    }
+
+    #[test]
+    fn other_names_of_a_home() {
+        let table = MountTable(Some(parse(TABLE)));
+        let names = |path: &str| table.other_names(Path::new(path));
+        assert_eq!(names("/home/ada"), [PathBuf::from("/nfs/home/ada")]);
+        assert_eq!(names("/nfs/home/ada/x"), [PathBuf::from("/home/ada/x")]);
+        assert_eq!(names("/nfs/home/bob"), Vec::<PathBuf>::new());
+        assert_eq!(names("/usr"), Vec::<PathBuf>::new());
+    }
+}
