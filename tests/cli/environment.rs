@@ -7,13 +7,28 @@ fn what_is_set_inside() {
     let world = World::new();
     let script = "echo $AGENT_SANDBOX; echo $AGENT_SANDBOX_PROJECT; echo $HOME; echo $PWD; echo $XDG_RUNTIME_DIR; echo ${#AGENT_SANDBOX_SESSION}";
     let uid = nix::unistd::getuid();
-    let text = format!("1\n[PLACE]/home/project\n[PLACE]/home\n[PLACE]/home/project\n/run/user/{uid}\n8\n");
+    let text = format!(
+        "1\n[PLACE]/home/project\n[PLACE]/home\n[PLACE]/home/project\n/run/user/{uid}\n8\n"
+    );
     world.sh(script).run().expect(0, &text, "");
-    let unset = world.sh("echo ${TMPDIR-unset} ${OLDPWD-unset}").variable("OLDPWD", "/etc").run();
+    let unset = world
+        .sh("echo ${TMPDIR-unset} ${OLDPWD-unset}")
+        .variable("OLDPWD", "/etc")
+        .run();
     unset.expect(0, "unset unset\n", "");
-    world.sh("echo $TMPDIR").variable("TMPDIR", world.place.join("t")).run().expect(0, "/tmp\n", "");
+    world
+        .sh("echo $TMPDIR")
+        .variable("TMPDIR", world.place.join("t"))
+        .run()
+        .expect(0, "/tmp\n", "");
     // Each session has an id of its own, whatever the caller says.
-    let ids = [1, 2].map(|_| world.sh("echo $AGENT_SANDBOX_SESSION").variable("AGENT_SANDBOX_SESSION", "forged").run().out());
+    let ids = [1, 2].map(|_| {
+        world
+            .sh("echo $AGENT_SANDBOX_SESSION")
+            .variable("AGENT_SANDBOX_SESSION", "forged")
+            .run()
+            .out()
+    });
     assert!(ids[0] != ids[1] && !ids[0].contains("forged"), "{ids:?}");
 }
 
@@ -21,8 +36,15 @@ fn what_is_set_inside() {
 fn secrets_do_not_pass_unless_they_are_named() {
     let world = World::new();
     let secrets = [
-        ("MY_API_KEY", "1"), ("AWS_ACCESS_KEY_ID", "AKIA"), ("SSH_AUTH_SOCK", "/tmp/x"), ("KUBECONFIG", "/x"), ("SLURM_JWT", "x"),
-        ("PGPASSWORD", "x"), ("DISPLAY", ":0"), ("INNOCENT", "https://ada:secret@example.org/"), ("ALSO_INNOCENT", "glpat-0123456789"),
+        ("MY_API_KEY", "1"),
+        ("AWS_ACCESS_KEY_ID", "AKIA"),
+        ("SSH_AUTH_SOCK", "/tmp/x"),
+        ("KUBECONFIG", "/x"),
+        ("SLURM_JWT", "x"),
+        ("PGPASSWORD", "x"),
+        ("DISPLAY", ":0"),
+        ("INNOCENT", "https://ada:secret@example.org/"),
+        ("ALSO_INNOCENT", "glpat-0123456789"),
     ];
     let mut call = world.quiet(["env"]);
     for (name, value) in secrets {
@@ -30,22 +52,49 @@ fn secrets_do_not_pass_unless_they_are_named() {
     }
     let output = call.variable("HARMLESS", "yes").run();
     let text = output.out();
-    for name in secrets.map(|(name, _)| name).into_iter().chain(["GITHUB_TOKEN"]) {
-        assert!(!text.lines().any(|line| line.starts_with(&format!("{name}="))), "{name} passes: {output}");
+    for name in secrets
+        .map(|(name, _)| name)
+        .into_iter()
+        .chain(["GITHUB_TOKEN"])
+    {
+        assert!(
+            !text
+                .lines()
+                .any(|line| line.starts_with(&format!("{name}="))),
+            "{name} passes: {output}"
+        );
     }
     assert!(!text.contains(CANARY), "{output}");
     assert!(text.lines().any(|line| line == "HARMLESS=yes"), "{output}");
-    let passed = world.call(["-q", "--env", "GITHUB_TOKEN", "--env", "NEW=a=b", "--env", "EMPTY=", "sh", "-c", "echo $GITHUB_TOKEN $NEW ${EMPTY-unset}"]);
-    passed.run().expect(0, &format!("ghp_{CANARY}-and-more a=b\n"), "");
+    let passed = world.call([
+        "-q",
+        "--env",
+        "GITHUB_TOKEN",
+        "--env",
+        "NEW=a=b",
+        "--env",
+        "EMPTY=",
+        "sh",
+        "-c",
+        "echo $GITHUB_TOKEN $NEW ${EMPTY-unset}",
+    ]);
+    passed
+        .run()
+        .expect(0, &format!("ghp_{CANARY}-and-more a=b\n"), "");
 }
 
 /// Nowhere inside, not in any process's memory of its start either.
 #[test]
 fn no_hidden_value_can_be_recovered() {
     let world = World::new();
-    let script = format!("cat /proc/*/environ /proc/*/cmdline 2> /dev/null | tr '\\0' '\\n' | grep -c '^GITHUB_TOKEN=\\|{}'; true", &CANARY[..8]);
+    let script = format!(
+        "cat /proc/*/environ /proc/*/cmdline 2> /dev/null | tr '\\0' '\\n' | grep -c '^GITHUB_TOKEN=\\|{}'; true",
+        &CANARY[..8]
+    );
     // The pattern itself stands in the shell's own arguments; the value of the variable does not.
-    let output = world.quiet(["sh", "-c", &script.replace(&CANARY[..8], "ghp_can[a]ry")]).run();
+    let output = world
+        .quiet(["sh", "-c", &script.replace(&CANARY[..8], "ghp_can[a]ry")])
+        .run();
     output.expect(0, "0\n", "");
 }
 
@@ -53,9 +102,16 @@ fn no_hidden_value_can_be_recovered() {
 fn odd_names_and_values_pass_unchanged() {
     let world = World::new();
     let value = "a b\tc\n\u{e9}\\'\"$(x)";
-    let call = world.quiet(["sh", "-c", "printf %s \"$ODD\""]).variable("ODD", value);
+    let call = world
+        .quiet(["sh", "-c", "printf %s \"$ODD\""])
+        .variable("ODD", value);
     assert_eq!(call.run().stdout, value.as_bytes());
-    let call = world.quiet(["env"]).by(["env", "BASH_FUNC_f%%=() { echo f; }", "a.b-c=1"]);
+    let call = world
+        .quiet(["env"])
+        .by(["env", "BASH_FUNC_f%%=() { echo f; }", "a.b-c=1"]);
     let output = call.run();
-    assert!(output.out().contains("a.b-c=1\n") && output.out().contains("BASH_FUNC_f%%=() { echo f; }"), "{output}");
+    assert!(
+        output.out().contains("a.b-c=1\n") && output.out().contains("BASH_FUNC_f%%=() { echo f; }"),
+        "{output}"
+    );
 }

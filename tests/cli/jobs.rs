@@ -5,7 +5,9 @@ use crate::world::{World, binary, has, not_checked};
 
 /// An interactive shell inside a jail.
 fn inside(world: &World) -> Terminal {
-    let call = world.quiet(["bash", "--noprofile", "--norc", "--noediting", "-i"]).variable("PS1", "(jail) ");
+    let call = world
+        .quiet(["bash", "--noprofile", "--norc", "--noediting", "-i"])
+        .variable("PS1", "(jail) ");
     let mut terminal = Terminal::start(&call.command());
     terminal.expect("(jail) ");
     terminal
@@ -13,7 +15,9 @@ fn inside(world: &World) -> Terminal {
 
 /// A shell outside, in which `$A` starts agent-sandbox.
 fn outside(world: &World) -> Terminal {
-    let call = world.quiet(["true"]).variable("A", binary().into_os_string());
+    let call = world
+        .quiet(["true"])
+        .variable("A", binary().into_os_string());
     shell(call.command())
 }
 
@@ -122,7 +126,9 @@ fn a_command_that_stops_itself() {
     let world = World::new();
     for signal in ["TSTP", "STOP", "TTIN"] {
         let mut terminal = outside(&world);
-        terminal.line(&format!("$A -q sh -c 'echo started; kill -{signal} $$; echo resumed; exit 6'"));
+        terminal.line(&format!(
+            "$A -q sh -c 'echo started; kill -{signal} $$; echo resumed; exit 6'"
+        ));
         terminal.expect("\nstarted\r\n");
         terminal.expect("Stopped");
         terminal.expect("(outer) ");
@@ -165,7 +171,11 @@ fn a_command_that_handles_interrupts() {
 #[test]
 fn the_window_changes_its_size() {
     let world = World::new();
-    let call = world.quiet(["bash", "-c", "trap 'stty size' WINCH; stty size; echo started; while :; do sleep 0.1; done"]);
+    let call = world.quiet([
+        "bash",
+        "-c",
+        "trap 'stty size' WINCH; stty size; echo started; while :; do sleep 0.1; done",
+    ]);
     let mut terminal = Terminal::start(&call.command());
     terminal.expect("24 80\r\nstarted\r\n");
     terminal.resize(40, 120);
@@ -180,22 +190,36 @@ fn the_window_changes_its_size() {
 #[test]
 fn the_terminal_hangs_up() {
     let world = World::new();
-    let call = world.quiet(["bash", "-c", "trap 'touch hung-up; exit' HUP; echo started; while :; do sleep 0.1; done"]);
+    let call = world.quiet([
+        "bash",
+        "-c",
+        "trap 'touch hung-up; exit' HUP; echo started; while :; do sleep 0.1; done",
+    ]);
     let mut terminal = Terminal::start(&call.command());
     terminal.expect("started");
     terminal.hang_up();
-    crate::world::until("the handler in the jail", || world.project.join("hung-up").exists());
+    crate::world::until("the handler in the jail", || {
+        world.project.join("hung-up").exists()
+    });
 }
 
 #[test]
 fn terminal_modes_are_the_commands_own() {
     let world = World::new();
-    let call = world.quiet(["bash", "-c", "stty -echo; echo started; read word; stty echo; echo got $word"]);
+    let call = world.quiet([
+        "bash",
+        "-c",
+        "stty -echo; echo started; read word; stty echo; echo got $word",
+    ]);
     let mut terminal = Terminal::start(&call.command());
     terminal.expect("started\r\n");
     terminal.line("secret");
     terminal.expect("got secret");
-    assert!(!terminal.screen().contains("secret\r\ngot"), "{}", terminal.screen());
+    assert!(
+        !terminal.screen().contains("secret\r\ngot"),
+        "{}",
+        terminal.screen()
+    );
     assert_eq!(terminal.end(), 0);
 }
 
@@ -205,10 +229,19 @@ fn a_terminal_multiplexer_inside() {
         return not_checked("tmux inside", "tmux is not installed");
     }
     let world = World::new();
-    let call = world.quiet(["tmux", "-f", "/dev/null", "new-session", "echo in tmux; read word; echo got $word > word"]);
+    let call = world.quiet([
+        "tmux",
+        "-f",
+        "/dev/null",
+        "new-session",
+        "echo in tmux; read word; echo got $word > word",
+    ]);
     let mut terminal = Terminal::start(&call.command());
     terminal.expect("in tmux");
     terminal.line("hello");
     assert_eq!(terminal.end(), 0);
-    assert_eq!(std::fs::read_to_string(world.project.join("word")).unwrap(), "got hello\n");
+    assert_eq!(
+        std::fs::read_to_string(world.project.join("word")).unwrap(),
+        "got hello\n"
+    );
 }

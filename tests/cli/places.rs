@@ -8,8 +8,14 @@ use crate::world::{CANARY, World};
 #[test]
 fn the_project_is_writable_and_real() {
     let world = World::new();
-    world.sh("echo text > made && mkdir -p a/b && mv a c && ls").run().expect(0, "c\nmade\nmain.c\n", "");
-    assert_eq!(fs::read_to_string(world.project.join("made")).unwrap(), "text\n");
+    world
+        .sh("echo text > made && mkdir -p a/b && mv a c && ls")
+        .run()
+        .expect(0, "c\nmade\nmain.c\n", "");
+    assert_eq!(
+        fs::read_to_string(world.project.join("made")).unwrap(),
+        "text\n"
+    );
     assert!(world.project.join("c/b").is_dir());
 }
 
@@ -17,9 +23,21 @@ fn the_project_is_writable_and_real() {
 fn credentials_do_not_exist() {
     let world = World::new();
     for mode in ["tmpfs", "restricted", "read", "write"] {
-        let output = world.call(["-q", "--home", mode, "cat", "../.ssh/id_rsa", "../.netrc", "../.bash_history"]).run();
+        let output = world
+            .call([
+                "-q",
+                "--home",
+                mode,
+                "cat",
+                "../.ssh/id_rsa",
+                "../.netrc",
+                "../.bash_history",
+            ])
+            .run();
         let missing = |name: &str| format!("cat: ../{name}: No such file or directory\n");
-        let text = [".ssh/id_rsa", ".netrc", ".bash_history"].map(missing).concat();
+        let text = [".ssh/id_rsa", ".netrc", ".bash_history"]
+            .map(missing)
+            .concat();
         output.expect(1, "", &text);
     }
 }
@@ -33,10 +51,20 @@ fn the_current_directory_is_kept() {
     let output = world.call(["-q", "-C", project, "pwd"]).cwd(&deep).run();
     output.expect(0, "[PLACE]/home/project/a/b\n", "");
     // From a place that the jail does not show, the command begins in the project.
-    let output = world.call(["-q", "-C", project, "pwd"]).cwd(world.home.join(".ssh")).run();
+    let output = world
+        .call(["-q", "-C", project, "pwd"])
+        .cwd(world.home.join(".ssh"))
+        .run();
     output.expect(0, "[PLACE]/home/project\n", "");
     // A relative name of the project.
-    let output = world.call(["-q", "-C", "../..", "sh", "-c", "pwd; echo $AGENT_SANDBOX_PROJECT"]);
+    let output = world.call([
+        "-q",
+        "-C",
+        "../..",
+        "sh",
+        "-c",
+        "pwd; echo $AGENT_SANDBOX_PROJECT",
+    ]);
     let text = "[PLACE]/home/project/a/b\n[PLACE]/home/project\n";
     output.cwd(&deep).run().expect(0, text, "");
 }
@@ -49,10 +77,17 @@ fn a_project_behind_a_link() {
     fs::create_dir_all(&real).unwrap();
     let link = world.home.join("work");
     symlink(&real, &link).unwrap();
-    let script = format!("echo 1 > {}/one && echo 2 > {}/two && cat one two", link.display(), real.display());
+    let script = format!(
+        "echo 1 > {}/one && echo 2 > {}/two && cat one two",
+        link.display(),
+        real.display()
+    );
     let call = world.call(["-q", "-C", link.to_str().unwrap(), "sh", "-c", &script]);
     call.cwd(&link).run().expect(0, "1\n2\n", "");
-    let call = world.sh("cat one && ls ~/work").cwd(&link).variable("PWD", &link);
+    let call = world
+        .sh("cat one && ls ~/work")
+        .cwd(&link)
+        .variable("PWD", &link);
     call.run().expect(0, "1\none\ntwo\n", "");
 }
 
@@ -62,22 +97,41 @@ fn a_home_behind_a_link() {
     let link = world.place.join("people");
     symlink(&world.home, &link).unwrap();
     let project = link.join("project");
-    let script = "echo $HOME; cd && cat .gitconfig && ls -A; cat .ssh/id_rsa; echo text > ~/project/made";
-    let call = world.sh(script).variable("HOME", &link).cwd(&project).variable("PWD", &project);
+    let script =
+        "echo $HOME; cd && cat .gitconfig && ls -A; cat .ssh/id_rsa; echo text > ~/project/made";
+    let call = world
+        .sh(script)
+        .variable("HOME", &link)
+        .cwd(&project)
+        .variable("PWD", &project);
     let text = "[PLACE]/people\n[user]\n\tname = Ada\n.gitconfig\nproject\n";
-    call.run().expect(0, text, "cat: .ssh/id_rsa: No such file or directory\n");
+    call.run()
+        .expect(0, text, "cat: .ssh/id_rsa: No such file or directory\n");
     assert!(world.project.join("made").exists());
-    let output = world.call(["-C", link.to_str().unwrap(), "true"]).variable("HOME", &link).run();
-    assert!(output.err().contains("it is your home directory"), "{output}");
+    let output = world
+        .call(["-C", link.to_str().unwrap(), "true"])
+        .variable("HOME", &link)
+        .run();
+    assert!(
+        output.err().contains("it is your home directory"),
+        "{output}"
+    );
     // The policy beside the linked home is the user's.
     world.policy("[env.set]\nMINE = \"1\"\n");
-    world.sh("echo $MINE").variable("HOME", &link).run().expect(0, "1\n", "");
+    world
+        .sh("echo $MINE")
+        .variable("HOME", &link)
+        .run()
+        .expect(0, "1\n", "");
 }
 
 #[test]
 fn new_files_in_the_home_are_private() {
     let world = World::new();
-    world.sh("echo x > ~/new && cat ~/new").run().expect(0, "x\n", "");
+    world
+        .sh("echo x > ~/new && cat ~/new")
+        .run()
+        .expect(0, "x\n", "");
     assert!(!world.home.join("new").exists());
     let output = world.sh("echo x >> ~/.gitconfig").run();
     assert_eq!(output.code, 2, "{output}");
@@ -104,15 +158,24 @@ fn options_give_and_hide_paths() {
     let path = |name: &str| data.join(name).display().to_string();
     let (data, secret) = (data.display().to_string(), path("secret"));
     let all = format!("cat {data}/in; echo; cat {secret}; echo x > {data}/made");
-    let given = world.call(["-q", "--read", &data, "--hide", &secret, "sh", "-c", &all]).run();
-    assert!(given.out() == "in\n" && given.err().contains("No such file"), "{given}");
+    let given = world
+        .call(["-q", "--read", &data, "--hide", &secret, "sh", "-c", &all])
+        .run();
+    assert!(
+        given.out() == "in\n" && given.err().contains("No such file"),
+        "{given}"
+    );
     assert!(!world.place.join("data/made").exists(), "{given}");
-    let given = world.call(["-q", "--write", &data, "--hide", &secret, "sh", "-c", &all]).run();
+    let given = world
+        .call(["-q", "--write", &data, "--hide", &secret, "sh", "-c", &all])
+        .run();
     assert!(!given.out().contains(CANARY), "{given}");
     assert_eq!(fs::read_to_string(path("made")).unwrap(), "x\n");
     assert_eq!(fs::read_to_string(&secret).unwrap(), CANARY);
     // The project can be hidden from, too.
-    let output = world.call(["-q", "--hide", "main.c", "sh", "-c", "cat main.c; ls"]).run();
+    let output = world
+        .call(["-q", "--hide", "main.c", "sh", "-c", "cat main.c; ls"])
+        .run();
     assert!(!output.out().contains("int main"), "{output}");
 }
 
@@ -124,7 +187,10 @@ fn a_missing_path_makes_nothing() {
     let gone = gone.to_str().unwrap();
     let before = listing(&world);
     for option in ["--read", "--write", "--hide"] {
-        world.call(["-q", option, gone, "true"]).run().expect(0, "", "");
+        world
+            .call(["-q", option, gone, "true"])
+            .run()
+            .expect(0, "", "");
     }
     world.policy("[home]\nwrite = [\"~/none/a\"]\nread = [\"~/none/b\"]\nseed = [\"~/none/c\"]\nprotect = [\"~/project/none\"]\n[files]\nhide = [\"~/project/secret\", \"~/project/none/x\"]\n");
     world.quiet(["true"]).run().expect(0, "", "");
@@ -138,8 +204,15 @@ fn a_missing_path_makes_nothing() {
 }
 
 fn listing(world: &World) -> Vec<String> {
-    let output = std::process::Command::new("find").arg(&world.place).output().unwrap();
-    let mut all: Vec<String> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+    let output = std::process::Command::new("find")
+        .arg(&world.place)
+        .output()
+        .unwrap();
+    let mut all: Vec<String> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
     all.sort();
     all
 }
@@ -153,7 +226,9 @@ fn a_writable_home() {
     world.write("home/.config/git/credentials", CANARY);
     world.write("home/notes.txt", "");
     let script = "for f in notes.txt .bashrc .gitconfig .config/git/config; do (echo x >> ~/$f) 2> /dev/null && echo $f; done; cat ~/.config/git/credentials";
-    let output = world.call(["-q", "--home", "write", "sh", "-c", script]).run();
+    let output = world
+        .call(["-q", "--home", "write", "sh", "-c", script])
+        .run();
     output.expect(1, "notes.txt\n", "cat: [..]: No such file or directory\n");
 }
 
@@ -178,7 +253,10 @@ fn settings_behind_a_closed_directory_are_kept() {
     let claude = |script: &str| world.call(["-q", "-p", "claude", "sh", "-c", script]).run();
     claude("chmod 000 ~/.claude");
     let second = claude("chmod 700 ~/.claude; echo evil > ~/.claude/settings.json");
-    let _ = std::process::Command::new("chmod").arg("700").arg(world.home.join(".claude")).status();
+    let _ = std::process::Command::new("chmod")
+        .arg("700")
+        .arg(world.home.join(".claude"))
+        .status();
     assert_eq!(fs::read_to_string(&settings).unwrap(), "{}", "{second}");
 }
 
@@ -194,7 +272,10 @@ fn credentials_behind_a_closed_directory_stay_hidden() {
     world.sh(read).run().expect(0, "", "");
     world.sh("chmod 000 dotfiles").run().expect(0, "", "");
     let second = world.sh(&format!("chmod 700 dotfiles; {read}")).run();
-    let _ = std::process::Command::new("chmod").arg("700").arg(world.project.join("dotfiles")).status();
+    let _ = std::process::Command::new("chmod")
+        .arg("700")
+        .arg(world.project.join("dotfiles"))
+        .status();
     assert!(!second.out().contains(CANARY), "{second}");
 }
 
@@ -208,9 +289,18 @@ fn a_project_in_a_readable_home() {
     let secret = secret.to_str().unwrap();
     for mode in ["restricted", "read", "write"] {
         let script = "echo x > src/new && echo y > new && cat secret";
-        let output = world.call(["-q", "--home", mode, "--hide", secret, "sh", "-c", script]).run();
-        assert!(!output.err().contains("Read-only") && !output.out().contains(CANARY), "{mode}: {output}");
-        assert_eq!(fs::read_to_string(world.project.join("src/new")).unwrap(), "x\n", "{mode}");
+        let output = world
+            .call(["-q", "--home", mode, "--hide", secret, "sh", "-c", script])
+            .run();
+        assert!(
+            !output.err().contains("Read-only") && !output.out().contains(CANARY),
+            "{mode}: {output}"
+        );
+        assert_eq!(
+            fs::read_to_string(world.project.join("src/new")).unwrap(),
+            "x\n",
+            "{mode}"
+        );
         fs::remove_file(world.project.join("src/new")).unwrap();
     }
 }
@@ -221,6 +311,15 @@ fn a_hidden_repository() {
     let world = World::new();
     world.write("home/project/.git/config", "[core]\n");
     world.write("home/project/.git/hooks/x", "");
-    let output = world.call(["-q", "--hide", ".git", "sh", "-c", "ls -A .git; echo x > new"]).run();
+    let output = world
+        .call([
+            "-q",
+            "--hide",
+            ".git",
+            "sh",
+            "-c",
+            "ls -A .git; echo x > new",
+        ])
+        .run();
     output.expect(0, "", "");
 }

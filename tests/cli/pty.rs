@@ -46,7 +46,11 @@ impl Terminal {
         resize(&name, 24, 80);
         let end = || Stdio::from(slave.try_clone().unwrap());
         let mut leader = Command::new("setsid");
-        leader.arg("--ctty").arg(command.get_program()).args(command.get_args()).env_clear();
+        leader
+            .arg("--ctty")
+            .arg(command.get_program())
+            .args(command.get_args())
+            .env_clear();
         for (name, value) in command.get_envs() {
             if let Some(value) = value {
                 leader.env(name, value);
@@ -55,7 +59,12 @@ impl Terminal {
         if let Some(cwd) = command.get_current_dir() {
             leader.current_dir(cwd);
         }
-        let child = leader.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        let child = leader
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .spawn()
+            .unwrap();
         Self {
             master: File::from(OwnedFd::from(master)),
             name,
@@ -99,12 +108,20 @@ impl Terminal {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let unread = &self.seen[self.at..];
-            if let Some(found) = unread.windows(text.len()).position(|part| part == text.as_bytes()) {
+            if let Some(found) = unread
+                .windows(text.len())
+                .position(|part| part == text.as_bytes())
+            {
                 self.at += found + text.len();
                 return;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(self.read(left), "`{}` did not appear; on the screen:\n{}", text.escape_debug(), self.screen());
+            assert!(
+                self.read(left),
+                "`{}` did not appear; on the screen:\n{}",
+                text.escape_debug(),
+                self.screen()
+            );
         }
     }
 
@@ -162,7 +179,14 @@ impl Drop for Terminal {
 
 fn resize(name: &str, rows: u16, columns: u16) {
     let done = Command::new("stty")
-        .args(["-F", name, "rows", &rows.to_string(), "cols", &columns.to_string()])
+        .args([
+            "-F",
+            name,
+            "rows",
+            &rows.to_string(),
+            "cols",
+            &columns.to_string(),
+        ])
         .status();
     assert!(done.unwrap().success());
 }
@@ -172,7 +196,11 @@ pub(crate) fn shell(mut command: Command) -> Terminal {
     command.env("PS1", "(outer) ");
     let mut bash = Command::new("bash");
     bash.args(["--noprofile", "--norc", "--noediting", "-i"]);
-    bash.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    bash.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     bash.current_dir(command.get_current_dir().unwrap());
     let mut terminal = Terminal::start(&bash);
     terminal.expect("(outer) ");

@@ -11,7 +11,15 @@ use crate::world::{CANARY, World, until, wait};
 fn policy_shows_every_value_with_its_source() {
     let world = World::new();
     world.policy("[home]\nmode = \"restricted\"\n[jail]\ntmp_size = \"1M\"\n");
-    let words = ["--hide", "/opt", "--env", "X=1", "--set", "jail.nested=true", "policy"];
+    let words = [
+        "--hide",
+        "/opt",
+        "--env",
+        "X=1",
+        "--set",
+        "jail.nested=true",
+        "policy",
+    ];
     let output = world.call(words).run();
     let text = output.out();
     assert_eq!((output.code, output.err().as_str()), (0, ""), "{output}");
@@ -23,16 +31,32 @@ fn policy_shows_every_value_with_its_source() {
         "env.set += \"X=1\"  # --env",
         "env.pass = []",
     ] {
-        assert!(text.lines().any(|given| given == line), "no line `{line}` in\n{text}");
+        assert!(
+            text.lines().any(|given| given == line),
+            "no line `{line}` in\n{text}"
+        );
     }
     let sourced = text.lines().filter(|line| !line.ends_with(" = []"));
     for line in sourced {
-        let (_, source) = line.rsplit_once("  # ").unwrap_or_else(|| panic!("no source: {line}"));
-        assert!(source.starts_with("built-in default.toml:") || source.starts_with("--") || source.starts_with("~/.config/"), "{line}");
+        let (_, source) = line
+            .rsplit_once("  # ")
+            .unwrap_or_else(|| panic!("no source: {line}"));
+        assert!(
+            source.starts_with("built-in default.toml:")
+                || source.starts_with("--")
+                || source.starts_with("~/.config/"),
+            "{line}"
+        );
     }
-    let json = world.call(["--hide", "/opt", "policy", "--json"]).run().json();
+    let json = world
+        .call(["--hide", "/opt", "policy", "--json"])
+        .run()
+        .json();
     assert_eq!(json["home"]["mode"]["value"], "restricted");
-    assert_eq!(json["home"]["mode"]["source"], "~/.config/agent-sandbox/config.toml:2");
+    assert_eq!(
+        json["home"]["mode"]["source"],
+        "~/.config/agent-sandbox/config.toml:2"
+    );
     let hide = json["files"]["hide"].as_array().unwrap();
     assert_eq!(hide.last().unwrap()["value"], "/opt");
     assert_eq!(hide.last().unwrap()["source"], "--hide");
@@ -42,31 +66,60 @@ fn policy_shows_every_value_with_its_source() {
 fn explain_a_path() {
     let world = World::new();
     let file = "~/.config/agent-sandbox/config.toml";
-    let ssh = format!("[PLACE]/home/.ssh/id_rsa: hidden: it does not exist inside\n  rule: files.hide `~/.ssh` (built-in default.toml:[..])\n  change: if the jail must have it: add `~/.ssh` to files.unhide in {file}, and give it with files.read\n");
-    world.call(["explain", world.home.join(".ssh/id_rsa").to_str().unwrap()]).run().expect(0, &ssh, "");
+    let ssh = format!(
+        "[PLACE]/home/.ssh/id_rsa: hidden: it does not exist inside\n  rule: files.hide `~/.ssh` (built-in default.toml:[..])\n  change: if the jail must have it: add `~/.ssh` to files.unhide in {file}, and give it with files.read\n"
+    );
+    world
+        .call(["explain", world.home.join(".ssh/id_rsa").to_str().unwrap()])
+        .run()
+        .expect(0, &ssh, "");
     let ssh = ssh.replace("[PLACE]/home/.ssh/id_rsa:", "~/.ssh/id_rsa:");
     let quoted = world.call(["explain", "~/.ssh/id_rsa"]).run();
-    assert!(quoted.out().contains("hidden: it does not exist inside"), "{quoted}");
+    assert!(
+        quoted.out().contains("hidden: it does not exist inside"),
+        "{quoted}"
+    );
     drop(ssh);
     let bin = "/usr/bin/env: readable inside, not writable\n  rule: files.read `/usr` (built-in default.toml:[..])\n  change: [..]--write[..]\n";
-    world.call(["explain", "/usr/bin/env"]).run().expect(0, bin, "");
+    world
+        .call(["explain", "/usr/bin/env"])
+        .run()
+        .expect(0, bin, "");
     let project = "[PLACE]/home/project/main.c: writable inside\n  rule: the project directory\n  change: to hide it: add `[PLACE]/home/project/main.c` to files.hide in [..], or use --hide\n";
-    world.call(["explain", "main.c"]).run().expect(0, project, "");
-    world.call(["explain", "./x/../main.c"]).run().expect(0, project, "");
+    world
+        .call(["explain", "main.c"])
+        .run()
+        .expect(0, project, "");
+    world
+        .call(["explain", "./x/../main.c"])
+        .run()
+        .expect(0, project, "");
     let absent = "/srv/none: not there inside\n  note: it does not exist outside either\n  rule: nothing gives it: the jail shows only what is named\n  change: add `/srv/none` to files.read or files.write in [..], or use --read / --write for one run\n";
-    world.call(["explain", "/srv/none"]).run().expect(0, absent, "");
+    world
+        .call(["explain", "/srv/none"])
+        .run()
+        .expect(0, absent, "");
     let private = world.call(["explain", "/proc"]).run();
     private.expect(0, "/proc: the jail has its own\n  rule: a fresh /proc of the jail's own processes\n  change: this is the same in every jail\n", "");
     // The options of a launch take part.
     let output = world.call(["--hide", "main.c", "explain", "main.c"]).run();
-    assert!(output.out().contains("hidden") && output.out().contains("(--hide)"), "{output}");
+    assert!(
+        output.out().contains("hidden") && output.out().contains("(--hide)"),
+        "{output}"
+    );
     // From a directory that cannot be a project, the rules are explained all the same.
-    let output = world.call(["explain", "/usr/bin/env"]).cwd(&world.home).run();
+    let output = world
+        .call(["explain", "/usr/bin/env"])
+        .cwd(&world.home)
+        .run();
     output.expect(0, bin, "");
     let json = world.call(["explain", "--json", "~/.netrc"]).run().json();
     assert_eq!(json["standing"], "hidden");
     assert_eq!(json["exists"], true);
-    assert!(json["why"].as_str().unwrap().contains("`~/.netrc`"), "{json}");
+    assert!(
+        json["why"].as_str().unwrap().contains("`~/.netrc`"),
+        "{json}"
+    );
 }
 
 /// What `explain` says is what happens.
@@ -76,14 +129,30 @@ fn explain_tells_the_truth() {
     world.write("home/.config/gh/hosts.yml", CANARY);
     world.write("home/notes.txt", "notes");
     for mode in ["tmpfs", "restricted", "read", "write"] {
-        for path in [".ssh/id_rsa", ".netrc", ".bash_history", ".gitconfig", "notes.txt", ".config/gh/hosts.yml", "project/main.c"] {
+        for path in [
+            ".ssh/id_rsa",
+            ".netrc",
+            ".bash_history",
+            ".gitconfig",
+            "notes.txt",
+            ".config/gh/hosts.yml",
+            "project/main.c",
+        ] {
             let path = world.home.join(path);
             let path = path.to_str().unwrap();
-            let json = world.call(["--home", mode, "explain", "--json", path]).run().json();
-            let test = format!("if [ -w {path} ]; then echo writable; elif [ -r {path} ]; then echo read-only; else echo none; fi");
+            let json = world
+                .call(["--home", mode, "explain", "--json", path])
+                .run()
+                .json();
+            let test = format!(
+                "if [ -w {path} ]; then echo writable; elif [ -r {path} ]; then echo read-only; else echo none; fi"
+            );
             let output = world.call(["-q", "--home", mode, "sh", "-c", &test]).run();
             let standing = json["standing"].as_str().unwrap();
-            let said = match standing { "hidden" | "absent" => "none", other => other };
+            let said = match standing {
+                "hidden" | "absent" => "none",
+                other => other,
+            };
             assert_eq!(output.out().trim(), said, "{mode} {path}: {json}");
         }
     }
@@ -93,40 +162,67 @@ fn explain_tells_the_truth() {
 fn explain_a_variable() {
     let world = World::new();
     let hidden = "GITHUB_TOKEN: hidden: it does not exist inside\n  rule: env.hide `[..]` (built-in default.toml:[..])\n  change: to pass it: add `GITHUB_TOKEN` to env.pass in ~/.config/agent-sandbox/config.toml, or use --env GITHUB_TOKEN\n";
-    world.call(["explain", "--env", "GITHUB_TOKEN"]).run().expect(0, hidden, "");
+    world
+        .call(["explain", "--env", "GITHUB_TOKEN"])
+        .run()
+        .expect(0, hidden, "");
     let passes = "LANG: passes into the jail\n  rule: no rule hides it\n  change: to hide it: add `LANG` to env.hide in ~/.config/agent-sandbox/config.toml\n";
-    world.call(["explain", "--env", "LANG"]).run().expect(0, passes, "");
-    let json = world.call(["explain", "--env", "AWS_PROFILE", "--json"]).run().json();
-    assert_eq!((json["standing"].as_str(), json["exists"].as_bool()), (Some("hidden"), Some(false)));
+    world
+        .call(["explain", "--env", "LANG"])
+        .run()
+        .expect(0, passes, "");
+    let json = world
+        .call(["explain", "--env", "AWS_PROFILE", "--json"])
+        .run()
+        .json();
+    assert_eq!(
+        (json["standing"].as_str(), json["exists"].as_bool()),
+        (Some("hidden"), Some(false))
+    );
 }
 
 #[test]
 fn profiles() {
     let world = World::new();
-    world.write("home/.config/agent-sandbox/profiles/mine.toml", "[profile]\ndescription = \"Mine\"\n");
+    world.write(
+        "home/.config/agent-sandbox/profiles/mine.toml",
+        "[profile]\ndescription = \"Mine\"\n",
+    );
     let list = "claude  [..] [built-in agents/claude.toml]\nmine    Mine [~/.config/agent-sandbox/profiles/mine.toml]\n";
     world.call(["profile", "list"]).run().expect(0, list, "");
     let json = world.call(["profile", "list", "--json"]).run().json();
     assert_eq!(json[0]["name"], "claude");
     assert_eq!(json[0]["commands"], serde_json::json!(["claude"]));
     assert_eq!(json[1]["description"], "Mine");
-    world.call(["profile", "show", "mine"]).run().expect(0, "[profile]\ndescription = \"Mine\"\n", "");
+    world.call(["profile", "show", "mine"]).run().expect(
+        0,
+        "[profile]\ndescription = \"Mine\"\n",
+        "",
+    );
     let default = world.call(["profile", "show", "default"]).run();
     assert!(default.out().contains("[network]\n"), "{default}");
     let unknown = "error: there is no profile `clade`\nhint: did you mean `claude`?\nhint: known: claude, mine, default\n";
-    world.call(["profile", "show", "clade"]).run().expect(125, "", unknown);
+    world
+        .call(["profile", "show", "clade"])
+        .run()
+        .expect(125, "", unknown);
 }
 
 #[test]
 fn sessions_are_listed_while_they_run() {
     let world = World::new();
-    world.call(["sessions"]).run().expect(0, "no session runs on this node\n", "");
+    world
+        .call(["sessions"])
+        .run()
+        .expect(0, "no session runs on this node\n", "");
     let mut child = world.quiet(["sleep", "100"]).start();
     let listed = || -> Vec<Value> {
         let json = world.call(["sessions", "--json"]).run().json();
         let mine = json.as_array().unwrap().iter();
         // Other tests of the same user have sessions of their own.
-        mine.filter(|session| session["pid"].as_u64() == Some(child.id().into())).cloned().collect()
+        mine.filter(|session| session["pid"].as_u64() == Some(child.id().into()))
+            .cloned()
+            .collect()
     };
     until("the session's record", || !listed().is_empty());
     let session = listed().remove(0);
@@ -135,7 +231,12 @@ fn sessions_are_listed_while_they_run() {
     let text = world.call(["sessions"]).run();
     assert!(text.out().starts_with("SESSION "), "{text}");
     let id = session["id"].as_str().unwrap().to_owned();
-    assert!(text.out().lines().any(|line| line.starts_with(&id) && line.contains("sleep")), "{text}");
+    assert!(
+        text.out()
+            .lines()
+            .any(|line| line.starts_with(&id) && line.contains("sleep")),
+        "{text}"
+    );
     // Killed, it cannot take its record away: whoever lists next does.
     child.kill().unwrap();
     assert_eq!(wait(&mut child, "sleep").signal(), Some(9));
@@ -153,7 +254,12 @@ fn a_session_record_holds_no_arguments() {
     until("the session's record", || {
         let output = world.call(["sessions", "--json"]).run();
         assert!(!output.out().contains(CANARY), "{output}");
-        output.json().as_array().unwrap().iter().any(|session| session["pid"].as_u64() == Some(pid))
+        output
+            .json()
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|session| session["pid"].as_u64() == Some(pid))
     });
     drop(child.stdin.take());
     wait(&mut child, "sh");
@@ -164,37 +270,73 @@ fn dry_run_shows_each_line_with_its_source_and_no_values() {
     let world = World::new();
     let secret = "value-that-no-rule-knows";
     let call = |json: &[&str]| {
-        let words = ["--dry-run", "--env", "PASSED=value-on-the-command-line"].iter().chain(json).copied();
+        let words = ["--dry-run", "--env", "PASSED=value-on-the-command-line"]
+            .iter()
+            .chain(json)
+            .copied();
         let words: Vec<&str> = words.chain(["touch", "made"]).collect();
-        world.call(words).variable("HARMLESS", secret).variable("MY_TOKEN", CANARY)
+        world
+            .call(words)
+            .variable("HARMLESS", secret)
+            .variable("MY_TOKEN", CANARY)
     };
     let output = call(&[]).run();
     assert_eq!((output.code, output.err().as_str()), (0, ""), "{output}");
-    assert!(!world.project.join("made").exists(), "a dry run ran something");
+    assert!(
+        !world.project.join("made").exists(),
+        "a dry run ran something"
+    );
     let text = output.out();
     for value in [secret, "value-on-the-command-line", CANARY] {
         assert!(!text.contains(value), "shows the value {value}:\n{text}");
     }
-    assert!(text.starts_with("command      touch made\nproject      [PLACE]/home/project\n"), "{text}");
+    assert!(
+        text.starts_with("command      touch made\nproject      [PLACE]/home/project\n"),
+        "{text}"
+    );
     assert!(text.contains("  HARMLESS  [no rule hides it]\n"), "{text}");
-    assert!(text.contains("  MY_TOKEN  [env.hide `*TOKEN` (built-in default.toml:"), "{text}");
-    assert!(text.contains("  write     [PLACE]/home/project  [the project directory]\n"), "{text}");
-    assert!(text.contains("  [PLACE]/home/.ssh  [files.hide `~/.ssh` (built-in default.toml:"), "{text}");
-    for line in text.lines().filter(|line| line.starts_with("  ")) {
-        assert!(line.ends_with(']') && line.contains("  ["), "no source: {line}");
+    assert!(
+        text.contains("  MY_TOKEN  [env.hide `*TOKEN` (built-in default.toml:"),
+        "{text}"
+    );
+    assert!(
+        text.contains("  write     [PLACE]/home/project  [the project directory]\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("  [PLACE]/home/.ssh  [files.hide `~/.ssh` (built-in default.toml:"),
+        "{text}"
+    );
+    let count = "paths of the built-in lists that this host does not have (--json names them)";
+    let lines = text.lines().filter(|line| line.starts_with("  "));
+    for line in lines.filter(|line| !line.ends_with(count)) {
+        assert!(
+            line.ends_with(']') && line.contains("  ["),
+            "no source: {line}"
+        );
     }
     let output = call(&["--json"]).run();
     for value in [secret, "value-on-the-command-line", CANARY] {
-        assert!(!output.out().contains(value), "shows the value {value}:\n{output}");
+        assert!(
+            !output.out().contains(value),
+            "shows the value {value}:\n{output}"
+        );
     }
     let json = output.json();
     assert_eq!(json["command"], serde_json::json!(["touch", "made"]));
     assert_eq!(json["project"], world.project.to_str().unwrap());
-    let all = ["mounts", "hidden_files", "omitted"].iter().map(|key| &json[*key]);
-    let variables = ["visible", "hidden"].iter().map(|key| &json["environment"][*key]);
+    let all = ["mounts", "hidden_files", "omitted"]
+        .iter()
+        .map(|key| &json[*key]);
+    let variables = ["visible", "hidden"]
+        .iter()
+        .map(|key| &json["environment"][*key]);
     for list in all.chain(variables) {
         for entry in list.as_array().unwrap() {
-            assert!(entry["why"].as_str().is_some_and(|why| !why.is_empty()), "no source: {entry}");
+            assert!(
+                entry["why"].as_str().is_some_and(|why| !why.is_empty()),
+                "no source: {entry}"
+            );
         }
     }
 }
@@ -202,20 +344,32 @@ fn dry_run_shows_each_line_with_its_source_and_no_values() {
 #[test]
 fn the_banner() {
     let world = World::new();
-    let banner = "agent-sandbox: jailed in [PLACE]/home/project (writable), network open, session [..]\n";
+    let banner =
+        "agent-sandbox: jailed in [PLACE]/home/project (writable), network open, session [..]\n";
     let output = world.call(["true"]).run();
-    assert!(output.err().lines().skip(1).all(|line| line.starts_with("agent-sandbox: warning: ")), "{output}");
+    assert!(
+        output
+            .err()
+            .lines()
+            .skip(1)
+            .all(|line| line.starts_with("agent-sandbox: warning: ")),
+        "{output}"
+    );
     let first = output.err().lines().next().unwrap_or_default().to_owned();
     assert!(crate::transcript::like(banner, &first), "{output}");
     let isolated = world.call(["--set", "network.mode=isolated", "true"]).run();
     isolated.expect(0, "", &banner.replace("open", "isolated"));
     world.call(["-q", "true"]).run().expect(0, "", "");
     // What is left out is said if somebody asked for it by an option, or with -v.
-    let left = "agent-sandbox: left out `/srv/none`: it does not exist [files.read `/srv/none` (--read)]";
+    let left =
+        "agent-sandbox: left out `/srv/none`: it does not exist [files.read `/srv/none` (--read)]";
     let loud = world.call(["--read", "/srv/none", "true"]).run();
     assert!(loud.err().lines().any(|line| line == left), "{loud}");
+    world.policy("[files]\nread = [\"/srv/none\"]\n");
+    let left = "agent-sandbox: left out `/srv/none`: it does not exist [files.read `/srv/none` (~/.config/agent-sandbox/config.toml:2)]";
     let verbose = world.call(["-v", "true"]).run();
-    assert!(verbose.err().contains("agent-sandbox: left out `~/.cargo/bin`: it does not exist [home.read"), "{verbose}");
+    assert!(verbose.err().lines().any(|line| line == left), "{verbose}");
+    let output = world.call(["true"]).run();
     assert!(!output.err().contains("left out"), "{output}");
 }
 
@@ -223,10 +377,25 @@ fn the_banner() {
 #[test]
 fn a_reader_that_leaves() {
     let world = World::new();
-    let call = world.call(["policy"]).by(["bash", "-c", "\"$@\" | head -n 1; echo ${PIPESTATUS[0]}", "bash"]);
+    let call = world.call(["policy"]).by([
+        "bash",
+        "-c",
+        "\"$@\" | head -n 1; echo ${PIPESTATUS[0]}",
+        "bash",
+    ]);
     let output = call.run();
-    assert!(output.out().ends_with("\n0\n") && output.err().is_empty(), "{output}");
-    let full = world.call(["policy"]).by(["sh", "-c", "exec \"$@\" > /dev/full", "sh"]).run();
-    full.expect(125, "", "error: cannot write to standard output: No space left on device (os error 28)\n");
+    assert!(
+        output.out().ends_with("\n0\n") && output.err().is_empty(),
+        "{output}"
+    );
+    let full = world
+        .call(["policy"])
+        .by(["sh", "-c", "exec \"$@\" > /dev/full", "sh"])
+        .run();
+    full.expect(
+        125,
+        "",
+        "error: cannot write to standard output: No space left on device (os error 28)\n",
+    );
     drop(fs::read_dir(&world.place));
 }

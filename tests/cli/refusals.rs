@@ -11,7 +11,11 @@ use crate::world::{World, not_checked};
 /// An outer bubblewrap that shows the host, and what more it takes.
 fn outer(more: &[&str]) -> Vec<String> {
     let host = ["bwrap", "--unshare-user", "--dev-bind", "/", "/"];
-    host.iter().chain(more).chain(&["--"]).map(|word| (*word).to_owned()).collect()
+    host.iter()
+        .chain(more)
+        .chain(&["--"])
+        .map(|word| (*word).to_owned())
+        .collect()
 }
 
 #[test]
@@ -39,7 +43,10 @@ fn a_current_directory_that_is_gone() {
     let world = World::new();
     let gone = world.place.join("gone");
     fs::create_dir(&gone).unwrap();
-    let call = world.call(["true"]).by(["sh", "-c", "rmdir ../gone; exec \"$@\"", "sh"]).cwd(&gone);
+    let call = world
+        .call(["true"])
+        .by(["sh", "-c", "rmdir ../gone; exec \"$@\"", "sh"])
+        .cwd(&gone);
     call.run().expect(125, "", "error: the current directory cannot be found; does it still exist?: No such file or directory (os error 2)\n");
 }
 
@@ -47,9 +54,17 @@ fn a_current_directory_that_is_gone() {
 fn a_home_that_is_unknown() {
     let world = World::new();
     let text = "error: HOME is not set, so there is no telling which directory to protect\n";
-    world.call(["true"]).without_variable("HOME").run().expect(125, "", text);
+    world
+        .call(["true"])
+        .without_variable("HOME")
+        .run()
+        .expect(125, "", text);
     let text = "error: HOME is `relative`, which is not an absolute path\n";
-    world.call(["true"]).variable("HOME", "relative").run().expect(125, "", text);
+    world
+        .call(["true"])
+        .variable("HOME", "relative")
+        .run()
+        .expect(125, "", text);
 }
 
 #[test]
@@ -57,19 +72,32 @@ fn root() {
     let world = World::new();
     let text = "error: agent-sandbox does not run as root: root's files are not protected by a jail of root's own\n\
         hint: run it as an ordinary user\n";
-    world.call(["true"]).by(["unshare", "--user", "--map-root-user"]).run().expect(125, "", text);
+    world
+        .call(["true"])
+        .by(["unshare", "--user", "--map-root-user"])
+        .run()
+        .expect(125, "", text);
 }
 
 #[test]
 fn the_inside_of_a_jail() {
     let world = World::new();
     let text = "error: this is already the inside of a jail (AGENT_SANDBOX is set)\nhint: a jail cannot hold another; leave it first\n";
-    world.call(["true"]).variable("AGENT_SANDBOX", "1").run().expect(125, "", text);
+    world
+        .call(["true"])
+        .variable("AGENT_SANDBOX", "1")
+        .run()
+        .expect(125, "", text);
     // The program itself is there as init, which is not what it is under its own name.
     let again = "exec -a agent-sandbox /run/agent-sandbox/init true";
-    world.quiet(["bash", "-c", again]).run().expect(125, "", text);
+    world
+        .quiet(["bash", "-c", again])
+        .run()
+        .expect(125, "", text);
     // Whoever takes the variable away finds that the kernel refuses.
-    let forged = world.quiet(["bash", "-c", &format!("unset AGENT_SANDBOX; {again}")]).run();
+    let forged = world
+        .quiet(["bash", "-c", &format!("unset AGENT_SANDBOX; {again}")])
+        .run();
     assert_eq!((forged.code, forged.out().as_str()), (125, ""), "{forged}");
     assert!(forged.err().starts_with("error: "), "{forged}");
 }
@@ -77,9 +105,17 @@ fn the_inside_of_a_jail() {
 #[test]
 fn bubblewrap_is_not_installed() {
     let world = World::new();
-    let places = ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap"];
+    let places = [
+        "/usr/bin/bwrap",
+        "/usr/local/bin/bwrap",
+        "/bin/bwrap",
+        "/opt/bubblewrap/bin/bwrap",
+    ];
     let mut cover: Vec<&str> = Vec::new();
-    for place in places.into_iter().filter(|place| fs::metadata(place).is_ok()) {
+    for place in places
+        .into_iter()
+        .filter(|place| fs::metadata(place).is_ok())
+    {
         if fs::canonicalize(place).is_ok_and(|real| real == std::path::Path::new(place)) {
             cover.extend(["--ro-bind", "/dev/null", place]);
         }
@@ -106,7 +142,12 @@ fn a_policy_of_the_site() {
             "error: {place}: this version cannot apply a site's policy yet\n\
              hint: it refuses to start rather than ignore the file; install a version that applies it, or remove the file\n"
         );
-        for words in [&["true"][..], &["--dry-run", "true"], &["policy"], &["explain", "/usr"]] {
+        for words in [
+            &["true"][..],
+            &["--dry-run", "true"],
+            &["policy"],
+            &["explain", "/usr"],
+        ] {
             let site = outer(&["--tmpfs", "/etc", "--ro-bind", policy, &place]);
             world.call(words).by(site).run().expect(125, "", &text);
         }
@@ -118,7 +159,11 @@ fn a_policy_of_the_site() {
 #[test]
 fn no_user_namespaces() {
     let world = World::new();
-    let filter = compile(&rules(Switches { nested: false, keyctl: false })).unwrap();
+    let filter = compile(&rules(Switches {
+        nested: false,
+        keyctl: false,
+    }))
+    .unwrap();
     let mut command = world.call(["true"]).command();
     // SAFETY: the closure makes two system calls between fork and exec and allocates nothing; the
     // program that it points to lives in `filter`, which it owns.
@@ -131,19 +176,29 @@ fn no_user_namespaces() {
             };
             let installed = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
                 && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0;
-            if installed { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+            if installed {
+                Ok(())
+            } else {
+                Err(std::io::Error::last_os_error())
+            }
         });
     }
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{text}");
-    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("agent-sandbox: ")).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with("agent-sandbox: "))
+        .collect();
     assert_eq!(
         lines[0],
         "error: user namespaces may not be created here (a container's or the site's rule): Operation not permitted (os error 1)",
         "{text}"
     );
-    assert!(lines[1].starts_with("hint: bubblewrap said: bwrap: "), "{text}");
+    assert!(
+        lines[1].starts_with("hint: bubblewrap said: bwrap: "),
+        "{text}"
+    );
     assert_eq!(
         lines[2..],
         [
@@ -162,6 +217,8 @@ fn no_user_namespaces() {
 #[test]
 fn a_directory_as_a_standard_stream() {
     let world = World::new();
-    let call = world.call(["true"]).by(["sh", "-c", "exec \"$@\" < /", "sh"]);
+    let call = world
+        .call(["true"])
+        .by(["sh", "-c", "exec \"$@\" < /", "sh"]);
     call.run().expect(125, "", "error: standard input is a directory, which would be open inside the jail\nhint: redirect it from or to a file\n");
 }

@@ -45,11 +45,19 @@ fn signals_reach_the_command() {
 #[test]
 fn signals_end_a_command_that_does_not_handle_them() {
     let world = World::new();
-    for (signal, expected) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129), (Signal::SIGUSR1, 138)] {
+    for (signal, expected) in [
+        (Signal::SIGTERM, 143),
+        (Signal::SIGHUP, 129),
+        (Signal::SIGUSR1, 138),
+    ] {
         let mut child = world.sh("echo started; exec sleep 100").start();
         expect_line(&mut child, "started");
         kill(pid(&child), signal).unwrap();
-        assert_eq!(code(wait(&mut child, signal.as_str())), expected, "{signal}");
+        assert_eq!(
+            code(wait(&mut child, signal.as_str())),
+            expected,
+            "{signal}"
+        );
     }
 }
 
@@ -70,8 +78,10 @@ fn a_command_may_take_its_time_to_end() {
 /// Whether some process outside has this among its arguments.
 fn runs(mark: &str) -> bool {
     std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
-        std::fs::read(entry.path().join("cmdline"))
-            .is_ok_and(|text| text.split(|&byte| byte == 0).any(|word| word == mark.as_bytes()))
+        std::fs::read(entry.path().join("cmdline")).is_ok_and(|text| {
+            text.split(|&byte| byte == 0)
+                .any(|word| word == mark.as_bytes())
+        })
     })
 }
 
@@ -80,7 +90,8 @@ fn runs(mark: &str) -> bool {
 fn a_killed_launcher_takes_the_jail_along() {
     let world = World::new();
     let mark = format!("1234.{}", std::process::id());
-    let script = format!("setsid sh -c 'trap \"\" HUP TERM; sleep {mark}' & sleep 0.2; echo started; wait");
+    let script =
+        format!("setsid sh -c 'trap \"\" HUP TERM; sleep {mark}' & sleep 0.2; echo started; wait");
     let mut child = world.sh(&script).start();
     expect_line(&mut child, "started");
     until("the process in the jail", || runs(&mark));

@@ -10,7 +10,10 @@ use crate::world::{World, code, wait};
 #[test]
 fn output_and_error_stay_apart() {
     let world = World::new();
-    world.sh("echo out; echo err >&2; exit 2").run().expect(2, "out\n", "err\n");
+    world
+        .sh("echo out; echo err >&2; exit 2")
+        .run()
+        .expect(2, "out\n", "err\n");
 }
 
 fn noise(length: usize) -> Vec<u8> {
@@ -63,10 +66,24 @@ fn files_as_streams() {
 #[test]
 fn closed_streams() {
     let world = World::new();
-    let by = |redirect: &str| ["sh".to_owned(), "-c".to_owned(), format!("exec \"$@\" {redirect}"), "sh".to_owned()];
-    world.sh("cat; echo code $?").by(by("<&-")).run().expect(0, "code 0\n", "");
+    let by = |redirect: &str| {
+        [
+            "sh".to_owned(),
+            "-c".to_owned(),
+            format!("exec \"$@\" {redirect}"),
+            "sh".to_owned(),
+        ]
+    };
+    world
+        .sh("cat; echo code $?")
+        .by(by("<&-"))
+        .run()
+        .expect(0, "code 0\n", "");
     assert_eq!(world.sh("exit 4").by(by(">&-")).run().code, 4);
-    assert_eq!(world.call(["sh", "-c", "exit 4"]).by(by("2>&-")).run().code, 4);
+    assert_eq!(
+        world.call(["sh", "-c", "exit 4"]).by(by("2>&-")).run().code,
+        4
+    );
     assert_eq!(world.sh("exit 4").by(by("<&- >&- 2>&-")).run().code, 4);
 }
 
@@ -74,7 +91,12 @@ fn closed_streams() {
 #[test]
 fn a_reader_that_leaves() {
     let world = World::new();
-    let call = world.quiet(["yes"]).by(["bash", "-c", "\"$@\" | head -n 1; echo ${PIPESTATUS[0]}", "bash"]);
+    let call = world.quiet(["yes"]).by([
+        "bash",
+        "-c",
+        "\"$@\" | head -n 1; echo ${PIPESTATUS[0]}",
+        "bash",
+    ]);
     call.run().expect(0, "y\n141\n", "");
 }
 
@@ -82,7 +104,12 @@ fn a_reader_that_leaves() {
 #[test]
 fn other_descriptors_stay_outside() {
     let world = World::new();
-    let call = world.sh("ls /proc/self/fd | tr '\\n' ' '").by(["bash", "-c", "exec 3< / 7< /etc/passwd 200> /dev/null; exec \"$@\"", "bash"]);
+    let call = world.sh("ls /proc/self/fd | tr '\\n' ' '").by([
+        "bash",
+        "-c",
+        "exec 3< / 7< /etc/passwd 200> /dev/null; exec \"$@\"",
+        "bash",
+    ]);
     // 3 is the directory that `ls` itself lists.
     call.run().expect(0, "0 1 2 3 ", "");
 }
@@ -93,11 +120,19 @@ fn signals_are_as_a_login_has_them() {
     const INTERNAL: u64 = 1 << 31 | 1 << 32;
     let world = World::new();
     let call = world.quiet(["cat", "/proc/self/status"]);
-    let by = ["bash", "-c", "trap '' INT TERM PIPE USR1; exec \"$@\"", "bash"];
+    let by = [
+        "bash",
+        "-c",
+        "trap '' INT TERM PIPE USR1; exec \"$@\"",
+        "bash",
+    ];
     let output = call.by(by).run();
     for name in ["SigBlk:", "SigIgn:", "SigCgt:"] {
         let text = output.out();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .unwrap();
         let set = u64::from_str_radix(line.trim(), 16).unwrap();
         assert_eq!(set & !INTERNAL, 0, "{name} {set:x}");
     }

@@ -53,7 +53,9 @@ pub(crate) fn sessions(markdown: &str) -> Vec<Vec<Step>> {
                     output: String::new(),
                 }),
                 None => {
-                    let step = steps.last_mut().unwrap_or_else(|| panic!("line {}: output without a command", number + 1));
+                    let step = steps
+                        .last_mut()
+                        .unwrap_or_else(|| panic!("line {}: output without a command", number + 1));
                     step.output.push_str(line);
                     step.output.push('\n');
                 }
@@ -90,5 +92,8 @@ fn sessions_are_read() {
         command: command.into(),
         output: output.into(),
     };
-    assert_eq!(sessions(text), [vec![step(3, "a b", "out\n\nmore\n"), step(7, "c", "")]]);
+    assert_eq!(
+        sessions(text),
+        [vec![step(3, "a b", "out\n\nmore\n"), step(7, "c", "")]]
+    );
 }

@@ -57,7 +57,10 @@ impl World {
             !nix::unistd::Uid::effective().is_root(),
             "agent-sandbox refuses to run as root: run by tests/run as an ordinary user"
         );
-        let root = tempfile::Builder::new().prefix("agent-sandbox-cli.").tempdir().unwrap();
+        let root = tempfile::Builder::new()
+            .prefix("agent-sandbox-cli.")
+            .tempdir()
+            .unwrap();
         let place = fs::canonicalize(root.path()).unwrap();
         let home = place.join("home");
         let world = Self {
@@ -131,7 +134,10 @@ impl World {
             ("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()),
             ("LANG".into(), "C.UTF-8".into()),
             ("TERM".into(), "xterm".into()),
-            ("GITHUB_TOKEN".into(), format!("ghp_{CANARY}-and-more").into()),
+            (
+                "GITHUB_TOKEN".into(),
+                format!("ghp_{CANARY}-and-more").into(),
+            ),
         ]
     }
 }
@@ -168,7 +174,10 @@ impl Call<'_> {
 
     /// Started by these words, which get the call as their last arguments.
     pub(crate) fn by<S: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
-        let mut all: Vec<OsString> = words.into_iter().map(|word| word.as_ref().to_owned()).collect();
+        let mut all: Vec<OsString> = words
+            .into_iter()
+            .map(|word| word.as_ref().to_owned())
+            .collect();
         all.append(&mut self.words);
         self.words = all;
         self
@@ -251,14 +260,19 @@ pub(crate) fn wait(child: &mut Child, what: &str) -> ExitStatus {
 pub(crate) fn until(what: &str, mut true_now: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !true_now() {
-        assert!(Instant::now() < deadline, "{what} did not happen within {PATIENCE:?}");
+        assert!(
+            Instant::now() < deadline,
+            "{what} did not happen within {PATIENCE:?}"
+        );
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// The exit code; for a process that a signal killed, the signal's number, negated.
 pub(crate) fn code(status: ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| -status.signal().unwrap_or(0))
+    status
+        .code()
+        .unwrap_or_else(|| -status.signal().unwrap_or(0))
 }
 
 /// How a call ended and what it said.
@@ -289,7 +303,10 @@ impl Output {
     #[track_caller]
     pub(crate) fn expect(self, code: i32, stdout: &str, stderr: &str) -> Self {
         let fits = self.code == code && like(stdout, &self.out()) && like(stderr, &self.err());
-        assert!(fits, "expected exit code {code}\n-- stdout:\n{stdout}\n-- stderr:\n{stderr}\n\ngot {self}");
+        assert!(
+            fits,
+            "expected exit code {code}\n-- stdout:\n{stdout}\n-- stderr:\n{stderr}\n\ngot {self}"
+        );
         self
     }
 
@@ -302,6 +319,12 @@ impl Output {
 
 impl fmt::Display for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "exit code {}\n-- stdout:\n{}\n-- stderr:\n{}", self.code, self.out(), self.err())
+        write!(
+            f,
+            "exit code {}\n-- stdout:\n{}\n-- stderr:\n{}",
+            self.code,
+            self.out(),
+            self.err()
+        )
     }
 }

@@ -152,3 +152,34 @@ fn a_socket_as_standard_input_works() {
         .operations(&[op!("list", "/proc/self/fd/0/")]);
     assert_eq!(answers, ["ENOTDIR"]);
 }
+
+/// A descriptor of a file that was opened for reading can be opened again for writing, by
+/// `/proc/self/fd`: init opens the file anew through a read-only mount.
+#[test]
+fn a_file_as_standard_input_stays_as_it_is() {
+    let world = World::new();
+    let file = world.base("prompt.txt");
+    world.put(&file, "first\nsecond\n");
+    let script = "read line; echo \"$line\"; echo evil > /proc/self/fd/0; : > /proc/self/fd/0; cat";
+    let open = || File::open(&file).unwrap();
+    let output = world.jail([]).stdin(open()).run(&["bash", "-c", script]);
+    assert_eq!(output.stdout, "first\nsecond\n", "{output:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "first\nsecond\n");
+    // Outside the same script does change it: the attack is one.
+    let output = world.outside().stdin(open()).run(&["bash", "-c", script]);
+    assert_eq!(output.code(), 0, "{output:?}");
+    assert_ne!(std::fs::read_to_string(&file).unwrap(), "first\nsecond\n");
+}
+
+/// The offset is kept, so that what a shell has read already does not come twice.
+#[test]
+fn a_file_as_standard_input_goes_on_where_it_was() {
+    use std::io::Seek;
+    let world = World::new();
+    let file = world.base("prompt.txt");
+    world.put(&file, "first\nsecond\n");
+    let mut open = File::open(&file).unwrap();
+    open.seek(std::io::SeekFrom::Start(6)).unwrap();
+    let output = world.jail([]).stdin(open).run(&["cat"]);
+    assert_eq!(output.stdout, "second\n", "{output:?}");
+}

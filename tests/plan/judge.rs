@@ -188,9 +188,9 @@ fn misplaced(before: &[Step], step: &Step, tree: &Tree) -> Vec<String> {
         // Where nothing can be reached, and over a link, bubblewrap fails and nothing is shown.
         let unreachable = matches!(there, Some(What::Link(_))) && step.mount == Mount::HideFile
             || step.at.ancestors().any(|above| {
-            tree.get(above)
-                .is_some_and(|node| !node.readable || node.what == What::Hung)
-        });
+                tree.get(above)
+                    .is_some_and(|node| !node.readable || node.what == What::Hung)
+            });
         if !fits && !unreachable {
             all.push(format!(
                 "{at} would make {:?} on the host, over {there:?}",
