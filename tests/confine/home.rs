@@ -138,23 +138,23 @@ fn nothing_that_runs_at_login_can_be_left_behind() {
 #[test]
 fn a_symlinked_credential_is_hidden_where_it_leads() {
     let world = World::new();
-    let (in_project, shared) = (world.project("cloud"), world.base("shared"));
+    let (in_project, common) = (world.project("cloud"), world.base("common"));
     fs::rename(world.home(".aws"), &in_project).unwrap();
     symlink(&in_project, world.home(".aws")).unwrap();
-    fs::create_dir(&shared).unwrap();
-    fs::rename(world.home(".netrc"), shared.join("netrc")).unwrap();
-    symlink("../shared/netrc", world.home(".netrc")).unwrap();
-    world.put(&shared.join("data"), "data\n");
+    fs::create_dir(&common).unwrap();
+    fs::rename(world.home(".netrc"), common.join("netrc")).unwrap();
+    symlink("../common/netrc", world.home(".netrc")).unwrap();
+    world.put(&common.join("data"), "data\n");
     for mode in MODES {
         let answers = world
             .jail(["--home", mode])
-            .option("--read", &shared)
+            .option("--read", &common)
             .operations(&[
                 op!("read", in_project.join("credentials")),
                 op!("read", world.home(".aws/credentials")),
-                op!("read", shared.join("netrc")),
+                op!("read", common.join("netrc")),
                 op!("read", world.home(".netrc")),
-                op!("read", shared.join("data")),
+                op!("read", common.join("data")),
             ]);
         let expected = ["ENOENT", "ENOENT", "ENOENT", "ENOENT", "ok:data\\n"];
         assert_eq!(answers, expected, "{mode}");

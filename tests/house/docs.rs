@@ -100,7 +100,7 @@ pub(crate) fn options(help: &str) -> BTreeSet<String> {
 pub(crate) fn subcommands(help: &str) -> BTreeSet<String> {
     let block = help
         .lines()
-        .skip_while(|line| line.trim() != "Commands:")
+        .skip_while(|line| !matches!(line.trim(), "Commands:" | "Subcommands:"))
         .skip(1);
     block
         .take_while(|line| line.starts_with(' '))

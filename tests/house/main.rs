@@ -169,7 +169,10 @@ fn every_option_is_in_the_reference() {
     assert!(!subcommands.is_empty(), "no subcommands found in: {top}");
     for command in subcommands.iter().filter(|name| *name != "run") {
         let name = format!("agent-sandbox {command}");
-        if !reference.contains(&name) {
+        if !reference.contains(&name)
+            && !reference.contains(&format!("`{command} "))
+            && !reference.contains(&format!("`{command}`"))
+        {
             complaints.push(format!("{file}: says nothing about `{name}`"));
         }
         complaints.extend(docs::option_reference(
