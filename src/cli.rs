@@ -160,7 +160,6 @@ struct Top {
     options: Options,
     #[arg(
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         hide = true,
         value_name = "COMMAND"
     )]
@@ -306,7 +305,10 @@ fn read<T: CommandFactory + FromArgMatches>(arguments: &[OsString]) -> Result<T,
 }
 
 fn sub<T: CommandFactory + FromArgMatches>(name: &OsStr, rest: &[OsString]) -> Result<T, End> {
-    let arguments: Vec<OsString> = std::iter::once(name.to_owned())
+    // The name under which the usage text speaks of it.
+    let mut full = OsString::from("agent-sandbox ");
+    full.push(name);
+    let arguments: Vec<OsString> = std::iter::once(full)
         .chain(rest.iter().cloned())
         .collect();
     read(&arguments)

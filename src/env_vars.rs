@@ -20,6 +20,8 @@ pub const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
 pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// Set inside, to the private `/tmp`, if it was set outside.
 pub const TMPDIR: &str = "TMPDIR";
+/// Cleaned of relative entries for the shell that loads modules (ld.so(8)).
+pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Read: Lmod's program (Lmod sets it in every shell that it initialises).
 pub const LMOD_CMD: &str = "LMOD_CMD";
 /// The search path when none is set (`execvp(3)`, glibc's `confstr(_CS_PATH)`).

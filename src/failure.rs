@@ -60,7 +60,9 @@ pub fn say(text: &str) {
 /// project's files come from inside the jail and end up in messages, and must not speak to the
 /// user's terminal.
 pub fn visible(text: &str) -> Cow<'_, str> {
-    let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    // Format characters turn the direction of text or take no room (Unicode category Cf).
+    let format = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let harmless = |c: char| (!c.is_control() || matches!(c, '\n' | '\t')) && !format(c);
     if text.chars().all(harmless) {
         return Cow::Borrowed(text);
     }
@@ -72,6 +74,12 @@ pub fn visible(text: &str) -> Cow<'_, str> {
         }
     });
     Cow::Owned(each.collect())
+}
+
+/// A name or a reason that goes into a line of its own: a newline in it would begin another, which
+/// could pretend to be ours.
+pub fn one_line(text: &str) -> String {
+    visible(text).replace('\n', "\\n")
 }
 
 #[cfg(test)]

@@ -24,10 +24,10 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, recv, send};
 use nix::sys::statvfs::{FsFlags, statvfs};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 
 use crate::handoff::{End, LONGEST_DATAGRAM, Order, Report, Request};
+use crate::sys::process::Change;
 use crate::sys::{fds, process};
 
 /// Exit code for a jail that could not be finished; the launcher has the reason.
@@ -191,37 +191,21 @@ fn attend(control: &Control, deaths: &SignalFd, command: Pid) -> i32 {
 }
 
 fn reap(control: &Control, command: Pid) -> Option<i32> {
-    loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
-            Ok(WaitStatus::Stopped(pid, signal)) if pid == command => {
-                control.send(&Report::Stopped(signal as i32));
+    // The end of the loop is that there is no news, or that there are no children.
+    while let Ok(Some((pid, change))) = process::next_change() {
+        let end = match change {
+            _ if pid != command => continue,
+            Change::Stopped(signal) => {
+                control.send(&Report::Stopped(signal));
+                continue;
             }
-            Ok(WaitStatus::Exited(pid, code)) if pid == command => {
-                control.send(&Report::Ended(End::Code(code)));
-                return Some(code);
-            }
-            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == command => {
-                let end = End::Signal(signal as i32);
-                control.send(&Report::Ended(end));
-                return Some(end.exit_code().into());
-            }
-            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return None,
-            // A real-time signal has no name in `Signal`, so its status cannot be told; the
-            // process is reaped all the same.
-            Err(Errno::EINVAL) => {
-                if waitid(
-                    Id::Pid(command),
-                    WaitPidFlag::WNOHANG | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT,
-                ) == Err(Errno::ECHILD)
-                {
-                    control.send(&Report::Ended(End::Signal(libc::SIGRTMIN())));
-                    return Some(FAILED);
-                }
-            }
-            Err(Errno::EINTR) | Ok(_) => {}
-            Err(_) => return None,
-        }
+            Change::Exited(code) => End::Code(code),
+            Change::Killed(signal) => End::Signal(signal),
+        };
+        control.send(&Report::Ended(end));
+        return Some(end.exit_code().into());
     }
+    None
 }
 
 /// The child: becomes the command.

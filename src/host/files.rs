@@ -27,6 +27,9 @@ pub enum Look {
     Found(Found),
     /// A directory on the way may not be searched, or another error: its number.
     Denied(i32),
+    /// This directory on the way may not be searched, and belongs to the caller: whoever acts as
+    /// the caller can open it again.
+    Closed(PathBuf),
     /// No answer in time.
     Hung,
 }

@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::sys::stat::Mode;
-use nix::unistd::{AccessFlags, access};
+use nix::unistd::{AccessFlags, access, geteuid};
 use serde::{Deserialize, Serialize};
 
 use super::files::{Entry, Found, Kind, Look};
@@ -60,6 +60,8 @@ pub struct MayHang(pub PathBuf);
 
 enum Stop {
     Failed(io::Error),
+    /// In this directory of the caller's own nothing may be looked up.
+    Closed(PathBuf),
     MayHang(MayHang),
 }
 
@@ -103,6 +105,13 @@ impl Walker {
         let held = match self.resolve(question.path()) {
             Ok(held) => Ok(held),
             Err(Stop::Failed(error)) => Err(error),
+            Err(Stop::Closed(directory)) => {
+                return Ok(match question {
+                    Question::Look(_) => Answer::Look(Look::Closed(directory)),
+                    Question::Entries(_) => Answer::Entries(None),
+                    Question::SmallFile(..) => Answer::SmallFile(None),
+                });
+            }
             Err(Stop::MayHang(there)) => return Err(there),
         };
         Ok(match question {
@@ -146,7 +155,7 @@ impl Walker {
                 continue;
             }
             self.stay(&here)?;
-            let meta = std::fs::symlink_metadata(&here)?;
+            let meta = std::fs::symlink_metadata(&here).map_err(|error| closed(error, &real))?;
             if meta.file_type().is_symlink() {
                 if links.len() == MOST_LINKS {
                     return Err(io::Error::from_raw_os_error(libc::ELOOP).into());
@@ -172,7 +181,10 @@ impl Walker {
         let meta = file.metadata()?;
         let held = format!("/proc/self/fd/{}", file.as_raw_fd());
         let may = |how| access(held.as_str(), how).is_ok();
-        let readable = may(AccessFlags::R_OK) || (meta.is_dir() && may(AccessFlags::X_OK));
+        // What belongs to the caller can be made readable.
+        let readable = meta.uid() == geteuid().as_raw()
+            || may(AccessFlags::R_OK)
+            || (meta.is_dir() && may(AccessFlags::X_OK));
         Ok(Held {
             found: Found {
                 kind: kind(meta.file_type()),
@@ -185,6 +197,15 @@ impl Walker {
             file,
         })
     }
+}
+
+/// Tells a directory of the caller's own that is closed from any other error.
+fn closed(error: io::Error, directory: &Path) -> Stop {
+    let own = || std::fs::symlink_metadata(directory).is_ok_and(|meta| meta.uid() == geteuid().as_raw());
+    if error.raw_os_error() == Some(libc::EACCES) && own() {
+        return Stop::Closed(directory.to_path_buf());
+    }
+    Stop::Failed(error)
 }
 
 /// A file that was found, and a descriptor (`O_PATH`) that keeps hold of it.

@@ -27,7 +27,7 @@ use crate::failure::{self, Failure};
 use crate::handoff::{Expect, Order};
 use crate::host::files::{Files, HostFiles, Look};
 use crate::host::{self, HostFacts};
-use crate::plan::{self, Access, Invocation, Mount, NetworkMode, Plan};
+use crate::plan::{self, Access, Invocation, Mount, NetworkMode, Omitted, Plan};
 use crate::policy::merge::{Additions, HOME_MODES, merge};
 use crate::policy::{PathSpec, Policy};
 use crate::session::{self, Registered};
@@ -276,9 +276,7 @@ pub fn run(options: &Options, prepared: Prepared) -> Result<u8> {
             .hint("user: this node cannot run the jail as it is; ask its administrator")
             .hint("admin: install the package `bubblewrap` (0.8 or newer)")
     })?;
-    if !options.quiet {
-        announce(&plan, options.verbose);
-    }
+    announce(&plan, options);
     let filter =
         seccomp::compile(&plan.syscalls).context("cannot compile the system call filter")?;
     let call = bwrap::call(&plan, filter);
@@ -398,25 +396,25 @@ fn banner(plan: &Plan) -> String {
         NetworkMode::Open => "open",
         NetworkMode::Isolated => "isolated",
     };
+    let project = plan.project.as_deref().unwrap_or(Path::new("/"));
+    let project = failure::one_line(&project.display().to_string());
     format!(
-        "agent-sandbox: jailed in {} (writable), network {network}, session {}\n",
-        plan.project.as_deref().unwrap_or(Path::new("/")).display(),
+        "agent-sandbox: jailed in {project} (writable), network {network}, session {}\n",
         plan.session
     )
 }
 
-/// The banner, and what the jail is not.
-fn announce(plan: &Plan, verbose: bool) {
-    let mut text = banner(plan);
-    for omitted in plan
-        .omitted
-        .iter()
-        .filter(|omitted| omitted.loud || (verbose && !omitted.is_usual()))
-    {
-        text.push_str(&format!(
-            "agent-sandbox: left out `{}`: {} [{}]\n",
-            omitted.path, omitted.reason, omitted.why
-        ));
+/// The banner, unless it is not wanted, and what could not be done as asked, which is always said.
+fn announce(plan: &Plan, options: &Options) {
+    let mut text = String::new();
+    if !options.quiet {
+        text.push_str(&banner(plan));
+    }
+    let told = |omitted: &&Omitted| omitted.loud || (options.verbose && !omitted.is_usual());
+    for omitted in plan.omitted.iter().filter(told) {
+        let path = failure::one_line(&omitted.path);
+        let reason = failure::one_line(&omitted.reason);
+        text.push_str(&format!("agent-sandbox: `{path}`: {reason} [{}]\n", omitted.why));
     }
     for weakness in &plan.weaknesses {
         text.push_str(&format!("agent-sandbox: warning: {weakness}\n"));
@@ -473,6 +471,9 @@ fn not_executed(errno: i32, command: &OsStr) -> Failure {
 
 /// Where the command stands outside.
 fn outside(command: &OsStr) -> Option<PathBuf> {
+    if command.is_empty() {
+        return None;
+    }
     if command.as_bytes().contains(&b'/') {
         return std::fs::canonicalize(command).ok();
     }

@@ -41,9 +41,9 @@ pub fn load(
     let lmod = find(before).context("modules.load needs Lmod, and Lmod was not found")?;
     let mut environment = before.to_vec();
     for (name, value) in &mut environment {
-        // The evaluating shell must not take a program from the current directory, which is the
+        // The evaluating shell must not take a program or a library from the current directory, which is the
         // project. Inside the jail such entries count for nothing either.
-        if name == env_vars::PATH {
+        if name == env_vars::PATH || name == env_vars::LD_LIBRARY_PATH {
             *value = absolute_entries(value);
         }
     }

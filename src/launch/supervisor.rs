@@ -153,9 +153,14 @@ fn note(
 
 fn receive(control: &OwnedFd, flags: MsgFlags) -> Option<Report> {
     let mut buffer = [0; LONGEST_DATAGRAM];
-    match recv(control.as_raw_fd(), &mut buffer, flags) {
-        Ok(0) | Err(_) => None,
-        Ok(length) => postcard::from_bytes(&buffer[..length]).ok(),
+    loop {
+        match recv(control.as_raw_fd(), &mut buffer, flags) {
+            // Init ended with a request unread. The kernel says so once (unix(7)); what init sent
+            // before is still there.
+            Err(Errno::ECONNRESET | Errno::EINTR) => {}
+            Ok(0) | Err(_) => return None,
+            Ok(length) => return postcard::from_bytes(&buffer[..length]).ok(),
+        }
     }
 }
 
@@ -171,7 +176,8 @@ fn request(control: &OwnedFd, signal: i32) {
 fn hand_on(control: &OwnedFd, signals: &SignalFd) -> io::Result<()> {
     while let Some(info) = signals.read_signal()? {
         let number = i32::try_from(info.ssi_signo).unwrap_or(0);
-        let from_kernel = info.ssi_code == libc::SI_KERNEL;
+        // But a terminal that is closed tells the session's leader alone, which may be the launcher.
+        let from_kernel = info.ssi_code == libc::SI_KERNEL && number != libc::SIGHUP;
         if HANDED_ON.iter().any(|&signal| signal as i32 == number) && !from_kernel {
             request(control, number);
         }

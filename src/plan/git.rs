@@ -34,6 +34,8 @@ pub struct GitEntries {
     pub entries: Vec<GitEntry>,
     /// What is not given or not protected, and why.
     pub omitted: Vec<(PathBuf, String)>,
+    /// Something of git's in a directory (the second path) that a jail may have closed to hide it.
+    pub closed: Option<(PathBuf, PathBuf)>,
 }
 
 /// Looks at `.git` in the project `project`, which belongs to `owner`.
@@ -47,8 +49,10 @@ pub fn resolve(
     let mut all = GitEntries::default();
     let dot_git = project.join(".git");
     let Some(found) = plain(files, &dot_git) else {
-        if protect && matches!(files.look(&dot_git), Look::Found(_)) {
-            all.omitted.push((dot_git, LINK.into()));
+        match files.look(&dot_git) {
+            Look::Found(_) if protect => all.omitted.push((dot_git, LINK.into())),
+            Look::Closed(directory) => all.closed = Some((dot_git, directory)),
+            _ => {}
         }
         return all;
     };
@@ -65,6 +69,12 @@ pub fn resolve(
                         }
                     }
                     all.protect(files, &common, &own);
+                    // What leads from the project to the repository and back.
+                    for pointer in [dot_git, own.join("gitdir"), own.join("commondir")] {
+                        if let Some(found) = plain(files, &pointer) {
+                            push(&mut all.entries, &found, Access::Read);
+                        }
+                    }
                 }
             }
             Err(reason) => all.omitted.push((dot_git, reason)),
@@ -93,6 +103,7 @@ impl GitEntries {
             match files.look(&path) {
                 Look::Found(found) if found.real == path => push(&mut self.entries, &found, Access::Read),
                 Look::Found(_) => self.omitted.push((path, LINK.into())),
+                Look::Closed(directory) => self.closed = Some((path, directory)),
                 _ if path.ends_with("config.worktree") && !uses_worktree_config(files, &config) => {}
                 _ => self.omitted.push((
                     path,

@@ -31,13 +31,25 @@ pub struct Hidden {
     pub rule: Sourced<PathSpec>,
 }
 
+/// A rule that cannot be applied. It stops the launch if the jail would show the place.
+#[derive(Clone, Debug)]
+pub struct Unknown {
+    /// A directory that cannot be searched or listed.
+    pub directory: PathBuf,
+    /// What is wrong with it.
+    pub reason: &'static str,
+    /// The rule.
+    pub rule: Sourced<PathSpec>,
+}
+
 /// Everything that is hidden.
 #[derive(Clone, Debug, Default)]
 pub struct Hides {
     /// By the directory's real path, as far as it exists.
     rules: HashMap<OsString, InDirectory>,
     existing: Vec<Hidden>,
-    exempt: Vec<(PathBuf, Sourced<PathSpec>)>,
+    /// Places at which it cannot be told what is hidden, with the reason.
+    unknown: Vec<Unknown>,
 }
 
 /// `~` of another directory than the host's own home.
@@ -58,7 +70,12 @@ impl Hides {
     pub fn resolve(policy: &Policy, host: &HostFacts, files: &dyn Files) -> Self {
         let mut wanted: Vec<(PathBuf, &Sourced<PathSpec>)> = Vec::new();
         for (at, home) in host.homes().enumerate() {
-            for rule in &policy.files.hide {
+            // An exception cancels the rule that it names, word for word, and nothing else: what
+            // stands at the path may be a link that a jail planted.
+            let excepted = |rule: &Sourced<PathSpec>| {
+                policy.files.unhide.iter().any(|other| other.value == rule.value)
+            };
+            for rule in policy.files.hide.iter().filter(|rule| !excepted(rule)) {
                 if let Some(path) = rule.value.expand(&At(host, home)) {
                     // Rules that do not name the home expand alike for every home.
                     if at == 0 || path.starts_with(home) {
@@ -68,16 +85,6 @@ impl Hides {
             }
         }
         let mut hides = Self::default();
-        for rule in &policy.files.unhide {
-            if let Some(path) = rule.value.expand(host) {
-                if let Look::Found(found) = files.look(&path) {
-                    hides.exempt.push((found.real, rule.clone()));
-                }
-                hides
-                    .exempt
-                    .push((real_as_far_as_it_exists(files, &path), rule.clone()));
-            }
-        }
         // One listing of the home spares a look at each of the hundreds of names that are not there.
         let homes: Vec<Listed<'_>> = host.homes().map(|home| Listed::of(files, home)).collect();
         let absent: Vec<Option<PathBuf>> = wanted
@@ -139,13 +146,30 @@ impl Hides {
         let parent = real_as_far_as_it_exists(files, parent);
         self.add_rule(&parent.join(name), rule);
         if rule.value.is_pattern() {
-            for entry in files.entries(&parent).into_iter().flatten() {
+            let entries = files.entries(&parent);
+            if entries.is_none() && self.should_list(files, &parent) {
+                self.unknown.push(Unknown {
+                    directory: parent.clone(),
+                    reason: "cannot be listed, or holds too many entries",
+                    rule: rule.clone(),
+                });
+            }
+            for entry in entries.into_iter().flatten() {
                 if glob(name.as_bytes(), entry.name.as_bytes()) {
                     self.add_existing(files, &parent.join(&entry.name), rule);
                 }
             }
         } else {
             self.add_existing(files, &parent.join(name), rule);
+        }
+    }
+
+    /// Whether a directory without a listing is one that the caller could have listed.
+    fn should_list(&self, files: &dyn Files, directory: &Path) -> bool {
+        match files.look(directory) {
+            Look::Found(found) => found.kind == Kind::Directory && found.readable,
+            Look::Closed(_) | Look::Hung => true,
+            Look::Missing | Look::Denied(_) => false,
         }
     }
 
@@ -177,6 +201,11 @@ impl Hides {
                 }
             }
             Look::Missing => {}
+            Look::Closed(directory) => self.unknown.push(Unknown {
+                directory,
+                reason: "may not be searched, and a jail could open it again (chmod u+rwx)",
+                rule: rule.clone(),
+            }),
             // The caller cannot get at it, so the jail cannot either.
             Look::Denied(_) => self.push(path, Kind::Other, false, rule),
             // It may answer later. It can be left out of a directory that is taken apart, but not
@@ -196,27 +225,14 @@ impl Hides {
 
     /// The rule that hides `path` (a real path, existing or not), if one does.
     pub fn rule_for(&self, path: &Path) -> Option<&Sourced<PathSpec>> {
-        let (at, rule) = path.ancestors().find_map(|at| {
+        path.ancestors().find_map(|at| {
             let name = at.file_name()?.as_bytes();
             let here = self.rules.get(at.parent()?.as_os_str())?;
             let (_, rule) = here
                 .iter()
                 .find(|(pattern, _)| glob(pattern.as_bytes(), name))?;
-            Some((at, rule))
-        })?;
-        match self.exemption_for(path) {
-            Some(exempt) if exempt.starts_with(at) => None,
-            _ => Some(rule),
-        }
-    }
-
-    /// The innermost entry of `files.unhide` at or above `path`.
-    fn exemption_for(&self, path: &Path) -> Option<&Path> {
-        self.exempt
-            .iter()
-            .map(|(exempt, _)| exempt.as_path())
-            .filter(|exempt| path.starts_with(exempt))
-            .max_by_key(|exempt| exempt.components().count())
+            Some(rule)
+        })
     }
 
     /// The existing hidden files strictly below a directory.
@@ -228,6 +244,11 @@ impl Hides {
     /// Every existing file that is hidden.
     pub fn existing(&self) -> impl Iterator<Item = &Hidden> {
         self.existing.iter()
+    }
+
+    /// Rules that cannot be applied.
+    pub fn unknown(&self) -> &[Unknown] {
+        &self.unknown
     }
 
     /// The directories in which rules stand, for telling where a hidden file might appear later.

@@ -5,18 +5,20 @@ mod wishes;
 use std::path::{Path, PathBuf};
 
 use super::hides::{Hides, real_as_far_as_it_exists};
-use super::project::Project;
+use super::project::{Project, closed};
 use super::tree::{Concealer, Tree};
 use super::{Access, INIT, INPUT, Mount, Omitted, PlanError, Step, Why, devices, seed, users};
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
 use crate::host::files::{Files, Found, Kind, Look};
-use crate::policy::{HomeMode, Policy};
+use crate::policy::{HomeMode, PathSpec, Policy};
 use std::os::unix::ffi::OsStrExt;
 
 /// Links in `/etc` that lead into directories that the jail has private; the file at their end is
 /// bound alone.
 const FOLLOWED: [&str; 3] = ["/etc/resolv.conf", "/etc/hosts", "/etc/localtime"];
+/// Each covered file needs a descriptor while the jail is built; a process may have 1024 by default.
+const MOST_COVERS: usize = 500;
 /// The private runtime directory and what else begins empty may hold this much.
 const RUN_SIZE: u64 = 64 << 20;
 
@@ -53,6 +55,8 @@ struct Builder<'a> {
     hides: &'a Hides,
     tree: Tree,
     links: Vec<(PathBuf, PathBuf)>,
+    /// Symbolic links that paths of the policy lead through, and which paths.
+    followed: Vec<(PathBuf, String)>,
     omitted: Vec<Omitted>,
     /// Real paths of the homes; the first is `$HOME`.
     homes: Vec<PathBuf>,
@@ -83,6 +87,7 @@ pub fn build(
         hides,
         tree: Tree::default(),
         links: Vec::new(),
+        followed: Vec::new(),
         omitted: Vec::new(),
         homes,
         by_mode: Vec::new(),
@@ -94,7 +99,8 @@ pub fn build(
     if let Some(project) = project {
         builder.project(project);
     }
-    builder.protect(project);
+    builder.protect(project)?;
+    builder.steady_links()?;
     builder.conceal()?;
     builder.databases();
     builder.seeds()?;
@@ -270,7 +276,7 @@ impl Builder<'_> {
     }
 
     /// `home.protect`: read-only wherever a writable bind would show it.
-    fn protect(&mut self, project: Option<&Project>) {
+    fn protect(&mut self, project: Option<&Project>) -> Result<(), PlanError> {
         let rules = &self.policy.home.protect;
         let paths: Vec<PathBuf> = rules
             .iter()
@@ -281,11 +287,23 @@ impl Builder<'_> {
             let Some(path) = rule.value.expand(self.host) else {
                 continue;
             };
-            let Look::Found(found) = self.files.look(&path) else {
-                continue;
+            let found = match self.files.look(&path) {
+                Look::Found(found) => found,
+                Look::Closed(directory) if self.tree.access(&directory) == Some(Access::Write) => {
+                    return Err(closed(&path, &directory));
+                }
+                _ => continue,
             };
             let around = project.is_some_and(|project| project.real.starts_with(&found.real));
             let hidden = self.hides.rule_for(&found.real).is_some();
+            // What another list gives below it is not writable either.
+            for (at, access) in self.tree.binds() {
+                let below = at != found.real && at.starts_with(&found.real);
+                let own = project.is_some_and(|project| at.starts_with(&project.real));
+                if below && access == Access::Write && !own {
+                    self.tree.make_readable(&at, Why::rule("home.protect", rule));
+                }
+            }
             if around || hidden || self.tree.access(&found.real) != Some(Access::Write) {
                 continue;
             }
@@ -298,6 +316,23 @@ impl Builder<'_> {
             self.tree
                 .put(&found.real, mount, Why::rule("home.protect", rule));
         }
+        Ok(())
+    }
+
+    /// Refuses paths of the policy that lead through a symbolic link which the jail can change: it
+    /// would choose what the next launch gives.
+    fn steady_links(&self) -> Result<(), PlanError> {
+        for (at, what) in &self.followed {
+            let around = at.parent().and_then(|parent| self.tree.access(parent));
+            if around == Some(Access::Write) {
+                let message = format!(
+                    "{what} leads through the symbolic link `{}`, which the jail could change",
+                    at.display()
+                );
+                return Err(PlanError::new(message).hint("name the path that is meant, without links"));
+            }
+        }
+        Ok(())
     }
 
     fn conceal(&mut self) -> Result<(), PlanError> {
@@ -322,20 +357,41 @@ impl Builder<'_> {
             keep_absent: &keep_absent,
         };
         concealer.conceal(&mut self.tree, &|at| by_mode.iter().any(|bind| bind == at));
-        for hidden in self
-            .hides
-            .existing()
-            .filter(|hidden| hidden.kind == Kind::Hung)
-        {
-            if self.tree.access(&hidden.path).is_some() {
-                let (shown, rule) = (hidden.path.display(), &hidden.rule);
-                let message = format!(
-                    "cannot hide `{shown}`, as files.hide `{}` ({}) wants: it does not answer",
-                    rule.value, rule.source
-                );
-                return Err(PlanError::new(message)
+        self.certain()
+    }
+
+    /// Refuses what cannot be hidden for certain, in this launch and in the next.
+    fn certain(&self) -> Result<(), PlanError> {
+        let cannot = |rule: &Sourced<PathSpec>, why: String| {
+            let (path, source) = (&rule.value, &rule.source);
+            PlanError::new(format!("cannot hide files.hide `{path}` ({source}): {why}"))
+        };
+        for unknown in self.hides.unknown() {
+            if self.tree.access(&unknown.directory).is_some() {
+                let why = format!("`{}` {}", unknown.directory.display(), unknown.reason);
+                return Err(cannot(&unknown.rule, why));
+            }
+        }
+        for hidden in self.hides.existing() {
+            let shown = hidden.path.display();
+            if hidden.kind == Kind::Hung && self.tree.access(&hidden.path).is_some() {
+                return Err(cannot(&hidden.rule, format!("`{shown}` does not answer"))
                     .hint("is its file system alive? a narrower project or path does without it"));
             }
+            let around = hidden.path.parent().and_then(|parent| self.tree.access(parent));
+            if hidden.kind == Kind::Link && around == Some(Access::Write) {
+                let why = format!(
+                    "`{shown}` is a symbolic link in a directory that the jail may write; without the link, the next \
+                     launch would not know what to hide"
+                );
+                return Err(cannot(&hidden.rule, why)
+                    .hint("hide what the link leads to by its own path, and remove the link"));
+            }
+        }
+        let covers = self.tree.covers();
+        if covers > MOST_COVERS {
+            let message = format!("files.hide hides {covers} files of writable directories; {MOST_COVERS} can be");
+            return Err(PlanError::new(message).hint("hide their directory instead"));
         }
         Ok(())
     }
@@ -357,6 +413,11 @@ impl Builder<'_> {
             let Some(path) = rule.value.expand(self.host) else {
                 continue;
             };
+            if let Look::Found(found) = self.files.look(&path) {
+                let what = format!("home.seed `{}` ({})", rule.value, rule.source);
+                self.followed = found.links.into_iter().map(|(at, _)| (at, what.clone())).collect();
+                self.steady_links()?;
+            }
             match seed::copies(self.files, self.hides, &self.tree, &path) {
                 Ok(copies) => {
                     for (at, mount) in copies {
@@ -379,6 +440,7 @@ impl Builder<'_> {
             if let Look::Found(found) = self.files.look(Path::new(link))
                 && found.kind == Kind::File
                 && self.tree.access(&found.real).is_none()
+                && self.hides.rule_for(&found.real).is_none()
             {
                 self.tree.bind(
                     &found,

@@ -52,6 +52,7 @@ pub fn resolve(
                     .hint("create it first, or name another with -C DIR"),
             );
         }
+        Look::Closed(directory) => return Err(closed(named, &directory)),
         Look::Denied(errno) => {
             let why = std::io::Error::from_raw_os_error(errno);
             return Err(PlanError::new(format!(
@@ -105,6 +106,9 @@ pub fn resolve(
         policy.project.git.value == Git::Protect,
         &refusal,
     );
+    if let Some((path, directory)) = git.closed {
+        return Err(closed(&path, &directory));
+    }
     Ok(Project {
         real: found.real,
         id: found.id,
@@ -112,6 +116,16 @@ pub fn resolve(
         git: git.entries,
         git_omitted: git.omitted,
     })
+}
+
+/// The error about a directory that a jail may have closed so that nothing in it is seen.
+pub fn closed(path: &Path, directory: &Path) -> PlanError {
+    let message = format!(
+        "cannot look at `{}`: `{}` may not be searched, and a jail could open it again",
+        path.display(),
+        directory.display()
+    );
+    PlanError::new(message).hint(format!("chmod u+rwx '{}'", directory.display()))
 }
 
 /// Says why a directory must not be writable as a whole.

@@ -37,7 +37,7 @@ pub fn copies(
     let found = match files.look(path) {
         Look::Found(found) => found,
         Look::Missing => return Err(Skip::Quiet("it does not exist")),
-        Look::Denied(_) => return Err(Skip::Quiet("it cannot be read")),
+        Look::Denied(_) | Look::Closed(_) => return Err(Skip::Quiet("it cannot be read")),
         Look::Hung => return Err(Skip::Refuse("does not answer in time".into())),
     };
     if hides.rule_for(&found.real).is_some() {

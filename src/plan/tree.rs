@@ -76,6 +76,14 @@ impl Tree {
         }
     }
 
+    /// Takes the right to write away from the bind at a place.
+    pub fn make_readable(&mut self, at: &Path, reason: Why) {
+        if let Some((Mount::Bind { access, .. }, why)) = self.steps.get_mut(at) {
+            *access = Access::Read;
+            *why = reason;
+        }
+    }
+
     /// Takes the step at a place away.
     pub fn remove(&mut self, at: &Path) {
         self.steps.remove(at);
@@ -112,6 +120,12 @@ impl Tree {
                 _ => None,
             })
             .collect()
+    }
+
+    /// How many files are covered.
+    pub fn covers(&self) -> usize {
+        let covered = |(mount, _): &&(Mount, Why)| matches!(mount, Mount::HideFile);
+        self.steps.values().filter(covered).count()
     }
 
     /// Drops binds that the next bind above gives already.

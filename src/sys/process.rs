@@ -128,6 +128,35 @@ pub fn try_user_namespace() -> io::Result<()> {
     }
 }
 
+/// What became of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was stopped by this signal.
+    Stopped(i32),
+    /// It returned this code.
+    Exited(i32),
+    /// This signal ended it; real-time signals, which have no name in [`Signal`], included.
+    Killed(i32),
+}
+
+/// What became of some child, without waiting for it (`waitpid(2)`).
+///
+/// # Errors
+/// `ECHILD` without children.
+pub fn next_change() -> io::Result<Option<(Pid, Change)>> {
+    let mut status = 0;
+    // SAFETY: the call writes one int, to which it gets a pointer.
+    let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED) };
+    let change = match pid {
+        0 => return Ok(None),
+        -1 => return Err(io::Error::last_os_error()),
+        _ if libc::WIFSTOPPED(status) => Change::Stopped(libc::WSTOPSIG(status)),
+        _ if libc::WIFSIGNALED(status) => Change::Killed(libc::WTERMSIG(status)),
+        _ => Change::Exited(libc::WEXITSTATUS(status)),
+    };
+    Ok(Some((Pid::from_raw(pid), change)))
+}
+
 /// Gives memory that the allocator keeps for later back to the kernel (`malloc_trim(3)`).
 pub fn release_memory() {
     #[cfg(target_env = "gnu")]

@@ -47,10 +47,10 @@ fn places(specs: impl Iterator<Item = PathSpec>, host: &HostFacts, tree: &Tree) 
             .into_iter()
             .flatten()
         {
-            if let Some(path) = spec.expand(&In(host, home)) {
-                if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
-                    all.push(tree.real(parent).join(name));
-                }
+            if let Some(path) = spec.expand(&In(host, home))
+                && let (Some(parent), Some(name)) = (path.parent(), path.file_name())
+            {
+                all.push(tree.real(parent).join(name));
             }
         }
     }
@@ -185,12 +185,14 @@ fn misplaced(before: &[Step], step: &Step, tree: &Tree) -> Vec<String> {
             }
             _ => false,
         };
-        // Where nothing can be reached, and over a link, bubblewrap fails and nothing is shown.
-        let unreachable = matches!(there, Some(What::Link(_))) && step.mount == Mount::HideFile
-            || step.at.ancestors().any(|above| {
-                tree.get(above)
-                    .is_some_and(|node| !node.readable || node.what == What::Hung)
-            });
+        // Where nothing can be reached, and through a link, bubblewrap fails and nothing is shown.
+        let unreachable = step.at.ancestors().any(|above| {
+            tree.get(above).is_some_and(|node| {
+                !node.readable
+                    || node.what == What::Hung
+                    || (step.mount == Mount::HideFile && matches!(node.what, What::Link(_)))
+            })
+        });
         if !fits && !unreachable {
             all.push(format!(
                 "{at} would make {:?} on the host, over {there:?}",

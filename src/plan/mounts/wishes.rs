@@ -90,6 +90,11 @@ impl Builder<'_> {
                 );
                 return Ok(());
             }
+            Look::Closed(directory) => {
+                let reason = format!("`{}` may not be searched", directory.display());
+                self.omit(key, rule, &reason, asked_for);
+                return Ok(());
+            }
             Look::Denied(errno) => {
                 let why = std::io::Error::from_raw_os_error(errno).to_string();
                 self.omit(key, rule, &why, asked_for);
@@ -174,6 +179,9 @@ impl Builder<'_> {
             }
         }
         self.links.extend(found.links.iter().cloned());
+        let what = format!("{key} `{}` ({})", rule.value, rule.source);
+        let followed = found.links.iter().map(|(at, _)| (at.clone(), what.clone()));
+        self.followed.extend(followed);
         // Through a link the real place may stand inside something wider; the bind is by real path.
         self.tree.bind(&found, access, Why::rule(key, rule));
         Ok(())
