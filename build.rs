@@ -18,6 +18,9 @@ fn main() {
             "/usr/lib64".to_owned(),
         ];
         println!("cargo:rustc-link-arg-bins=-Wl,--disable-new-dtags");
-        println!("cargo:rustc-link-arg-bins=-Wl,-rpath,{}", directories.join(":"));
+        println!(
+            "cargo:rustc-link-arg-bins=-Wl,-rpath,{}",
+            directories.join(":")
+        );
     }
 }

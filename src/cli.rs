@@ -158,11 +158,7 @@ failed; 126 if the command cannot be executed; 127 if it was not found.";
 struct Top {
     #[command(flatten)]
     options: Options,
-    #[arg(
-        trailing_var_arg = true,
-        hide = true,
-        value_name = "COMMAND"
-    )]
+    #[arg(trailing_var_arg = true, hide = true, value_name = "COMMAND")]
     words: Vec<OsString>,
 }
 
@@ -308,9 +304,7 @@ fn sub<T: CommandFactory + FromArgMatches>(name: &OsStr, rest: &[OsString]) -> R
     // The name under which the usage text speaks of it.
     let mut full = OsString::from("agent-sandbox ");
     full.push(name);
-    let arguments: Vec<OsString> = std::iter::once(full)
-        .chain(rest.iter().cloned())
-        .collect();
+    let arguments: Vec<OsString> = std::iter::once(full).chain(rest.iter().cloned()).collect();
     read(&arguments)
 }
 

@@ -315,3 +315,20 @@ impl Drop for HostFiles {
         }
     }
 }
+
+/// `path` with the longest existing beginning replaced by its real path.
+pub fn real_as_far_as_it_exists(files: &dyn Files, path: &Path) -> PathBuf {
+    for above in path.ancestors() {
+        if let Look::Found(found) = files.look(above) {
+            return join_rest(&found.real, above, path);
+        }
+    }
+    path.to_path_buf()
+}
+
+fn join_rest(real: &Path, above: &Path, path: &Path) -> PathBuf {
+    match path.strip_prefix(above) {
+        Ok(rest) if !rest.as_os_str().is_empty() => real.join(rest),
+        _ => real.to_path_buf(),
+    }
+}

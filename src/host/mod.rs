@@ -21,7 +21,8 @@ use nix::unistd::{Gid, Uid};
 
 use crate::env_vars;
 use crate::policy::paths::Expansion;
-use files::{Files, Found, HostFiles, Kind, Look};
+use files::{Files, Found, HostFiles, Kind, Look, real_as_far_as_it_exists};
+use mount_table::Alias;
 
 /// The largest user database that is read; a site with more system users than this has LDAP.
 const LARGEST_DATABASE: u64 = 8 << 20;
@@ -46,8 +47,11 @@ pub struct HostFacts {
     pub home: PathBuf,
     /// The home directory that the user database names, if it is another one.
     pub passwd_home: Option<PathBuf>,
-    /// Other paths at which a home directory appears, because its file system is mounted twice.
-    pub home_aliases: Vec<PathBuf>,
+    /// Other paths at which a home directory, or a directory below it, appears, because its file
+    /// system is mounted twice.
+    pub home_aliases: Vec<Alias>,
+    /// The home directories without symbolic links.
+    pub home_reals: Vec<PathBuf>,
     /// The caller's environment.
     pub environment: Vec<(OsString, OsString)>,
     /// The running executable, symbolic links resolved.
@@ -132,16 +136,21 @@ impl HostFacts {
             .map(str::to_owned);
         let executable = std::env::current_exe().context("cannot find the running executable")?;
         let groups = nix::unistd::getgroups().context("cannot read the supplementary groups")?;
-        let home_aliases = aliases(files, std::iter::once(&home).chain(&passwd_home));
+        let home_reals = reals(files, std::iter::once(&home).chain(&passwd_home));
+        let home_aliases: Vec<Alias> = home_reals
+            .iter()
+            .flat_map(|home| files.mounts().other_names(home))
+            .collect();
         Ok(Self {
             uid: uid.as_raw(),
             gid: Gid::current().as_raw(),
             groups: groups.into_iter().map(Gid::as_raw).collect(),
             user,
-            own_directories: own_directories(&directories, &home, &home_aliases),
+            own_directories: own_directories(&directories, &home_aliases, files),
             state_directory: directories.state,
             input: input(files),
             home_aliases,
+            home_reals,
             home,
             passwd_home,
             environment: std::env::vars_os().collect(),
@@ -159,20 +168,34 @@ impl HostFacts {
             .map(|(_, value)| value.as_os_str())
     }
 
+    /// Whether an alias stands for a home directory as a whole, which every alias does that is not
+    /// for something below one.
+    fn is_home(&self, of: &Path) -> bool {
+        self.home_reals.iter().any(|home| home == of)
+    }
+
     /// Every directory that counts as the caller's home.
     pub fn homes(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(self.home.as_path())
             .chain(self.passwd_home.as_deref())
-            .chain(self.home_aliases.iter().map(PathBuf::as_path))
+            .chain(
+                self.home_aliases
+                    .iter()
+                    .filter(|alias| self.is_home(&alias.of))
+                    .map(|alias| alias.at.as_path()),
+            )
     }
 }
 
-fn own_directories(directories: &Directories, home: &Path, aliases: &[PathBuf]) -> Vec<PathBuf> {
+fn own_directories(
+    directories: &Directories,
+    aliases: &[Alias],
+    files: &HostFiles,
+) -> Vec<PathBuf> {
     let mut all = vec![directories.config.clone(), directories.state.clone()];
     for directory in [&directories.config, &directories.state] {
-        if let Ok(below) = directory.strip_prefix(home) {
-            all.extend(aliases.iter().map(|alias| alias.join(below)));
-        }
+        let real = real_as_far_as_it_exists(files, directory);
+        all.extend(aliases.iter().filter_map(|alias| alias.name_of(&real)));
     }
     all
 }
@@ -200,14 +223,10 @@ fn input(files: &HostFiles) -> Option<Found> {
     }
 }
 
-fn aliases<'a>(files: &HostFiles, homes: impl Iterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
-    let mut all = Vec::new();
-    for home in homes {
-        if let Look::Found(found) = files.look(home) {
-            all.extend(files.mounts().other_names(&found.real));
-        }
-    }
-    all
+fn reals<'a>(files: &HostFiles, homes: impl Iterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
+    homes
+        .map(|home| real_as_far_as_it_exists(files, home))
+        .collect()
 }
 
 impl Expansion for HostFacts {

@@ -78,13 +78,13 @@ impl MountTable {
             .collect()
     }
 
-    /// Other paths at which the same directory of the same file system appears: a home directory
-    /// that is mounted at `/home/ada` and reachable below `/nfs/home`, too. `real` is a path
-    /// without symbolic links.
-    pub fn other_names(&self, real: &Path) -> Vec<PathBuf> {
+    /// Other paths at which a directory, or some directory below it, appears: a home directory that
+    /// is mounted at `/home/ada` and reachable below `/nfs/home`, too. `real` is a path without
+    /// symbolic links.
+    pub fn other_names(&self, real: &Path) -> Vec<Alias> {
         let all = self.0.as_deref().unwrap_or_default();
         // Of several mounts on one place the last covers the others.
-        let over = all.iter().rev().filter(|mount| real.starts_with(&mount.at));
+        let over = all.iter().filter(|mount| real.starts_with(&mount.at));
         let Some(own) = over.max_by_key(|mount| mount.at.components().count()) else {
             return Vec::new();
         };
@@ -92,16 +92,47 @@ impl MountTable {
             return Vec::new();
         };
         let inside = own.root.join(below);
-        let mut names: Vec<PathBuf> = all
+        let mut names: Vec<Alias> = all
             .iter()
             .filter(|mount| mount.device == own.device)
-            .filter_map(|mount| Some(mount.at.join(inside.strip_prefix(&mount.root).ok()?)))
-            .map(|name| name.components().collect())
-            .filter(|name| name != real)
+            .filter_map(|mount| {
+                let (at, of) = match inside.strip_prefix(&mount.root) {
+                    Ok(rest) => (mount.at.join(rest), real.to_path_buf()),
+                    Err(_) => (
+                        mount.at.clone(),
+                        real.join(mount.root.strip_prefix(&inside).ok()?),
+                    ),
+                };
+                // Without the trailing slash that joining nothing leaves.
+                let (at, of): (PathBuf, PathBuf) =
+                    (at.components().collect(), of.components().collect());
+                Some(Alias { at, of })
+            })
+            .filter(|alias| alias.at != alias.of)
             .collect();
         names.sort();
         names.dedup();
         names
+    }
+}
+
+/// Another path of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Alias {
+    /// The other path.
+    pub at: PathBuf,
+    /// The path that it stands for.
+    pub of: PathBuf,
+}
+
+impl Alias {
+    /// The other path of something: `None` if it has none by this alias.
+    pub fn name_of(&self, path: &Path) -> Option<PathBuf> {
+        if self.of.starts_with(path) {
+            return Some(self.at.clone());
+        }
+        let below = path.strip_prefix(&self.of).ok()?;
+        Some(self.at.join(below).components().collect())
     }
 }
 
@@ -173,9 +204,29 @@ mod tests {
     fn other_names_of_a_home() {
         let table = MountTable(Some(parse(TABLE)));
         let names = |path: &str| table.other_names(Path::new(path));
-        assert_eq!(names("/home/ada"), [PathBuf::from("/nfs/home/ada")]);
-        assert_eq!(names("/nfs/home/ada/x"), [PathBuf::from("/home/ada/x")]);
-        assert_eq!(names("/nfs/home/bob"), Vec::<PathBuf>::new());
-        assert_eq!(names("/usr"), Vec::<PathBuf>::new());
+        let alias = |at: &str, of: &str| Alias {
+            at: at.into(),
+            of: of.into(),
+        };
+        assert_eq!(names("/home/ada"), [alias("/nfs/home/ada", "/home/ada")]);
+        // A directory below the home, mounted elsewhere by itself.
+        let keys = b"39 22 0:40 /export/home/ada/.ssh /mnt/keys rw - nfs4 server:/x rw\n";
+        let table = MountTable(Some(parse(&[TABLE, keys].concat())));
+        let names = table.other_names(Path::new("/home/ada"));
+        assert_eq!(
+            names,
+            [
+                alias("/mnt/keys", "/home/ada/.ssh"),
+                alias("/nfs/home/ada", "/home/ada")
+            ]
+        );
+        let key = Path::new("/home/ada/.ssh/id");
+        assert_eq!(names[0].name_of(key), Some("/mnt/keys/id".into()));
+        assert_eq!(
+            names[0].name_of(Path::new("/home/ada/.ssh")),
+            Some("/mnt/keys".into())
+        );
+        assert_eq!(names[0].name_of(Path::new("/home/ada/x")), None);
+        assert!(table.other_names(Path::new("/usr")).is_empty());
     }
 }

@@ -201,7 +201,8 @@ impl Walker {
 
 /// Tells a directory of the caller's own that is closed from any other error.
 fn closed(error: io::Error, directory: &Path) -> Stop {
-    let own = || std::fs::symlink_metadata(directory).is_ok_and(|meta| meta.uid() == geteuid().as_raw());
+    let own =
+        || std::fs::symlink_metadata(directory).is_ok_and(|meta| meta.uid() == geteuid().as_raw());
     if error.raw_os_error() == Some(libc::EACCES) && own() {
         return Stop::Closed(directory.to_path_buf());
     }

@@ -414,7 +414,10 @@ fn announce(plan: &Plan, options: &Options) {
     for omitted in plan.omitted.iter().filter(told) {
         let path = failure::one_line(&omitted.path);
         let reason = failure::one_line(&omitted.reason);
-        text.push_str(&format!("agent-sandbox: `{path}`: {reason} [{}]\n", omitted.why));
+        text.push_str(&format!(
+            "agent-sandbox: note: `{path}`: {reason} [{}]\n",
+            omitted.why
+        ));
     }
     for weakness in &plan.weaknesses {
         text.push_str(&format!("agent-sandbox: warning: {weakness}\n"));

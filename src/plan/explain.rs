@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::env::Verdict;
-use super::hides::real_as_far_as_it_exists;
 use super::{Access, Mount, Plan, Why, env};
-use crate::host::files::{Files, Look};
+use crate::host::files::{Files, Look, real_as_far_as_it_exists};
 use crate::policy::Policy;
 
 /// What the jail makes of a path or variable.

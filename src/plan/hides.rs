@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
-use crate::host::files::{Files, Found, Kind, Look};
+use crate::host::files::{Files, Found, Kind, Look, real_as_far_as_it_exists};
 use crate::policy::paths::{Expansion, glob};
 use crate::policy::{PathSpec, Policy};
 
@@ -73,7 +73,11 @@ impl Hides {
             // An exception cancels the rule that it names, word for word, and nothing else: what
             // stands at the path may be a link that a jail planted.
             let excepted = |rule: &Sourced<PathSpec>| {
-                policy.files.unhide.iter().any(|other| other.value == rule.value)
+                policy
+                    .files
+                    .unhide
+                    .iter()
+                    .any(|other| other.value == rule.value)
             };
             for rule in policy.files.hide.iter().filter(|rule| !excepted(rule)) {
                 if let Some(path) = rule.value.expand(&At(host, home)) {
@@ -84,6 +88,21 @@ impl Hides {
                 }
             }
         }
+        // Under the other names of a home, too.
+        let mut more = Vec::new();
+        for (path, rule) in &wanted {
+            let real = host
+                .homes()
+                .zip(&host.home_reals)
+                .find_map(|(home, real)| Some(real.join(path.strip_prefix(home).ok()?)));
+            let real = real.as_deref().unwrap_or(path);
+            more.extend(
+                host.home_aliases
+                    .iter()
+                    .filter_map(|alias| Some((alias.name_of(real)?, *rule))),
+            );
+        }
+        wanted.extend(more);
         let mut hides = Self::default();
         // One listing of the home spares a look at each of the hundreds of names that are not there.
         let homes: Vec<Listed<'_>> = host.homes().map(|home| Listed::of(files, home)).collect();
@@ -286,22 +305,5 @@ impl<'a> Listed<'a> {
                 .binary_search_by(|name| name.as_bytes().cmp(first.as_bytes()))
                 .is_ok();
         (!unknown).then(|| self.real.join(below))
-    }
-}
-
-/// `path` with the longest existing beginning replaced by its real path.
-pub fn real_as_far_as_it_exists(files: &dyn Files, path: &Path) -> PathBuf {
-    for above in path.ancestors() {
-        if let Look::Found(found) = files.look(above) {
-            return join_rest(&found.real, above, path);
-        }
-    }
-    path.to_path_buf()
-}
-
-fn join_rest(real: &Path, above: &Path, path: &Path) -> PathBuf {
-    match path.strip_prefix(above) {
-        Ok(rest) if !rest.as_os_str().is_empty() => real.join(rest),
-        _ => real.to_path_buf(),
     }
 }

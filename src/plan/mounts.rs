@@ -4,13 +4,13 @@ mod wishes;
 
 use std::path::{Path, PathBuf};
 
-use super::hides::{Hides, real_as_far_as_it_exists};
+use super::hides::Hides;
 use super::project::{Project, closed};
 use super::tree::{Concealer, Tree};
 use super::{Access, INIT, INPUT, Mount, Omitted, PlanError, Step, Why, devices, seed, users};
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
-use crate::host::files::{Files, Found, Kind, Look};
+use crate::host::files::{Files, Found, Kind, Look, real_as_far_as_it_exists};
 use crate::policy::{HomeMode, PathSpec, Policy};
 use std::os::unix::ffi::OsStrExt;
 
@@ -301,7 +301,8 @@ impl Builder<'_> {
                 let below = at != found.real && at.starts_with(&found.real);
                 let own = project.is_some_and(|project| at.starts_with(&project.real));
                 if below && access == Access::Write && !own {
-                    self.tree.make_readable(&at, Why::rule("home.protect", rule));
+                    self.tree
+                        .make_readable(&at, Why::rule("home.protect", rule));
                 }
             }
             if around || hidden || self.tree.access(&found.real) != Some(Access::Write) {
@@ -329,7 +330,9 @@ impl Builder<'_> {
                     "{what} leads through the symbolic link `{}`, which the jail could change",
                     at.display()
                 );
-                return Err(PlanError::new(message).hint("name the path that is meant, without links"));
+                return Err(
+                    PlanError::new(message).hint("name the path that is meant, without links")
+                );
             }
         }
         Ok(())
@@ -378,7 +381,10 @@ impl Builder<'_> {
                 return Err(cannot(&hidden.rule, format!("`{shown}` does not answer"))
                     .hint("is its file system alive? a narrower project or path does without it"));
             }
-            let around = hidden.path.parent().and_then(|parent| self.tree.access(parent));
+            let around = hidden
+                .path
+                .parent()
+                .and_then(|parent| self.tree.access(parent));
             if hidden.kind == Kind::Link && around == Some(Access::Write) {
                 let why = format!(
                     "`{shown}` is a symbolic link in a directory that the jail may write; without the link, the next \
@@ -390,7 +396,9 @@ impl Builder<'_> {
         }
         let covers = self.tree.covers();
         if covers > MOST_COVERS {
-            let message = format!("files.hide hides {covers} files of writable directories; {MOST_COVERS} can be");
+            let message = format!(
+                "files.hide hides {covers} files of writable directories; {MOST_COVERS} can be"
+            );
             return Err(PlanError::new(message).hint("hide their directory instead"));
         }
         Ok(())
@@ -415,7 +423,11 @@ impl Builder<'_> {
             };
             if let Look::Found(found) = self.files.look(&path) {
                 let what = format!("home.seed `{}` ({})", rule.value, rule.source);
-                self.followed = found.links.into_iter().map(|(at, _)| (at, what.clone())).collect();
+                self.followed = found
+                    .links
+                    .into_iter()
+                    .map(|(at, _)| (at, what.clone()))
+                    .collect();
                 self.steady_links()?;
             }
             match seed::copies(self.files, self.hides, &self.tree, &path) {

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::PlanError;
 use super::git::{self, GitEntry};
-use super::hides::{Hides, real_as_far_as_it_exists};
+use super::hides::Hides;
 use crate::host::HostFacts;
-use crate::host::files::{Files, Kind, Look};
+use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
 use crate::policy::{Git, Policy};
 
 /// Directories that no project may be or contain.

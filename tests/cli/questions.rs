@@ -362,15 +362,15 @@ fn the_banner() {
     world.call(["-q", "true"]).run().expect(0, "", "");
     // What is left out is said if somebody asked for it by an option, or with -v.
     let left =
-        "agent-sandbox: left out `/srv/none`: it does not exist [files.read `/srv/none` (--read)]";
+        "agent-sandbox: note: `/srv/none`: it does not exist [files.read `/srv/none` (--read)]";
     let loud = world.call(["--read", "/srv/none", "true"]).run();
     assert!(loud.err().lines().any(|line| line == left), "{loud}");
     world.policy("[files]\nread = [\"/srv/none\"]\n");
-    let left = "agent-sandbox: left out `/srv/none`: it does not exist [files.read `/srv/none` (~/.config/agent-sandbox/config.toml:2)]";
+    let left = "agent-sandbox: note: `/srv/none`: it does not exist [files.read `/srv/none` (~/.config/agent-sandbox/config.toml:2)]";
     let verbose = world.call(["-v", "true"]).run();
     assert!(verbose.err().lines().any(|line| line == left), "{verbose}");
     let output = world.call(["true"]).run();
-    assert!(!output.err().contains("left out"), "{output}");
+    assert!(!output.err().contains("note:"), "{output}");
 }
 
 /// Of a reader that has seen enough nobody complains.

@@ -13,7 +13,7 @@ fn an_exception_from_hide() {
     Scenario::new(tree())
         .policy("files.unhide = [\"~/.condarc\"]\nhome.read = [\"~/.condarc\", \"~/.ssh\"]")
         .snapshot("unhide");
-    // Deeper than the rule: that file alone.
+    // Deeper than the rule: it names no rule, and takes nothing out.
     Scenario::new(tree())
         .policy("files.unhide = [\"~/.ssh/config\"]\nhome.read = [\"~/.ssh/config\"]")
         .snapshot("unhide_deeper");

@@ -76,6 +76,7 @@ pub(crate) fn facts() -> HostFacts {
         user: Some("ada".into()),
         passwd_home: None,
         home_aliases: Vec::new(),
+        home_reals: vec![home.clone()],
         state_directory: home.join(".local/state/agent-sandbox"),
         input: None,
         environment: vec![

@@ -60,13 +60,15 @@ fn places(specs: impl Iterator<Item = PathSpec>, host: &HostFacts, tree: &Tree) 
 /// The files that must not be readable, by real path: each with all that is below it.
 struct Hidden {
     roots: Vec<PathBuf>,
-    exempt: Vec<PathBuf>,
 }
 
 impl Hidden {
     fn of(policy: &Policy, host: &HostFacts, tree: &Tree) -> Self {
         let mut roots = Vec::new();
+        // An exception cancels the rule that it names, word for word.
+        let unhide = |path: &PathSpec| policy.files.unhide.iter().any(|rule| rule.value == *path);
         let rules = policy.files.hide.iter().map(|rule| rule.value.clone());
+        let rules = rules.filter(|path| !unhide(path));
         for place in places(rules, host, tree) {
             let (parent, name) = (place.parent().unwrap(), place.file_name().unwrap());
             let there = tree.below(parent).map(|(path, _)| path).filter(|path| {
@@ -79,29 +81,11 @@ impl Hidden {
                 roots.extend(Some(tree.real(path)).filter(|real| real != Path::new("/")));
             }
         }
-        let unhide = policy.files.unhide.iter().map(|rule| rule.value.clone());
-        let mut exempt = places(unhide, host, tree);
-        exempt.extend(
-            exempt
-                .iter()
-                .map(|path| tree.real(path))
-                .collect::<Vec<_>>(),
-        );
-        Self { roots, exempt }
+        Self { roots }
     }
 
     fn covers(&self, path: &Path) -> bool {
-        let deepest = |all: &[PathBuf]| {
-            all.iter()
-                .filter(|at| path.starts_with(at))
-                .map(|at| depth(at))
-                .max()
-        };
-        match (deepest(&self.roots), deepest(&self.exempt)) {
-            (Some(rule), Some(exempt)) => exempt < rule,
-            (Some(_), None) => true,
-            (None, _) => false,
-        }
+        self.roots.iter().any(|root| path.starts_with(root))
     }
 }
 
