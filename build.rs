@@ -5,6 +5,11 @@
 //! linker: a planted `libc.so.6` would run outside the jail, as the launcher. A `DT_RPATH` is
 //! searched first (ld.so(8)); the newer `DT_RUNPATH`, which linkers write by default, is not.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "cargo tells a build script about the target by its environment"
+)]
+
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let arch = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();

@@ -18,6 +18,7 @@ mod git;
 mod home;
 mod ipc;
 mod kernel;
+mod lasting;
 mod limits;
 mod nested;
 mod operations;

@@ -133,6 +133,13 @@ impl World {
         Run::new(self, command, true)
     }
 
+    /// The same with the banner.
+    pub(crate) fn loud<const N: usize>(&self, options: [&str; N]) -> Run<'_> {
+        let mut command = Command::new(launcher());
+        command.args(options);
+        Run::new(self, command, true)
+    }
+
     /// The same without a jail.
     pub(crate) fn outside(&self) -> Run<'_> {
         Run::new(self, Command::new("env"), false)
