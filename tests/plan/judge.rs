@@ -35,10 +35,6 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-fn depth(path: &Path) -> usize {
-    path.components().count()
-}
-
 /// What a policy's path list means here, by the paths' names; directories on the way are real.
 fn places(specs: impl Iterator<Item = PathSpec>, host: &HostFacts, tree: &Tree) -> Vec<PathBuf> {
     let mut all = Vec::new();
