@@ -195,6 +195,7 @@ fn own_directories(
     let mut all = vec![directories.config.clone(), directories.state.clone()];
     for directory in [&directories.config, &directories.state] {
         let real = real_as_far_as_it_exists(files, directory);
+        all.push(real.clone());
         all.extend(aliases.iter().filter_map(|alias| alias.name_of(&real)));
     }
     all
