@@ -174,7 +174,7 @@ fn a_file_system_that_hangs() {
     }
     let world = World::new();
     fs::create_dir(world.place.join("hung")).unwrap();
-    let mount = "exec 9<> /dev/fuse && mount -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 none \"$0\" || exit 99; exec setpriv --inh-caps=-all --ambient-caps=-all -- \"$@\"";
+    let mount = "exec 9<> /dev/fuse && mount -i -t fuse -o fd=9,rootmode=40000,user_id=$(id -u),group_id=$(id -g) none \"$0\" || exit 99; exec setpriv --inh-caps=-all --ambient-caps=-all -- \"$@\"";
     let hung = world.place.join("hung");
     let by = [
         "unshare",
