@@ -25,6 +25,9 @@ pub struct Order {
     pub max_processes: Option<u64>,
     /// Whether abstract sockets and signals are scoped with Landlock.
     pub landlock_scope: bool,
+    /// The only places below which anything may be written, as Landlock sees to it; `None`: mounts
+    /// alone decide.
+    pub writable: Option<Vec<Vec<u8>>>,
 }
 
 /// A place inside that must show one certain file.

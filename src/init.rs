@@ -14,7 +14,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -228,9 +228,8 @@ fn confine(order: &Order) -> Result<(), String> {
             .map_err(|error| format!("cannot limit processes: {error}"))?;
     }
     if order.landlock_scope {
-        scope().map_err(|error| {
-            format!("cannot scope abstract sockets and signals with Landlock: {error}")
-        })?;
+        landlock(order.writable.as_deref())
+            .map_err(|error| format!("cannot confine the command with Landlock: {error}"))?;
     }
     let cwd = Path::new(OsStr::from_bytes(&order.cwd));
     std::env::set_current_dir(cwd)
@@ -238,15 +237,57 @@ fn confine(order: &Order) -> Result<(), String> {
     process::default_signals().map_err(|error| format!("cannot reset the signals: {error}"))
 }
 
-/// Keeps the command from abstract unix sockets and from processes outside (Landlock ABI 6).
-fn scope() -> Result<(), landlock::RulesetError> {
-    use landlock::{CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
-    Ruleset::default()
+/// Keeps the command from abstract unix sockets and from processes outside (Landlock ABI 6), and
+/// from writing anywhere but below `writable`.
+fn landlock(writable: Option<&[Vec<u8>]>) -> Result<(), Box<dyn std::error::Error>> {
+    use landlock::{
+        ABI, AccessFs, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
+        RulesetCreatedAttr, Scope,
+    };
+    // Without the right on ioctl(2) of ABI 5: devices are chosen by the mounts.
+    let write = AccessFs::from_write(ABI::V3);
+    let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
-        .scope(Scope::AbstractUnixSocket | Scope::Signal)?
-        .create()?
-        .restrict_self()?;
+        .scope(Scope::AbstractUnixSocket | Scope::Signal)?;
+    if writable.is_some() {
+        rules = rules.handle_access(write)?;
+    }
+    let mut rules = rules.create()?;
+    for path in writable.unwrap_or_default() {
+        let file = open_path(Path::new(OsStr::from_bytes(path)))?;
+        let rights = if file.metadata()?.is_dir() {
+            write
+        } else {
+            write & AccessFs::from_file(ABI::V3)
+        };
+        rules = rules.add_rule(PathBeneath::new(file, rights))?;
+    }
+    if writable.is_some() {
+        // Programs write to /dev/stdout and /dev/stderr, which open the file behind them anew.
+        // Pipes and sockets need no rule.
+        for stream in [0, 1, 2] {
+            let file = match open_path(Path::new(&format!("/proc/self/fd/{stream}"))) {
+                Ok(file) => file,
+                Err(_) => continue,
+            };
+            let kind = file.metadata()?.file_type();
+            let output = stream != 0 && kind.is_file();
+            if output || kind.is_char_device() {
+                rules =
+                    rules.add_rule(PathBeneath::new(file, write & AccessFs::from_file(ABI::V3)))?;
+            }
+        }
+    }
+    rules.restrict_self()?;
     Ok(())
+}
+
+fn open_path(path: &Path) -> std::io::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_CLOEXEC)
+        .open(path)
 }
 
 /// Executes the command as `execvp(3)` does: searched if it has no slash, and handed to `/bin/sh`

@@ -27,7 +27,7 @@ use crate::failure::{self, Failure};
 use crate::handoff::{Expect, Order};
 use crate::host::files::{Files, HostFiles, Look};
 use crate::host::{self, HostFacts};
-use crate::plan::{self, Access, Invocation, Mount, NetworkMode, Omitted, Plan};
+use crate::plan::{self, Access, Invocation, Mount, NetworkMode, Omitted, Plan, Step};
 use crate::policy::merge::{Additions, HOME_MODES, merge};
 use crate::policy::{PathSpec, Policy};
 use crate::session::{self, Registered};
@@ -387,6 +387,14 @@ fn order(plan: &Plan) -> Order {
             .any(|step| step.at == Path::new(plan::INPUT))
             .then(|| plan::INPUT.into()),
         landlock_scope: plan.landlock_scope,
+        writable: plan.landlock_writes.then(|| {
+            let writable = |step: &&Step| step.mount.is_writable();
+            plan.steps
+                .iter()
+                .filter(writable)
+                .map(|step| bytes(step.at.as_os_str()))
+                .collect()
+        }),
     }
 }
 

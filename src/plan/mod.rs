@@ -167,6 +167,22 @@ pub enum Mount {
     Dev,
 }
 
+impl Mount {
+    /// Whether something can be written there.
+    pub fn is_writable(&self) -> bool {
+        match self {
+            Self::Bind { access, .. } => *access == Access::Write,
+            Self::Device { .. }
+            | Self::Tmpfs { .. }
+            | Self::Copy { .. }
+            | Self::Proc
+            | Self::Dev => true,
+            Self::Directory { .. } | Self::Link { .. } | Self::File { .. } => false,
+            Self::HideDirectory | Self::HideFile => false,
+        }
+    }
+}
+
 /// A [`Mount`], its place inside, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
@@ -252,6 +268,10 @@ pub struct Plan {
     pub max_processes: Sourced<Option<u64>>,
     /// Whether init scopes abstract sockets and signals with Landlock.
     pub landlock_scope: bool,
+    /// Whether init confines writing with Landlock, too: what the host mounts below a readable
+    /// directory while the jail runs (an automount) arrives with the host's own flags. Not with
+    /// `jail.nested`, for Landlock then forbids every mount.
+    pub landlock_writes: bool,
     /// The current directory inside.
     pub cwd: PathBuf,
     /// The command and its arguments.
@@ -316,6 +336,13 @@ pub fn build(
     let environment = env::build(policy, host, real.as_deref(), &invocation.session, &cwd);
     let landlock_scope = host.landlock_abi >= LANDLOCK_SCOPES;
     let mut weaknesses = Vec::new();
+    if !landlock_scope {
+        weaknesses.push(
+            "this kernel cannot keep the jail from writing to what the host mounts below a readable directory while \
+             the jail runs (it needs Landlock ABI 6, Linux 6.12)"
+                .to_owned(),
+        );
+    }
     if !landlock_scope && policy.network.mode.value == NetworkMode::Open {
         weaknesses.push(
             "this kernel cannot keep the jail from abstract unix sockets of the host (it needs Landlock ABI 6, \
@@ -342,6 +369,7 @@ pub fn build(
         nested: policy.jail.nested.clone(),
         max_processes: limit.map(|most| (most > 0).then_some(most)),
         landlock_scope,
+        landlock_writes: landlock_scope && !policy.jail.nested.value,
         cwd,
         command: invocation.command.clone(),
     };

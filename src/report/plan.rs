@@ -39,6 +39,7 @@ pub fn json(plan: &Plan, layers: &[String]) -> Value {
         "nested": plan.nested,
         "max_processes": plan.max_processes,
         "landlock_scope": plan.landlock_scope,
+        "landlock_writes": plan.landlock_writes,
     })
 }
 

@@ -183,3 +183,32 @@ fn a_file_as_standard_input_goes_on_where_it_was() {
     let output = world.jail([]).stdin(open).run(&["cat"]);
     assert_eq!(output.stdout, "second\n", "{output:?}");
 }
+
+/// A file without a name cannot be opened through a mount of the jail's; Landlock keeps it from
+/// being written, as it does with everything that no writable mount brings.
+#[test]
+fn a_deleted_file_as_standard_input_stays_as_it_is() {
+    use std::io::{Read, Seek};
+    if crate::world::landlock_abi() < 6 {
+        return crate::world::not_checked(
+            "writing confined by Landlock",
+            "this kernel has no Landlock ABI 6",
+        );
+    }
+    let world = World::new();
+    let file = world.base("gone.txt");
+    world.put(&file, "first\n");
+    let mut open = File::open(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let script = "echo evil > /proc/self/fd/0; : > /proc/self/fd/0; echo done";
+    let output = world
+        .jail([])
+        .stdin(open.try_clone().unwrap())
+        .run(&["bash", "-c", script]);
+    assert_eq!(output.stdout, "done\n", "{output:?}");
+    assert!(output.stderr.contains("Permission denied"), "{output:?}");
+    let mut text = String::new();
+    open.rewind().unwrap();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "first\n");
+}
