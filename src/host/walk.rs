@@ -76,8 +76,12 @@ pub struct Walker {
     /// Directories that are known to be no symbolic links. They are looked at once: a launch takes
     /// milliseconds, and init compares what was mounted with what was seen.
     known: HashSet<OsString>,
+    /// Paths at which nothing stands: of a missing directory many entries are asked for.
+    missing: HashSet<OsString>,
     /// Mount points of file systems that may not answer.
     may_hang: HashSet<PathBuf>,
+    /// Effective user id.
+    uid: u32,
 }
 
 impl Walker {
@@ -85,15 +89,17 @@ impl Walker {
     pub fn everywhere() -> Self {
         Self {
             known: HashSet::new(),
+            missing: HashSet::new(),
             may_hang: HashSet::new(),
+            uid: geteuid().as_raw(),
         }
     }
 
     /// Touches file systems of this machine alone.
     pub fn local(mounts: &MountTable) -> Self {
         Self {
-            known: HashSet::new(),
             may_hang: mounts.may_hang(),
+            ..Self::everywhere()
         }
     }
 
@@ -128,6 +134,15 @@ impl Walker {
         })
     }
 
+    /// Tells a directory of the caller's own that is closed from any other error.
+    fn closed(&self, error: io::Error, directory: &Path) -> Stop {
+        let own = || std::fs::symlink_metadata(directory).is_ok_and(|meta| meta.uid() == self.uid);
+        if error.raw_os_error() == Some(libc::EACCES) && own() {
+            return Stop::Closed(directory.to_path_buf());
+        }
+        Stop::Failed(error)
+    }
+
     fn stay(&self, here: &Path) -> Result<(), Stop> {
         if !self.may_hang.is_empty() && self.may_hang.contains(here) {
             return Err(Stop::MayHang(MayHang(here.to_path_buf())));
@@ -154,8 +169,19 @@ impl Walker {
                 real = here;
                 continue;
             }
+            if self.missing.contains(here.as_os_str()) {
+                return Err(io::Error::from_raw_os_error(libc::ENOENT).into());
+            }
             self.stay(&here)?;
-            let meta = std::fs::symlink_metadata(&here).map_err(|error| closed(error, &real))?;
+            let meta = match std::fs::symlink_metadata(&here) {
+                Ok(meta) => meta,
+                Err(error) => {
+                    if error.raw_os_error() == Some(libc::ENOENT) {
+                        self.missing.insert(here.into());
+                    }
+                    return Err(self.closed(error, &real));
+                }
+            };
             if meta.file_type().is_symlink() {
                 if links.len() == MOST_LINKS {
                     return Err(io::Error::from_raw_os_error(libc::ELOOP).into());
@@ -182,7 +208,7 @@ impl Walker {
         let held = format!("/proc/self/fd/{}", file.as_raw_fd());
         let may = |how| access(held.as_str(), how).is_ok();
         // What belongs to the caller can be made readable.
-        let readable = meta.uid() == geteuid().as_raw()
+        let readable = meta.uid() == self.uid
             || may(AccessFlags::R_OK)
             || (meta.is_dir() && may(AccessFlags::X_OK));
         Ok(Held {
@@ -197,16 +223,6 @@ impl Walker {
             file,
         })
     }
-}
-
-/// Tells a directory of the caller's own that is closed from any other error.
-fn closed(error: io::Error, directory: &Path) -> Stop {
-    let own =
-        || std::fs::symlink_metadata(directory).is_ok_and(|meta| meta.uid() == geteuid().as_raw());
-    if error.raw_os_error() == Some(libc::EACCES) && own() {
-        return Stop::Closed(directory.to_path_buf());
-    }
-    Stop::Failed(error)
 }
 
 /// A file that was found, and a descriptor (`O_PATH`) that keeps hold of it.
