@@ -237,7 +237,10 @@ impl Files for HostFiles {
                 if state.looks.contains_key(path.as_os_str()) || !asked.insert(path.as_os_str()) {
                     continue;
                 }
-                if state.lists_without(path) {
+                let parent = path.parent().map(Path::as_os_str);
+                let no_parent =
+                    parent.is_some_and(|parent| state.looks.get(parent) == Some(&Look::Missing));
+                if no_parent || state.lists_without(path) {
                     state.looks.insert(path.clone().into(), Look::Missing);
                 } else {
                     unknown.push(path);

@@ -80,6 +80,8 @@ pub struct Walker {
     missing: HashSet<OsString>,
     /// Mount points of file systems that may not answer.
     may_hang: HashSet<PathBuf>,
+    /// Whether it stays on file systems of this machine.
+    local: bool,
     /// Effective user id.
     uid: u32,
 }
@@ -91,6 +93,7 @@ impl Walker {
             known: HashSet::new(),
             missing: HashSet::new(),
             may_hang: HashSet::new(),
+            local: false,
             uid: geteuid().as_raw(),
         }
     }
@@ -99,6 +102,7 @@ impl Walker {
     pub fn local(mounts: &MountTable) -> Self {
         Self {
             may_hang: mounts.may_hang(),
+            local: true,
             ..Self::everywhere()
         }
     }
@@ -153,6 +157,11 @@ impl Walker {
     /// Walks a path component by component, as the kernel does (`path_resolution(7)`), and notes
     /// the symbolic links.
     fn resolve(&mut self, path: &Path) -> Result<Held, Stop> {
+        if self.local
+            && let Some(whole) = self.without_links(path)
+        {
+            return whole;
+        }
         self.stay(Path::new("/"))?;
         let mut real = PathBuf::from("/");
         let mut links = Vec::new();
@@ -203,8 +212,41 @@ impl Walker {
         }
         // What was seen so far may have been replaced since. What counts is what is held now: the
         // file at `real`, reached without any link.
-        let file = File::from(hold(&real)?);
+        let file = hold(&real)?;
+        self.held(real, file, links)
+    }
+
+    /// The whole walk in one system call, for a path without symbolic links on file systems of this
+    /// machine; `None` if it takes a closer look.
+    fn without_links(&self, path: &Path) -> Option<Result<Held, Stop>> {
+        let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+        let may_hang = || path.ancestors().any(|above| self.may_hang.contains(above));
+        if !path.components().all(plain) || (!self.may_hang.is_empty() && may_hang()) {
+            return None;
+        }
+        match open_plain(path, OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW) {
+            // A link at the end is opened as such (openat2(2)), and refused by `held`.
+            Ok(file) => match self.held(path.components().collect(), file, Vec::new()) {
+                Err(_) => None,
+                held => Some(held),
+            },
+            // No component before the missing one is a link: that would have been ELOOP.
+            Err(Errno::ENOENT) => Some(Err(io::Error::from(Errno::ENOENT).into())),
+            Err(_) => None,
+        }
+    }
+
+    fn held(
+        &self,
+        real: PathBuf,
+        file: OwnedFd,
+        links: Vec<(PathBuf, PathBuf)>,
+    ) -> Result<Held, Stop> {
+        let file = File::from(file);
         let meta = file.metadata()?;
+        if meta.file_type().is_symlink() {
+            return Err(io::Error::from_raw_os_error(libc::ELOOP).into());
+        }
         let held = format!("/proc/self/fd/{}", file.as_raw_fd());
         let may = |how| access(held.as_str(), how).is_ok();
         // What belongs to the caller can be made readable.

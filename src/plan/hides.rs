@@ -127,18 +127,22 @@ impl Hides {
         {
             files.entries(Path::new(directory));
         }
-        let ask: Vec<PathBuf> = wanted
-            .iter()
-            .zip(&absent)
-            .filter(|(_, absent)| absent.is_none())
-            .flat_map(|((path, rule), _)| {
-                let itself = (!rule.value.is_pattern()).then(|| path.clone());
-                itself
-                    .into_iter()
-                    .chain(path.parent().map(Path::to_path_buf))
-            })
+        // Their directories first: in one that is missing, nothing needs a look.
+        let open = || {
+            wanted
+                .iter()
+                .zip(&absent)
+                .filter(|(_, absent)| absent.is_none())
+        };
+        let parents: Vec<PathBuf> = open()
+            .filter_map(|((path, _), _)| path.parent().map(Path::to_path_buf))
             .collect();
-        files.prefetch(&ask);
+        files.prefetch(&parents);
+        let paths: Vec<PathBuf> = open()
+            .filter(|((_, rule), _)| !rule.value.is_pattern())
+            .map(|((path, _), _)| path.clone())
+            .collect();
+        files.prefetch(&paths);
         for ((path, rule), absent) in wanted.into_iter().zip(absent) {
             match absent {
                 Some(real) => hides.add_rule(&real, rule),
