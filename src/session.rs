@@ -97,9 +97,11 @@ impl Registered {
                 .map(|name| name.to_string_lossy().into_owned())
                 .unwrap_or_default(),
             started: now(),
-            project: project.to_owned(),
+            project: project.to_string_lossy().into_owned().into(),
             command: command.to_owned(),
         };
+        // A project's name need not be UTF-8, and a record that fails leaves no file behind.
+        let text = serde_json::to_string(&record)?;
         let path = directory.join(format!("{id}.json"));
         let mut file = std::fs::OpenOptions::new()
             .write(true)
@@ -107,9 +109,9 @@ impl Registered {
             .mode(0o600)
             .open(&path)
             .with_context(failed)?;
-        file.write_all(serde_json::to_string(&record)?.as_bytes())
-            .with_context(failed)?;
-        Ok(Self { path })
+        let registered = Self { path };
+        file.write_all(text.as_bytes()).with_context(failed)?;
+        Ok(registered)
     }
 }
 

@@ -329,6 +329,16 @@ pub fn real_as_far_as_it_exists(files: &dyn Files, path: &Path) -> PathBuf {
     path.to_path_buf()
 }
 
+/// The symbolic links on the way to the part of a path that exists.
+pub fn links_as_far_as_it_exists(files: &dyn Files, path: &Path) -> Vec<PathBuf> {
+    path.ancestors()
+        .find_map(|above| match files.look(above) {
+            Look::Found(found) => Some(found.links.into_iter().map(|(at, _)| at).collect()),
+            _ => None,
+        })
+        .unwrap_or_default()
+}
+
 fn join_rest(real: &Path, above: &Path, path: &Path) -> PathBuf {
     match path.strip_prefix(above) {
         Ok(rest) if !rest.as_os_str().is_empty() => real.join(rest),

@@ -13,7 +13,7 @@ pub mod walk;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -98,6 +98,13 @@ pub struct Directories {
 /// `HOME` is unset or not absolute.
 pub fn directories() -> Result<(PathBuf, Directories)> {
     let home = match std::env::var_os(env_vars::HOME) {
+        Some(home)
+            if Path::new(&home)
+                .components()
+                .any(|part| part == Component::ParentDir) =>
+        {
+            bail!("HOME is `{}`; write it without `..`", home.display())
+        }
         Some(home) if Path::new(&home).is_absolute() => PathBuf::from(home),
         Some(home) => bail!(
             "HOME is `{}`, which is not an absolute path",
@@ -193,7 +200,14 @@ fn own_directories(
     files: &HostFiles,
 ) -> Vec<PathBuf> {
     let mut all = vec![directories.config.clone(), directories.state.clone()];
-    for directory in [&directories.config, &directories.state] {
+    let profiles = directories.config.join("profiles");
+    let mut own = vec![directories.config.join("config.toml"), profiles.clone()];
+    // Policy files may be links that lead elsewhere.
+    let entries = files.entries(&profiles).unwrap_or_default();
+    own.extend(entries.into_iter().map(|entry| profiles.join(entry.name)));
+    all.extend(own.iter().cloned());
+    own.extend([directories.config.clone(), directories.state.clone()]);
+    for directory in &own {
         let real = real_as_far_as_it_exists(files, directory);
         all.push(real.clone());
         all.extend(aliases.iter().filter_map(|alias| alias.name_of(&real)));

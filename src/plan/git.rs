@@ -87,6 +87,27 @@ pub fn resolve(
 const LINK: &str = "it is a symbolic link, which cannot be protected: the jail can replace it";
 
 impl GitEntries {
+    /// The pointers of every worktree: `commondir` chooses the configuration that git obeys there.
+    fn worktrees(&mut self, files: &dyn Files, all: &Path) {
+        let Some(found) = plain(files, all).filter(|found| found.kind == Kind::Directory) else {
+            return;
+        };
+        push(&mut self.entries, &found, Access::Write);
+        for entry in files.entries(all).unwrap_or_default() {
+            let own = all.join(&entry.name);
+            let Some(found) = plain(files, &own).filter(|found| found.kind == Kind::Directory)
+            else {
+                continue;
+            };
+            push(&mut self.entries, &found, Access::Write);
+            for name in ["gitdir", "commondir", "config.worktree"] {
+                if let Some(found) = plain(files, &own.join(name)) {
+                    push(&mut self.entries, &found, Access::Read);
+                }
+            }
+        }
+    }
+
     /// Makes hooks and configuration of the repository `common` read-only. `own` is the directory
     /// of the worktree, or the same.
     ///
@@ -94,6 +115,7 @@ impl GitEntries {
     /// together with the mounts below it, and another put in its place.
     fn protect(&mut self, files: &dyn Files, common: &Found, own: &Path) {
         push(&mut self.entries, common, Access::Write);
+        self.worktrees(files, &common.real.join("worktrees"));
         let config = common.real.join("config");
         for path in [
             common.real.join("hooks"),

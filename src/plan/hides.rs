@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
-use crate::host::files::{Files, Found, Kind, Look, real_as_far_as_it_exists};
+use crate::host::files::{
+    Files, Found, Kind, Look, links_as_far_as_it_exists, real_as_far_as_it_exists,
+};
 use crate::policy::paths::{Expansion, glob};
 use crate::policy::{PathSpec, Policy};
 
@@ -48,6 +50,8 @@ pub struct Hides {
     /// By the directory's real path, as far as it exists.
     rules: HashMap<OsString, InDirectory>,
     existing: Vec<Hidden>,
+    /// Symbolic links that rules lead through.
+    links: Vec<(PathBuf, Sourced<PathSpec>)>,
     /// Places at which it cannot be told what is hidden, with the reason.
     unknown: Vec<Unknown>,
 }
@@ -80,7 +84,7 @@ impl Hides {
                     .any(|other| other.value == rule.value)
             };
             for rule in policy.files.hide.iter().filter(|rule| !excepted(rule)) {
-                if let Some(path) = rule.value.expand(&At(host, home)) {
+                for path in rule.value.expand_list(&At(host, home)) {
                     // Rules that do not name the home expand alike for every home.
                     if at == 0 || path.starts_with(home) {
                         wanted.push((path, rule));
@@ -166,6 +170,9 @@ impl Hides {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return;
         };
+        let on_the_way = links_as_far_as_it_exists(files, parent);
+        self.links
+            .extend(on_the_way.into_iter().map(|at| (at, rule.clone())));
         let parent = real_as_far_as_it_exists(files, parent);
         self.add_rule(&parent.join(name), rule);
         if rule.value.is_pattern() {
@@ -205,6 +212,8 @@ impl Hides {
                 links,
                 ..
             }) => {
+                self.links
+                    .extend(links.iter().map(|(at, _)| (at.clone(), rule.clone())));
                 let linked = links.iter().any(|(at, _)| at == path);
                 let here = if linked { Kind::Link } else { kind };
                 self.existing.push(Hidden {
@@ -230,6 +239,7 @@ impl Hides {
                 rule: rule.clone(),
             }),
             // The caller cannot get at it, so the jail cannot either.
+            Look::Denied(libc::EACCES) => {}
             Look::Denied(_) => self.push(path, Kind::Other, false, rule),
             // It may answer later. It can be left out of a directory that is taken apart, but not
             // covered: mounting something on it would wait for it, too.
@@ -267,6 +277,11 @@ impl Hides {
     /// Every existing file that is hidden.
     pub fn existing(&self) -> impl Iterator<Item = &Hidden> {
         self.existing.iter()
+    }
+
+    /// Symbolic links that rules lead through.
+    pub fn links(&self) -> impl Iterator<Item = (&Path, &Sourced<PathSpec>)> {
+        self.links.iter().map(|(at, rule)| (at.as_path(), rule))
     }
 
     /// Rules that cannot be applied.

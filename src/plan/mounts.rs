@@ -10,13 +10,17 @@ use super::tree::{Concealer, Tree};
 use super::{Access, INIT, INPUT, Mount, Omitted, PlanError, Step, Why, devices, seed, users};
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
-use crate::host::files::{Files, Found, Kind, Look, real_as_far_as_it_exists};
+use crate::host::files::{
+    Files, Found, Kind, Look, links_as_far_as_it_exists, real_as_far_as_it_exists,
+};
 use crate::policy::{HomeMode, PathSpec, Policy};
 use std::os::unix::ffi::OsStrExt;
 
 /// Links in `/etc` that lead into directories that the jail has private; the file at their end is
 /// bound alone.
 const FOLLOWED: [&str; 3] = ["/etc/resolv.conf", "/etc/hosts", "/etc/localtime"];
+/// bubblewrap takes 9000 arguments (`MAX_ARGS`); a step has up to six, most have three.
+const MOST_STEPS: usize = 2500;
 /// Each covered file needs a descriptor while the jail is built; a process may have 1024 by default.
 const MOST_COVERS: usize = 500;
 /// The private runtime directory and what else begins empty may hold this much.
@@ -55,6 +59,8 @@ struct Builder<'a> {
     hides: &'a Hides,
     tree: Tree,
     links: Vec<(PathBuf, PathBuf)>,
+    /// Symbolic links in the path of the home directory.
+    home_links: Vec<PathBuf>,
     /// Symbolic links that paths of the policy lead through, and which paths.
     followed: Vec<(PathBuf, String)>,
     omitted: Vec<Omitted>,
@@ -87,6 +93,7 @@ pub fn build(
         hides,
         tree: Tree::default(),
         links: Vec::new(),
+        home_links: Vec::new(),
         followed: Vec::new(),
         omitted: Vec::new(),
         homes,
@@ -99,9 +106,14 @@ pub fn build(
     if let Some(project) = project {
         builder.project(project);
     }
+    builder.own_links();
     builder.protect(project)?;
-    builder.steady_links()?;
+    // What is given stays in its place, for the next launch to find.
+    for (at, _) in builder.tree.binds() {
+        builder.tree.pin(files, &at, &builder.by_mode);
+    }
     builder.conceal()?;
+    builder.steady_links()?;
     builder.databases();
     builder.seeds()?;
     builder.follow();
@@ -110,9 +122,18 @@ pub fn build(
     builder.aliases();
     builder.tree.name_parents();
     let home = builder.homes.first().cloned().unwrap_or_default();
+    let steps = builder.tree.into_steps();
+    if steps.len() > MOST_STEPS {
+        let message = format!(
+            "the jail would need {} mounts; {MOST_STEPS} can be",
+            steps.len()
+        );
+        return Err(PlanError::new(message)
+            .hint("each entry of the home directory is one: home.mode = \"tmpfs\" and home.read need fewer"));
+    }
     Ok(Mounted {
         home,
-        steps: builder.tree.into_steps(),
+        steps,
         omitted: builder.omitted,
     })
 }
@@ -189,6 +210,7 @@ impl Builder<'_> {
             );
         }
         if let Look::Found(home) = self.files.look(&self.host.home) {
+            self.home_links = home.links.iter().map(|(at, _)| at.clone()).collect();
             self.links.extend(home.links);
         }
     }
@@ -294,21 +316,28 @@ impl Builder<'_> {
                 }
                 _ => continue,
             };
+            let what = format!("home.protect `{}` ({})", rule.value, rule.source);
+            self.followed
+                .extend(found.links.iter().map(|(at, _)| (at.clone(), what.clone())));
             let around = project.is_some_and(|project| project.real.starts_with(&found.real));
             let hidden = self.hides.rule_for(&found.real).is_some();
             // What another list gives below it is not writable either.
             for (at, access) in self.tree.binds() {
                 let below = at != found.real && at.starts_with(&found.real);
-                let own = project.is_some_and(|project| at.starts_with(&project.real));
+                let own = around && project.is_some_and(|project| at.starts_with(&project.real));
                 if below && access == Access::Write && !own {
                     self.tree
                         .make_readable(&at, Why::rule("home.protect", rule));
                 }
             }
-            if around || hidden || self.tree.access(&found.real) != Some(Access::Write) {
+            let access = self.tree.access(&found.real);
+            if around || hidden || access.is_none() {
                 continue;
             }
-            self.tree.pin(self.files, &found.real);
+            self.tree.pin(self.files, &found.real, &self.by_mode);
+            if access != Some(Access::Write) {
+                continue;
+            }
             let mount = Mount::Bind {
                 from: found.real.clone(),
                 access: Access::Read,
@@ -318,6 +347,18 @@ impl Builder<'_> {
                 .put(&found.real, mount, Why::rule("home.protect", rule));
         }
         Ok(())
+    }
+
+    /// Links on the way to the policy and the state.
+    fn own_links(&mut self) {
+        for own in &self.host.own_directories {
+            let what = format!("agent-sandbox's own `{}`", own.display());
+            self.followed.extend(
+                links_as_far_as_it_exists(self.files, own)
+                    .into_iter()
+                    .map(|at| (at, what.clone())),
+            );
+        }
     }
 
     /// Refuses paths of the policy that lead through a symbolic link which the jail can change: it
@@ -349,6 +390,8 @@ impl Builder<'_> {
                     keep_absent.push(real_as_far_as_it_exists(self.files, &path));
                 }
             }
+            // In a directory that is taken apart a link is the session's own.
+            keep_absent.extend(self.followed.iter().map(|(at, _)| at.clone()));
             // The name itself is a pattern or may not exist; any name in its directory will do.
             keep_absent.extend(self.hides.parents().map(|parent| parent.join("*")));
         }
@@ -373,6 +416,17 @@ impl Builder<'_> {
             if self.tree.access(&unknown.directory).is_some() {
                 let why = format!("`{}` {}", unknown.directory.display(), unknown.reason);
                 return Err(cannot(&unknown.rule, why));
+            }
+        }
+        for (at, rule) in self.hides.links() {
+            if at.parent().and_then(|parent| self.tree.access(parent)) == Some(Access::Write) {
+                let why = format!(
+                    "it leads through the symbolic link `{}`, which the jail could change; the next launch would not \
+                     know what to hide",
+                    at.display()
+                );
+                return Err(cannot(rule, why)
+                    .hint("hide what the link leads to by its own path, and remove the link"));
             }
         }
         for hidden in self.hides.existing() {
@@ -433,6 +487,10 @@ impl Builder<'_> {
             match seed::copies(self.files, self.hides, &self.tree, &path) {
                 Ok(copies) => {
                     for (at, mount) in copies {
+                        // What is given as a real path, the project too, stays that.
+                        if self.tree.access(&at).is_some() {
+                            continue;
+                        }
                         self.tree.put(at, mount, Why::rule("home.seed", rule));
                     }
                 }

@@ -49,22 +49,18 @@ impl Tree {
 
     /// Binds every directory between a path and the writable bind above it to its own place, too.
     /// A directory that is no mount point could be renamed, and with it what is mounted below it;
-    /// a later launch would look for the path in vain.
-    pub fn pin(&mut self, files: &dyn Files, path: &Path) {
-        let Some((
-            over,
-            Mount::Bind {
-                access: Access::Write,
-                ..
-            },
-        )) = self.over(path)
-        else {
-            return;
-        };
+    /// a later launch would look for the path in vain. Binds in `apart` will be taken apart, which
+    /// makes mount points of these directories anyway.
+    pub fn pin(&mut self, files: &dyn Files, path: &Path, apart: &[PathBuf]) {
+        // All the way up: a read-only bind in between keeps nothing above itself in place.
         let between: Vec<PathBuf> = path
             .ancestors()
             .skip(1)
-            .take_while(|above| *above != over && above.starts_with(over))
+            .filter(|above| !self.holds(above) && self.access(above) == Some(Access::Write))
+            .filter(|above| {
+                self.over(above)
+                    .is_some_and(|(over, _)| apart.iter().all(|at| at != over))
+            })
             .map(Path::to_path_buf)
             .collect();
         for directory in between {
@@ -324,7 +320,7 @@ impl Concealer<'_> {
                 .skip(1)
                 .any(|above| matches!(tree.steps.get(above), Some((Mount::HideDirectory, _))));
             if !inside {
-                tree.pin(self.files, &path);
+                tree.pin(self.files, &path, &[]);
                 tree.put(path, mount, why);
             }
         }

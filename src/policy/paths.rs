@@ -122,6 +122,25 @@ impl PathSpec {
         self.rest.as_os_str().as_bytes().contains(&b'*')
     }
 
+    /// The absolute paths that are meant, for what is hidden: several where the whole of it is a
+    /// variable that holds a list (`KUBECONFIG`), whose parts are divided by colons.
+    pub fn expand_list(&self, with: &dyn Expansion) -> Vec<PathBuf> {
+        let mut all: Vec<PathBuf> = self.expand(with).into_iter().collect();
+        if let Anchor::Variable(name) = &self.anchor
+            && self.rest.as_os_str().is_empty()
+        {
+            let text = with.variable(name).unwrap_or_default().as_bytes();
+            if text.contains(&b':') {
+                let parts = text
+                    .split(|&byte| byte == b':')
+                    .map(|part| PathBuf::from(OsStr::from_bytes(part)));
+                all.extend(parts.filter(|part| part.is_absolute()));
+            }
+        }
+        all.retain(|path| path.components().all(|part| part != Component::ParentDir));
+        all
+    }
+
     /// The absolute path; `None` if its variable is unset, empty or not absolute.
     pub fn expand(&self, with: &dyn Expansion) -> Option<PathBuf> {
         let base = match &self.anchor {

@@ -250,7 +250,12 @@ impl Files for Tree {
                 Look::Found(Found {
                     kind: kind(&node.what),
                     id: (1, node.number),
-                    uid: node.uid,
+                    // The root and what stands in it is root's.
+                    uid: if real.components().count() <= 2 {
+                        0
+                    } else {
+                        node.uid
+                    },
                     readable: node.readable,
                     real,
                     links,

@@ -51,6 +51,32 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// A link that stands where the caller keeps work, which may have been the project of an earlier
+    /// session: in a directory of the caller's own that is not the home itself, nor one of its dot
+    /// directories, which no project can be as a whole.
+    fn plantable<'l>(&self, links: &'l [(PathBuf, PathBuf)]) -> Option<&'l Path> {
+        links.iter().map(|(at, _)| at.as_path()).find(|at| {
+            // The links on the way to the home itself were there before any session.
+            if self.home_links.iter().any(|known| known == at) {
+                return false;
+            }
+            let Some(parent) = at.parent() else {
+                return false;
+            };
+            let below_home = self
+                .homes
+                .iter()
+                .find_map(|home| parent.strip_prefix(home).ok());
+            let dotted = below_home.is_some_and(|below| {
+                let first = below.components().next();
+                first.is_none_or(|first| first.as_os_str().as_bytes().starts_with(b"."))
+            });
+            let own =
+                matches!(self.files.look(parent), Look::Found(found) if found.uid == self.host.uid);
+            own && !dotted
+        })
+    }
+
     fn matches(&self, pattern: &Path) -> Vec<PathBuf> {
         let (Some(parent), Some(name)) = (pattern.parent(), pattern.file_name()) else {
             return Vec::new();
@@ -177,6 +203,22 @@ impl Builder<'_> {
                 self.omit(key, rule, &format!("it is {sort}"), asked_for);
                 return Ok(());
             }
+        }
+        if let Some(at) = self.plantable(&found.links) {
+            let reason = format!(
+                "it leads through the symbolic link `{}`, which an earlier session could have made",
+                at.display()
+            );
+            if access == Access::Write {
+                return refuse(&reason, "name the path that is meant, without links");
+            }
+            self.omit(
+                key,
+                rule,
+                &format!("{reason}; name the path that is meant"),
+                true,
+            );
+            return Ok(());
         }
         self.links.extend(found.links.iter().cloned());
         let what = format!("{key} `{}` ({})", rule.value, rule.source);
