@@ -20,6 +20,7 @@ mod ipc;
 mod kernel;
 mod lasting;
 mod limits;
+mod links;
 mod nested;
 mod operations;
 mod planted;
