@@ -93,20 +93,22 @@ impl Hides {
             }
         }
         // Under the other names of a home, too.
-        let mut more = Vec::new();
-        for (path, rule) in &wanted {
-            let real = host
-                .homes()
-                .zip(&host.home_reals)
-                .find_map(|(home, real)| Some(real.join(path.strip_prefix(home).ok()?)));
-            let real = real.as_deref().unwrap_or(path);
-            more.extend(
-                host.home_aliases
-                    .iter()
-                    .filter_map(|alias| Some((alias.name_of(real)?, *rule))),
-            );
+        if !host.home_aliases.is_empty() {
+            let mut more = Vec::new();
+            for (path, rule) in &wanted {
+                let real = host
+                    .homes()
+                    .zip(&host.home_reals)
+                    .find_map(|(home, real)| Some(real.join(path.strip_prefix(home).ok()?)));
+                let real = real.as_deref().unwrap_or(path);
+                more.extend(
+                    host.home_aliases
+                        .iter()
+                        .filter_map(|alias| Some((alias.name_of(real)?, *rule))),
+                );
+            }
+            wanted.extend(more);
         }
-        wanted.extend(more);
         let mut hides = Self::default();
         // One listing of the home spares a look at each of the hundreds of names that are not there.
         let homes: Vec<Listed<'_>> = host.homes().map(|home| Listed::of(files, home)).collect();

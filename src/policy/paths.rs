@@ -125,20 +125,21 @@ impl PathSpec {
     /// The absolute paths that are meant, for what is hidden: several where the whole of it is a
     /// variable that holds a list (`KUBECONFIG`), whose parts are divided by colons.
     pub fn expand_list(&self, with: &dyn Expansion) -> Vec<PathBuf> {
-        let mut all: Vec<PathBuf> = self.expand(with).into_iter().collect();
-        if let Anchor::Variable(name) = &self.anchor
-            && self.rest.as_os_str().is_empty()
-        {
-            let text = with.variable(name).unwrap_or_default().as_bytes();
-            if text.contains(&b':') {
-                let parts = text
-                    .split(|&byte| byte == b':')
-                    .map(|part| PathBuf::from(OsStr::from_bytes(part)));
-                all.extend(parts.filter(|part| part.is_absolute()));
-            }
+        let list = match &self.anchor {
+            Anchor::Variable(name) if self.rest.as_os_str().is_empty() => with.variable(name),
+            _ => None,
+        };
+        let text = list.unwrap_or_default().as_bytes();
+        if !text.contains(&b':') {
+            return self.expand(with).into_iter().collect();
         }
-        all.retain(|path| path.components().all(|part| part != Component::ParentDir));
-        all
+        let plain = |path: &PathBuf| {
+            path.is_absolute() && path.components().all(|part| part != Component::ParentDir)
+        };
+        text.split(|&byte| byte == b':')
+            .map(|part| PathBuf::from(OsStr::from_bytes(part)))
+            .filter(plain)
+            .collect()
     }
 
     /// The absolute path; `None` if its variable is unset, empty or not absolute.
