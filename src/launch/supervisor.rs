@@ -91,6 +91,10 @@ pub fn supervise(mut bwrap: Child, control: OwnedFd, complaint: UnixStream) -> i
         // bubblewrap may have ended before its signal was held back.
         if bwrap.try_wait()?.is_some() {
             while let Some(report) = receive(&control, MsgFlags::MSG_DONTWAIT) {
+                // The command was started, however soon it was over.
+                if matches!(report, Report::Ready) {
+                    complaint = None;
+                }
                 note(&mut outcome, &control, &signals, report)?;
             }
             break;

@@ -195,6 +195,26 @@ fn a_planted_library_is_not_loaded_by_the_launcher() {
             "there is no C compiler",
         );
     }
+    // A program without the launcher's precaution does load it: the attack is one.
+    world.put(&world.project("plain.c"), "int main(void) { return 0; }\n");
+    let link = [
+        "-o",
+        "plain",
+        "plain.c",
+        "-Wl,--no-as-needed",
+        "-l:libgcc_s.so.1",
+    ];
+    let linked = Command::new("cc")
+        .args(link)
+        .current_dir(world.project(""))
+        .status();
+    assert!(linked.is_ok_and(|status| status.success()));
+    let outside = world
+        .outside()
+        .env("LD_LIBRARY_PATH", "/opt/x:")
+        .run(&["./plain"]);
+    assert!(trace.exists(), "{outside:?}");
+    fs::remove_file(&trace).unwrap();
     fs::copy(world.project("libgcc_s.so.1"), world.project("libc.so.6")).unwrap();
     let output = world
         .jail(["--dry-run"])
