@@ -13,11 +13,12 @@ libexecdir  := $(DESTDIR)$(PREFIX)/libexec/agent-sandbox
 sharedir    := $(DESTDIR)$(PREFIX)/share/agent-sandbox
 docdir      := $(DESTDIR)$(PREFIX)/share/doc/agent-sandbox
 
-BIN         := target/release/agent-sandbox
-# Everything that the binary is made of: with it, `sudo make install` after `make build` needs no cargo.
-SOURCES     := $(shell find src profiles Cargo.toml Cargo.lock -type f 2>/dev/null)
-# Programs of later rooms; installed where they have been built.
-LIBEXEC     := $(wildcard target/release/agent-sandbox-chaperon target/release/agent-sandbox-shim)
+CARGO_TARGET_DIR ?= target
+BIN         := $(CARGO_TARGET_DIR)/release/agent-sandbox
+# Programs that people do not start themselves.
+LIBEXEC     := $(BIN)-chaperon $(BIN)-shim
+# Everything that they are made of: with it, `sudo make install` after `make build` needs no cargo.
+SOURCES     := $(shell find src chaperon profiles build.rs Cargo.toml Cargo.lock -type f 2>/dev/null)
 PROFILES    := $(shell cd profiles 2>/dev/null && find . -type f -name '*.toml' | sed 's|^\./||' | sort)
 DOCS        := $(shell cd docs 2>/dev/null && find . -type f -name '*.md' | sed 's|^\./||' | sort)
 TOPDOCS     := $(wildcard README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md LICENSE)
@@ -31,7 +32,7 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
 	@echo
 	@echo '  make install PREFIX=$$HOME/.local    without root; DESTDIR=DIR stages a package'
-	@echo '  tests/run SUITE…                    one suite: confine, cli, plan, house, agents, lib'
+	@echo '  tests/run SUITE…                    one suite: confine, cli, plan, house, agents, slurm, lib, wire'
 
 demo: ## what a jailed shell sees and what it cannot, in one screen
 	@tests/demo
@@ -42,13 +43,15 @@ test: ## install what the tests need, build, run all of them, count
 bench: ## start-up time, memory and size of the release binary
 	@tests/run --bench
 
-build: $(BIN) ## the release binary
+build: $(BIN) ## the release binaries
 
+# The shim runs in jails whose libraries nobody knows here: it alone is linked statically.
 $(BIN): $(SOURCES)
-	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked --package agent-sandbox --package agent-sandbox-chaperon --bins
+	$(CARGO) rustc --release --locked --package agent-sandbox-shim --bin agent-sandbox-shim -- -C target-feature=+crt-static
 	@touch $@
 
-install: $(BIN) ## copy binary, profiles and documentation below PREFIX (/usr/local)
+install: $(BIN) ## copy binaries, profiles and documentation below PREFIX (/usr/local)
 	$(INSTALL) -d '$(bindir)' '$(libexecdir)' '$(sharedir)' '$(docdir)'
 	$(INSTALL) -m 755 $(BIN) '$(bindir)/agent-sandbox'
 	@set -e; for f in $(LIBEXEC); do $(INSTALL) -m 755 "$$f" '$(libexecdir)/'; done

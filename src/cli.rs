@@ -32,6 +32,20 @@ pub enum Call {
         /// Whether the subject is an environment variable.
         variable: bool,
     },
+    /// `explain --slurm LINE`
+    ExplainSlurm {
+        /// A command of Slurm's with its arguments, as typed.
+        line: OsString,
+    },
+    /// `log`
+    Log {
+        /// The options.
+        options: Options,
+        /// The session to narrow it to.
+        session: Option<String>,
+        /// The job whose messages are wanted.
+        job: Option<String>,
+    },
     /// `profile list`
     ProfileList {
         /// The options.
@@ -138,9 +152,11 @@ Subcommands:
   policy                  Every effective value of the policy, with its source
   explain PATH            Why a path is visible, read-only or hidden
   explain --env NAME      The same for an environment variable
+  explain --slurm LINE    What is allowed of a command line of Slurm's, and why
   profile list            The profiles
   profile show NAME       A profile's text (`default`: the built-in policy)
   sessions                The sessions that run on this node
+  log [JOBID]             What was asked of Slurm; what Slurm said about a job
 
 Exit status: the command's own; 128+N if signal N ended it; 125 if agent-sandbox
 failed; 126 if the command cannot be executed; 127 if it was not found.";
@@ -170,16 +186,19 @@ struct PolicyWords {
     options: Options,
 }
 
-/// Why a path or a variable is visible, read-only or hidden, and how to change it
+/// Why a path or a variable is visible or hidden; what is allowed of a command line of Slurm's
 #[derive(Debug, Parser)]
 #[command(
     name = "agent-sandbox explain",
-    override_usage = "agent-sandbox explain [OPTIONS] PATH\n       agent-sandbox explain [OPTIONS] --env NAME"
+    override_usage = "agent-sandbox explain [OPTIONS] PATH\n       agent-sandbox explain [OPTIONS] --env NAME\n       agent-sandbox explain --slurm LINE"
 )]
 struct ExplainWords {
     /// The path
     #[arg(value_name = "PATH")]
     path: Option<OsString>,
+    /// A command of Slurm's with its options, as one word: "sbatch --uid=0"
+    #[arg(long, value_name = "LINE", allow_hyphen_values = true)]
+    slurm: Option<OsString>,
     #[command(flatten)]
     options: Options,
 }
@@ -208,6 +227,20 @@ enum ProfileVerb {
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox sessions")]
 struct SessionsWords {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What was asked of Slurm from inside jails, and what Slurm said about jobs
+#[derive(Debug, Parser)]
+#[command(name = "agent-sandbox log")]
+struct LogWords {
+    /// The job: what Slurm said about it, such as why its jail did not start
+    #[arg(value_name = "JOBID")]
+    job: Option<String>,
+    /// Only what this session asked
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
     #[command(flatten)]
     options: Options,
 }
@@ -260,6 +293,11 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
         }),
         Some("explain") => sub(&first, rest).and_then(|words| explain(options, words)),
         Some("profile") => sub(&first, rest).and_then(|words| profile(options, words)),
+        Some("log") => sub(&first, rest).map(|words: LogWords| Call::Log {
+            options: options.and(words.options),
+            session: words.session,
+            job: words.job,
+        }),
         Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {
             options: options.and(words.options),
         }),
@@ -312,6 +350,12 @@ fn explain(options: Options, mut words: ExplainWords) -> Result<Call, End> {
     // Behind `explain`, `--env NAME` is the question and not an option of the launch.
     let names = std::mem::take(&mut words.options.env);
     let options = options.and(words.options);
+    if let Some(line) = words.slurm {
+        return match (words.path, names.is_empty()) {
+            (None, true) => Ok(Call::ExplainSlurm { line }),
+            _ => misuse("`agent-sandbox explain` takes one of PATH, --env NAME and --slurm LINE"),
+        };
+    }
     match (words.path, names.as_slice()) {
         (Some(path), []) => Ok(Call::Explain {
             options,
@@ -323,7 +367,7 @@ fn explain(options: Options, mut words: ExplainWords) -> Result<Call, End> {
             subject: name.clone(),
             variable: true,
         }),
-        (None, []) => misuse("`agent-sandbox explain` needs a PATH, or --env NAME"),
+        (None, []) => misuse("`agent-sandbox explain` needs a PATH, --env NAME, or --slurm LINE"),
         _ => misuse("`agent-sandbox explain` takes one PATH or one --env NAME"),
     }
 }

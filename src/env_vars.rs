@@ -24,5 +24,7 @@ pub const TMPDIR: &str = "TMPDIR";
 pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Read: Lmod's program (Lmod sets it in every shell that it initialises).
 pub const LMOD_CMD: &str = "LMOD_CMD";
+/// Read: Slurm's configuration, for the real commands (`slurm.conf(5)`). Never passed inside.
+pub const SLURM_CONF: &str = "SLURM_CONF";
 /// The search path when none is set (`execvp(3)`, glibc's `confstr(_CS_PATH)`).
 pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";

@@ -13,6 +13,8 @@ pub struct Order {
     pub expect: Vec<Expect>,
     /// Current directory.
     pub cwd: Vec<u8>,
+    /// Where to go if the current directory cannot be entered; `None`: that is an error.
+    pub cwd_else: Option<Vec<u8>>,
     /// The command and its arguments.
     pub argv: Vec<Vec<u8>>,
     /// `NAME=VALUE` entries.
@@ -28,6 +30,52 @@ pub struct Order {
     /// The only places below which anything may be written, as Landlock sees to it; `None`: mounts
     /// alone decide.
     pub writable: Option<Vec<Vec<u8>>>,
+    /// Where a listening socket is made, whose descriptor goes to the launcher.
+    pub socket: Option<Vec<u8>>,
+    /// `umask(2)`; `None`: as it comes.
+    pub umask: Option<u32>,
+    /// Files behind the standard streams.
+    pub streams: Streams,
+    /// Whether Slurm started the launcher: signals may then reach the command from Slurm as well as
+    /// through the launcher, and a file of unknown format is not handed to a shell.
+    pub by_slurm: bool,
+}
+
+/// Files behind the standard streams, as paths inside the jail. The process that becomes the
+/// command opens them, with no more rights than the command has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Streams {
+    /// Standard input; `None`: as it comes.
+    pub input: Option<Vec<u8>>,
+    /// Standard output; `None`: as it comes.
+    pub output: Option<Vec<u8>>,
+    /// Standard error.
+    pub error: ErrorStream,
+    /// Whether files are appended to instead of emptied.
+    pub append: bool,
+}
+
+/// Where standard error leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ErrorStream {
+    /// Where it leads already.
+    #[default]
+    AsItComes,
+    /// Into the file behind standard output.
+    WithOutput,
+    /// Into this file.
+    File(Vec<u8>),
+}
+
+impl Streams {
+    /// Whether any stream leads to a file.
+    pub fn any(&self) -> bool {
+        *self
+            != Self {
+                append: self.append,
+                ..Self::default()
+            }
+    }
 }
 
 /// A place inside that must show one certain file.
@@ -46,11 +94,22 @@ pub struct Expect {
 pub enum Report {
     /// The jail is as planned; the command is about to be started.
     Ready,
+    /// Comes with the descriptor of the listening socket, before [`Self::Ready`].
+    Listening,
     /// Something is not as ordered; nothing was started. A sentence.
     Refused(String),
     /// The command could not be executed: `errno` for a path.
     NotExecuted {
         /// See `execve(2)`.
+        errno: i32,
+    },
+    /// A file for a standard stream could not be opened; nothing was started.
+    NoStream {
+        /// The stream: 0, 1 or 2.
+        stream: i32,
+        /// The path, cut off if it is very long.
+        path: Vec<u8>,
+        /// See `open(2)`.
         errno: i32,
     },
     /// The command was stopped by this signal.
@@ -83,4 +142,8 @@ impl End {
 pub enum Request {
     /// Send this signal to the command.
     Signal(i32),
+    /// Write this to the command's standard error.
+    Say(Vec<u8>),
+    /// Nothing more comes; the answer to [`Report::Ended`] where Slurm started the launcher.
+    Leave,
 }

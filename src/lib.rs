@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod audit;
 pub mod backend;
 pub mod cli;
 pub mod config;
@@ -14,6 +15,7 @@ pub mod failure;
 pub mod handoff;
 pub mod host;
 pub mod init;
+pub mod job;
 pub mod launch;
 pub mod plan;
 pub mod policy;

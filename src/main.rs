@@ -18,5 +18,11 @@ fn main() -> ExitCode {
     {
         agent_sandbox::init::main(&arguments[1..]);
     }
-    ExitCode::from(agent_sandbox::report::call(&arguments))
+    // What Slurm calls on a compute node.
+    let first = arguments.get(1).and_then(|word| word.to_str());
+    ExitCode::from(match first {
+        Some("job") => agent_sandbox::job::job(&arguments[2..]),
+        Some("task") => agent_sandbox::job::task(&arguments[2..]),
+        _ => agent_sandbox::report::call(&arguments),
+    })
 }

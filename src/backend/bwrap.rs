@@ -99,6 +99,11 @@ pub fn call(plan: &Plan, filter: Vec<u8>) -> Call {
                 call.content("--ro-bind-data", content.clone());
                 call.text([at]);
             }
+            Mount::Program { content } => {
+                call.mode(0o555);
+                call.content("--ro-bind-data", content.clone());
+                call.text([at]);
+            }
             Mount::Copy { content, mode, .. } => {
                 call.mode(*mode);
                 call.content("--file", content.clone());

@@ -15,7 +15,7 @@ pub use super::parse::{Parsed, RawLayer, parse};
 pub use super::profiles::{ProfileEntry, profiles};
 
 use super::diagnostic::ConfigError;
-use super::parse::{DEFAULT, DEFAULT_NAME, parse_set};
+use super::parse::{DEFAULT, DEFAULT_NAME, Text, parse_set};
 use super::schema::Sections;
 use super::source::Layer;
 
@@ -77,14 +77,9 @@ pub fn load(request: &Request<'_>) -> Result<Vec<RawLayer>, ConfigError> {
         let user = parse(Layer::User, &file, &decode(&file, bytes)?)?;
         let (file, text) = (Arc::clone(&user.raw.file), Arc::clone(&user.raw.text));
         layers.push(user.raw);
-        for sections in for_project(locations, request.project, user.projects) {
+        for (written, sections) in for_project(locations, request.project, user.projects) {
             let (file, text) = (Arc::clone(&file), Arc::clone(&text));
-            layers.push(RawLayer {
-                layer: Layer::Project,
-                file,
-                text,
-                sections,
-            });
+            layers.push(project_layer(file, text, &written, sections));
         }
     }
     for option in request.set {
@@ -93,12 +88,66 @@ pub fn load(request: &Request<'_>) -> Result<Vec<RawLayer>, ConfigError> {
     Ok(layers)
 }
 
-/// The `[projects]` sections for this project, the shortest path first.
+/// A layer as text, as it travels with a job from the node on which the session was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed<'a> {
+    /// Which layer.
+    pub layer: Layer,
+    /// The file's name in messages.
+    pub file: &'a str,
+    /// The whole text; of a `[projects]` section the path, as written in the user's layer before it.
+    pub text: &'a str,
+}
+
+/// All layers of a job, weakest first: those of this node, and those that came with it.
+///
+/// # Errors
+/// A site's policy, which [`load`] refuses as well; a text that this version does not understand.
+pub fn load_sealed(
+    locations: &Locations,
+    sealed: &[Sealed<'_>],
+) -> Result<Vec<RawLayer>, ConfigError> {
+    refuse_site_policy(locations)?;
+    let mut layers = vec![parse(Layer::BuiltIn, DEFAULT_NAME, DEFAULT)?.raw];
+    let mut projects = Vec::new();
+    for one in sealed {
+        if one.layer != Layer::Project {
+            let parsed = parse(one.layer, one.file, one.text)?;
+            projects.extend(parsed.projects);
+            layers.push(parsed.raw);
+            continue;
+        }
+        let user = layers.iter().find(|layer| layer.layer == Layer::User);
+        let section = projects
+            .iter()
+            .position(|(written, _)| written.get_ref() == one.text);
+        let (Some(user), Some(at)) = (user, section) else {
+            let message = format!("the job's policy lacks its section for `{}`", one.text);
+            return Err(ConfigError::plain(&message, None));
+        };
+        let (file, text) = (Arc::clone(&user.file), Arc::clone(&user.text));
+        let (written, sections) = projects.swap_remove(at);
+        layers.push(project_layer(file, text, written.get_ref(), sections));
+    }
+    Ok(layers)
+}
+
+fn project_layer(file: Arc<str>, text: Arc<Text>, written: &str, sections: Sections) -> RawLayer {
+    RawLayer {
+        layer: Layer::Project,
+        file,
+        text,
+        project: Some(Arc::from(written)),
+        sections,
+    }
+}
+
+/// The `[projects]` sections for this project and their paths as written, the shortest first.
 fn for_project(
     locations: &Locations,
     project: Option<&Path>,
     sections: Vec<(Spanned<String>, Sections)>,
-) -> Vec<Sections> {
+) -> Vec<(String, Sections)> {
     let Some(project) = project else {
         return Vec::new();
     };
@@ -115,13 +164,15 @@ fn for_project(
         };
         let covers = |path: &Path| project.starts_with(path) || real.starts_with(path);
         if covers(&path) || covers(&resolve_system_links(&path)) {
-            matching.push((path.components().count(), written.span().start, sections));
+            let start = written.span().start;
+            let written = written.into_inner();
+            matching.push((path.components().count(), start, written, sections));
         }
     }
-    matching.sort_by_key(|(depth, start, _)| (*depth, *start));
+    matching.sort_by_key(|(depth, start, ..)| (*depth, *start));
     matching
         .into_iter()
-        .map(|(_, _, sections)| sections)
+        .map(|(_, _, written, sections)| (written, sections))
         .collect()
 }
 

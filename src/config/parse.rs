@@ -58,6 +58,8 @@ pub struct RawLayer {
     pub file: Arc<str>,
     /// The whole text of the file: spans of `sections` are offsets in it.
     pub text: Arc<Text>,
+    /// Of a `[projects]` section the path, as written.
+    pub project: Option<Arc<str>>,
     /// What the text says.
     pub sections: Sections,
 }
@@ -108,6 +110,7 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
         devices,
         jail,
         network,
+        slurm,
         modules,
     } = document;
     if let Some(profile) = &profile {
@@ -158,12 +161,14 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
         devices,
         jail,
         network,
+        slurm,
         modules,
     };
     let raw = RawLayer {
         layer,
         file: Arc::from(file),
         text: Arc::new(Text::new(text)),
+        project: None,
         sections,
     };
     let projects = projects.map(|table| table.into_inner().into_iter().collect());

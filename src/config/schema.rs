@@ -32,6 +32,8 @@ pub struct Document {
     pub jail: Option<JailSection>,
     /// `[network]`
     pub network: Option<NetworkSection>,
+    /// `[slurm]`
+    pub slurm: Option<SlurmSection>,
     /// `[modules]`
     pub modules: Option<ModulesSection>,
 }
@@ -54,6 +56,8 @@ pub struct Sections {
     pub jail: Option<JailSection>,
     /// `[network]`
     pub network: Option<NetworkSection>,
+    /// `[slurm]`
+    pub slurm: Option<SlurmSection>,
     /// `[modules]`
     pub modules: Option<ModulesSection>,
 }
@@ -161,6 +165,38 @@ pub struct JailSection {
 pub struct NetworkSection {
     /// `"open"` or `"isolated"`.
     pub mode: Option<Spanned<String>>,
+}
+
+/// `[slurm]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlurmSection {
+    /// `"auto"` or `"off"`.
+    pub mode: Option<Spanned<String>>,
+    /// `"session"`, `"project"` or `"user"`: which jobs are seen and touched.
+    pub scope: Option<Spanned<String>>,
+    /// `"none"`, `"counts"` or `"names"`: what is shown of other jobs.
+    pub queries: Option<Spanned<String>>,
+    /// Directories in which Slurm's commands are looked for.
+    pub directories: Option<Strings>,
+    /// `[slurm.limits]`
+    pub limits: Option<SlurmLimitsSection>,
+}
+
+/// `[slurm.limits]`; 0 stands for "no limit".
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlurmLimitsSection {
+    /// Queries a minute that reach Slurm.
+    pub queries_per_minute: Option<Spanned<i64>>,
+    /// Jobs of a session that are in the queue at the same time.
+    pub jobs: Option<Spanned<i64>>,
+    /// Nodes of one job.
+    pub nodes: Option<Spanned<i64>>,
+    /// GPUs of one job.
+    pub gpus: Option<Spanned<i64>>,
+    /// Wall time of one job, in minutes.
+    pub minutes: Option<Spanned<i64>>,
 }
 
 /// `[modules]`

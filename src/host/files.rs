@@ -45,6 +45,8 @@ pub struct Found {
     pub id: (u64, u64),
     /// Owner.
     pub uid: u32,
+    /// Permission bits, with set-ID and sticky bits (`inode(7)`).
+    pub mode: u32,
     /// Whether the caller may read it, or search it if it is a directory (`access(2)`).
     pub readable: bool,
     /// The symbolic links that were followed: where each stands (its directory by its real path),

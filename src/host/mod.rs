@@ -8,6 +8,7 @@
 pub mod files;
 pub mod looker;
 pub mod mount_table;
+pub mod slurm;
 pub mod walk;
 
 use std::ffi::{OsStr, OsString};
@@ -20,9 +21,11 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Gid, Uid};
 
 use crate::env_vars;
+use crate::policy::Policy;
 use crate::policy::paths::Expansion;
 use files::{Files, Found, HostFiles, Kind, Look, real_as_far_as_it_exists};
 use mount_table::Alias;
+use slurm::Slurm;
 
 /// The largest user database that is read; a site with more system users than this has LDAP.
 const LARGEST_DATABASE: u64 = 8 << 20;
@@ -66,6 +69,8 @@ pub struct HostFacts {
     pub databases: Databases,
     /// Landlock's ABI version; 0 where there is none.
     pub landlock_abi: i32,
+    /// Slurm, where its commands are found in the directories that the policy names.
+    pub slurm: Option<Slurm>,
 }
 
 /// The user database in files.
@@ -164,7 +169,24 @@ impl HostFacts {
             executable,
             databases,
             landlock_abi: landlock_abi(),
+            slurm: None,
         })
+    }
+
+    /// Looks for Slurm in the directories that the policy names.
+    pub fn find_slurm(&mut self, policy: &Policy, files: &dyn Files) {
+        let named = policy.slurm.directories.iter();
+        let directories: Vec<PathBuf> = named
+            .filter_map(|directory| directory.value.expand(self))
+            .collect();
+        let question = slurm::Question {
+            directories: &directories,
+            search: self.variable(env_vars::PATH),
+            conf: self.variable(env_vars::SLURM_CONF),
+            executable: &self.executable,
+            uid: self.uid,
+        };
+        self.slurm = slurm::find(&question, files);
     }
 
     /// A variable of the caller's environment.

@@ -258,6 +258,7 @@ impl Walker {
                 kind: kind(meta.file_type()),
                 id: (meta.dev(), meta.ino()),
                 uid: meta.uid(),
+                mode: meta.mode() & 0o7777,
                 real,
                 readable,
                 links,

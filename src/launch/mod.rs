@@ -2,8 +2,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "the effect module of a launch")]
 
+pub mod announcements;
+pub mod chaperon;
 pub mod diagnose;
+pub mod ending;
 pub mod modules;
+pub mod seal;
 pub mod supervisor;
 
 use std::ffi::{OsStr, OsString};
@@ -15,6 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use agent_sandbox_wire::capsule::Seal;
+use agent_sandbox_wire::order::JobContext;
 use anyhow::{Context, Result, bail};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
@@ -24,7 +30,7 @@ use crate::config::load::{Locations, RawLayer, Request, load};
 use crate::config::source::{Source, Sourced};
 use crate::env_vars;
 use crate::failure::{self, Failure};
-use crate::handoff::{Expect, Order};
+use crate::handoff::{Expect, Order, Streams};
 use crate::host::files::{Files, HostFiles, Look};
 use crate::host::{self, HostFacts};
 use crate::plan::{self, Access, Invocation, Mount, NetworkMode, Omitted, Plan, Step};
@@ -32,7 +38,10 @@ use crate::policy::merge::{Additions, HOME_MODES, merge};
 use crate::policy::{PathSpec, Policy};
 use crate::session::{self, Registered};
 use crate::sys::{fds, process};
-use supervisor::Outcome;
+use announcements::Announcements;
+use chaperon::Chaperon;
+use ending::conclude;
+use supervisor::{Company, Outcome};
 
 /// Until the policy says how long a path may take to answer.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -53,6 +62,8 @@ pub struct Prepared {
     pub config: String,
     /// Files and options that took part, weakest first.
     pub layers: Vec<String>,
+    /// What the jobs of this session carry.
+    pub seal: Seal,
 }
 
 /// The directories in which policy files stand.
@@ -100,6 +111,7 @@ pub fn prepare(options: &Options, command: &[OsString]) -> Result<Prepared> {
     if !policy.modules.load.is_empty() {
         host.environment = modules::load(&policy.modules.load, &host.environment)?;
     }
+    host.find_slurm(&policy, &files);
     let config = match locations.config_dir.strip_prefix(&locations.home) {
         Ok(below) => format!("~/{}/config.toml", below.display()),
         Err(_) => locations
@@ -110,11 +122,14 @@ pub fn prepare(options: &Options, command: &[OsString]) -> Result<Prepared> {
     };
     let names = layers.iter().map(|layer| layer.file.to_string()).collect();
     let invocation = Invocation {
-        project: Some(project),
+        project: Some(project.clone()),
         cwd,
         command: command.to_vec(),
         session: session::new_id()?,
+        job: None,
     };
+    let real = real_project.as_deref().unwrap_or(&project);
+    let seal = seal::seal(options, &invocation.cwd, &invocation.session, real, &layers);
     Ok(Prepared {
         policy,
         host,
@@ -122,6 +137,47 @@ pub fn prepare(options: &Options, command: &[OsString]) -> Result<Prepared> {
         invocation,
         config,
         layers: names,
+        seal,
+    })
+}
+
+/// What a capsule asks for, as far as it decides nothing.
+pub struct Asked {
+    /// The current directory.
+    pub cwd: PathBuf,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+    /// What the jail gets of the job.
+    pub job: plan::Job,
+}
+
+/// Reads the policy that a job brought, as far as this node allows it, and looks at the node.
+///
+/// # Errors
+/// This version does not understand the policy, or something is wrong with the node.
+pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
+    let (layers, additions) = seal::unseal(&seal)?;
+    let policy = merge(&layers, &additions)?;
+    let files = HostFiles::new(policy.files.timeout_ms.value);
+    let mut host = HostFacts::probe(&files)?;
+    host.find_slurm(&policy, &files);
+    let names = layers.iter().map(|layer| layer.file.to_string()).collect();
+    let project = PathBuf::from(OsStr::from_bytes(&seal.project));
+    let invocation = Invocation {
+        project: Some(project),
+        cwd: asked.cwd,
+        command: asked.command,
+        session: seal.session.clone(),
+        job: Some(asked.job),
+    };
+    Ok(Prepared {
+        policy,
+        host,
+        files,
+        invocation,
+        config: "config.toml".to_owned(),
+        layers: names,
+        seal,
     })
 }
 
@@ -271,23 +327,82 @@ pub fn refuse_unsafe_start(options: &Options) -> Result<()> {
 /// Everything but the command's own end.
 pub fn run(options: &Options, prepared: Prepared) -> Result<u8> {
     let plan = prepared.plan()?;
-    let bwrap = host::find_bwrap().map_err(|error| {
+    let bwrap = find_bwrap()?;
+    announce(&plan, options);
+    let company = Company {
+        chaperon: Chaperon::new(&prepared, &plan, None)?,
+        ..Company::default()
+    };
+    let command = plan.command.first().cloned().unwrap_or_default();
+    let _registered = register(&prepared.host, &plan, &command)?;
+    let order = order(&plan);
+    let outcome = carry_out(&bwrap, (plan, prepared), order, company)?;
+    conclude(outcome, &command)
+}
+
+/// What a launch has beyond others when Slurm started it, on a compute node.
+pub struct Entry {
+    /// The current directory inside, if the jail has it.
+    pub cwd: Vec<u8>,
+    /// `umask(2)`
+    pub umask: u32,
+    /// Files behind the standard streams, as paths inside.
+    pub streams: Streams,
+    /// What Slurm says about the job.
+    pub announcements: Option<Announcements>,
+    /// The job.
+    pub job: JobContext,
+}
+
+/// Runs a job's script or a task's command in a jail.
+///
+/// # Errors
+/// What keeps the jail from being planned and built.
+pub fn run_by_slurm(prepared: Prepared, entry: Entry) -> Result<Outcome> {
+    let plan = prepared.plan()?;
+    let bwrap = find_bwrap()?;
+    let company = Company {
+        chaperon: Chaperon::new(&prepared, &plan, Some(entry.job))?,
+        announcements: entry.announcements,
+        by_slurm: true,
+    };
+    let mut order = order(&plan);
+    order.cwd_else = Some(std::mem::replace(&mut order.cwd, entry.cwd));
+    order.umask = Some(entry.umask);
+    order.streams = entry.streams;
+    order.by_slurm = true;
+    carry_out(&bwrap, (plan, prepared), order, company)
+}
+
+fn find_bwrap() -> Result<PathBuf> {
+    host::find_bwrap().map_err(|error| {
         Failure::new(format!("{error:#}"))
             .hint("user: this node cannot run the jail as it is; ask its administrator")
             .hint("admin: install the package `bubblewrap` (0.8 or newer)")
-    })?;
-    announce(&plan, options);
+            .into()
+    })
+}
+
+/// Builds the jail and stands by it to its end.
+fn carry_out(
+    bwrap: &Path,
+    (plan, prepared): (Plan, Prepared),
+    order: Order,
+    mut company: Company,
+) -> Result<Outcome> {
     let filter =
         seccomp::compile(&plan.syscalls).context("cannot compile the system call filter")?;
     let call = bwrap::call(&plan, filter);
-    let order = order(&plan);
-    let command = plan.command.first().cloned().unwrap_or_default();
-    let _registered = register(&prepared.host, &plan, &command)?;
     // The launcher stays for as long as the command runs; what it knew need not stay with it.
+    let state = prepared.host.state_directory.clone();
     drop((plan, prepared));
-    supervisor::hold_signals().context("cannot hold signals back")?;
-    let outcome = start(&bwrap, call, order)?;
-    conclude(outcome, &command)
+    supervisor::hold_signals(company.by_slurm).context("cannot hold signals back")?;
+    let outcome = start(bwrap, call, order, &mut company)?;
+    if let (Outcome::Ended(_), Some(announcements)) = (&outcome, company.announcements.take()) {
+        // An empty file that stays harms nobody.
+        let _ = announcements.remove_if_empty(&state);
+    }
+    Ok(outcome)
 }
 
 /// Records the session for as long as the answer lives.
@@ -302,7 +417,7 @@ fn register(host: &HostFacts, plan: &Plan, command: &OsStr) -> Result<Registered
 }
 
 /// Starts bubblewrap and stands by it.
-fn start(bwrap: &Path, call: bwrap::Call, order: Order) -> Result<Outcome> {
+fn start(bwrap: &Path, call: bwrap::Call, order: Order, company: &mut Company) -> Result<Outcome> {
     let text = postcard::to_allocvec(&order).context("cannot write the order")?;
     let order = fds::memory_file(c"agent-sandbox-order", &text)?;
     let mut contents: Vec<OwnedFd> = Vec::with_capacity(call.contents.len());
@@ -343,7 +458,7 @@ fn start(bwrap: &Path, call: bwrap::Call, order: Order) -> Result<Outcome> {
         .with_context(|| format!("cannot start `{}`", bwrap.display()))?;
     drop((call, contents, options, order, theirs, stderr, text));
     process::release_memory();
-    Ok(supervisor::supervise(child, ours, complaint)?)
+    Ok(supervisor::supervise(child, ours, complaint, company)?)
 }
 
 /// What init has to do, by the plan.
@@ -387,6 +502,13 @@ fn order(plan: &Plan) -> Order {
             .any(|step| step.at == Path::new(plan::INPUT))
             .then(|| plan::INPUT.into()),
         landlock_scope: plan.landlock_scope,
+        socket: plan
+            .wants_chaperon()
+            .then(|| agent_sandbox_wire::SOCKET.into()),
+        cwd_else: None,
+        umask: None,
+        streams: Streams::default(),
+        by_slurm: false,
         writable: plan.landlock_writes.then(|| {
             let writable = |step: &&Step| step.mount.is_writable();
             plan.steps
@@ -431,66 +553,4 @@ fn announce(plan: &Plan, options: &Options) {
         text.push_str(&format!("agent-sandbox: warning: {weakness}\n"));
     }
     failure::say(&text);
-}
-
-fn conclude(outcome: Outcome, command: &OsStr) -> Result<u8> {
-    match outcome {
-        Outcome::Ended(end) => Ok(end.exit_code()),
-        Outcome::Refused(reason) => Err(Failure::new(format!(
-            "the jail is not as planned: {reason}"
-        ))
-        .hint("nothing was started; try again, and see who changes the path if it stays")
-        .into()),
-        Outcome::NotExecuted(errno) => Err(not_executed(errno, command).into()),
-        Outcome::NoJail(words) => {
-            let cause = diagnose::cause(&words, &diagnose::findings());
-            let mut failure = Failure::new(cause.what);
-            if !words.is_empty() {
-                failure = failure.hint(format!("bubblewrap said: {words}"));
-            }
-            Err(failure
-                .hint(format!("user: {}", cause.user))
-                .hint(format!("admin: {}", cause.admin))
-                .into())
-        }
-    }
-}
-
-fn not_executed(errno: i32, command: &OsStr) -> Failure {
-    let shown = command.display();
-    let why = io::Error::from_raw_os_error(errno);
-    if errno != libc::ENOENT {
-        return Failure::new(format!("cannot execute `{shown}`: {why}")).code(126);
-    }
-    let failure = Failure::new(format!("`{shown}`: command not found in the jail")).code(127);
-    match outside(command) {
-        Some(path) => {
-            let directory = path.parent().unwrap_or(&path).display();
-            failure
-                .hint(format!(
-                    "it exists outside, as `{}`, and the jail does not show it",
-                    path.display()
-                ))
-                .hint(format!(
-                    "--read {directory} shows it for one run; `agent-sandbox explain {}` says more",
-                    path.display()
-                ))
-        }
-        None => failure,
-    }
-}
-
-/// Where the command stands outside.
-fn outside(command: &OsStr) -> Option<PathBuf> {
-    if command.is_empty() {
-        return None;
-    }
-    if command.as_bytes().contains(&b'/') {
-        return std::fs::canonicalize(command).ok();
-    }
-    let search = std::env::var_os(env_vars::PATH)?;
-    let found = std::env::split_paths(&search).map(|directory| directory.join(command));
-    found
-        .filter(|path| path.is_absolute())
-        .find_map(|path| std::fs::canonicalize(path).ok())
 }

@@ -3,21 +3,26 @@
 //! The launcher, bubblewrap and the command are in one process group, as a plain command would be
 //! in it alone. Keys of the terminal (^C, ^\, ^Z, hang-up) reach the command from the kernel; the
 //! launcher ignores these, and stops itself only when init says that the command has stopped.
-//! Signals that other processes send to the launcher are handed to the command.
+//! Signals that other processes send to the launcher are handed to the command. In a job every
+//! signal is: Slurm sends those that the user asks for.
 
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::sys::socket::MsgFlags;
 
+use super::announcements::Announcements;
+use super::chaperon::Chaperon;
+use crate::failure;
 use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request};
-use crate::sys::process;
+use crate::sys::{passing, process};
 
 /// Signals that end a process or mean something to it: handed on when a process sent them.
 const HANDED_ON: [Signal; 8] = [
@@ -34,6 +39,8 @@ const HANDED_ON: [Signal; 8] = [
 const STOPPING: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
 /// What bubblewrap may say before it is cut off; it says one line.
 const LONGEST_COMPLAINT: u64 = 16 * 1024;
+/// When Slurm's words are looked for once more after a signal: it says some of them just behind it.
+const LISTEN_AGAIN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];
 
 /// How a launch went.
 #[derive(Debug)]
@@ -42,6 +49,15 @@ pub enum Outcome {
     Ended(End),
     /// The command could not be executed: an `errno` of `execve(2)`.
     NotExecuted(i32),
+    /// A file for a standard stream could not be opened.
+    NoStream {
+        /// 0, 1 or 2.
+        stream: i32,
+        /// The path that was asked for.
+        path: Vec<u8>,
+        /// An `errno` of `open(2)`.
+        errno: i32,
+    },
     /// Init found the jail not to be as planned.
     Refused(String),
     /// bubblewrap did not get as far as init; its own words.
@@ -49,14 +65,19 @@ pub enum Outcome {
 }
 
 /// Holds back the signals that [`supervise`] handles. Programs started from here on ignore those
-/// that the terminal sends, so that bubblewrap outlives ^C as long as the command does.
+/// that the terminal sends, so that bubblewrap outlives ^C as long as the command does; in a job
+/// (`by_slurm`) they ignore every signal, for Slurm may send any to each process of the job.
 ///
 /// # Errors
 /// What `sigprocmask(2)` or `sigaction(2)` answer.
-pub fn hold_signals() -> io::Result<()> {
-    let mut held = held();
+pub fn hold_signals(by_slurm: bool) -> io::Result<()> {
+    let mut held = held(by_slurm);
     held.remove(Signal::SIGCHLD);
     held.thread_block()?;
+    if by_slurm {
+        process::ignore_all();
+        return Ok(());
+    }
     let ignored: Vec<Signal> = HANDED_ON
         .into_iter()
         .filter(|&signal| signal != Signal::SIGCONT)
@@ -65,7 +86,10 @@ pub fn hold_signals() -> io::Result<()> {
     process::ignore(&ignored)
 }
 
-fn held() -> SigSet {
+fn held(by_slurm: bool) -> SigSet {
+    if by_slurm {
+        return SigSet::all();
+    }
     let mut held = SigSet::empty();
     for signal in HANDED_ON
         .into_iter()
@@ -77,137 +101,263 @@ fn held() -> SigSet {
     held
 }
 
+/// What stands by besides the supervisor.
+#[derive(Default)]
+pub struct Company {
+    /// The way to Slurm.
+    pub chaperon: Option<Chaperon>,
+    /// What Slurm says about the job.
+    pub announcements: Option<Announcements>,
+    /// Whether Slurm started the launcher.
+    pub by_slurm: bool,
+}
+
 /// Waits until the jail is over.
 ///
 /// # Errors
 /// What `signalfd(2)`, `poll(2)` or `waitpid(2)` answer.
-pub fn supervise(mut bwrap: Child, control: OwnedFd, complaint: UnixStream) -> io::Result<Outcome> {
-    let held = held();
+pub fn supervise(
+    mut bwrap: Child,
+    control: OwnedFd,
+    complaint: UnixStream,
+    company: &mut Company,
+) -> io::Result<Outcome> {
+    let held = held(company.by_slurm);
     held.thread_block()?;
     let signals = SignalFd::with_flags(&held, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-    let mut complaint = Some(complaint);
-    let mut outcome = None;
-    loop {
-        // bubblewrap may have ended before its signal was held back.
-        if bwrap.try_wait()?.is_some() {
-            while let Some(report) = receive(&control, MsgFlags::MSG_DONTWAIT) {
-                // The command was started, however soon it was over.
-                if matches!(report, Report::Ready) {
-                    complaint = None;
-                }
-                note(&mut outcome, &control, &signals, report)?;
-            }
-            break;
+    let mut supervisor = Supervisor {
+        control,
+        signals,
+        company,
+        outcome: None,
+        started: false,
+        listen_again: Vec::new(),
+    };
+    supervisor.wait(&mut bwrap)?;
+    let started = supervisor.started;
+    Ok(supervisor.outcome.unwrap_or_else(|| {
+        if started {
+            // Killed with everything in it: by the kernel's out-of-memory killer, or by an
+            // administrator.
+            Outcome::Ended(End::Signal(Signal::SIGKILL as i32))
+        } else {
+            Outcome::NoJail(read_complaint(complaint))
         }
-        let mut ready = [
-            PollFd::new(control.as_fd(), PollFlags::POLLIN),
-            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-        ];
-        match poll(&mut ready, PollTimeout::NONE) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        let (reported, signalled) = (
-            ready[0].any().unwrap_or(false),
-            ready[1].any().unwrap_or(false),
-        );
-        if signalled {
-            hand_on(&control, &signals)?;
-        }
-        if reported {
-            match receive(&control, MsgFlags::MSG_DONTWAIT) {
-                Some(report) => {
-                    if matches!(report, Report::Ready) {
-                        complaint = None;
-                    }
-                    note(&mut outcome, &control, &signals, report)?;
-                }
-                None => {
-                    // Init is gone; bubblewrap follows.
-                    bwrap.wait()?;
-                    break;
-                }
-            }
-        }
-    }
-    Ok(outcome.unwrap_or_else(|| match complaint {
-        Some(pipe) => Outcome::NoJail(read_complaint(pipe)),
-        // Killed with everything in it: by the kernel's out-of-memory killer, or by an administrator.
-        None => Outcome::Ended(End::Signal(Signal::SIGKILL as i32)),
     }))
 }
 
-fn note(
-    outcome: &mut Option<Outcome>,
-    control: &OwnedFd,
-    signals: &SignalFd,
-    report: Report,
-) -> io::Result<()> {
-    match report {
-        Report::Ready => {}
-        Report::Refused(reason) => *outcome = Some(Outcome::Refused(reason)),
-        Report::NotExecuted { errno } => *outcome = Some(Outcome::NotExecuted(errno)),
-        Report::Stopped(signal) => stop_like_the_command(control, signals, signal)?,
-        // The end of a command that was never executed is no end.
-        Report::Ended(end) if outcome.is_none() => *outcome = Some(Outcome::Ended(end)),
-        Report::Ended(_) => {}
-    }
-    Ok(())
+struct Supervisor<'a> {
+    control: OwnedFd,
+    signals: SignalFd,
+    company: &'a mut Company,
+    outcome: Option<Outcome>,
+    /// Whether init got as far as the command.
+    started: bool,
+    /// When the announcements is looked at again.
+    listen_again: Vec<Instant>,
 }
 
-fn receive(control: &OwnedFd, flags: MsgFlags) -> Option<Report> {
-    let mut buffer = [0; LONGEST_DATAGRAM];
-    loop {
-        match recv(control.as_raw_fd(), &mut buffer, flags) {
-            // Init ended with a request unread. The kernel says so once (unix(7)); what init sent
-            // before is still there.
-            Err(Errno::ECONNRESET | Errno::EINTR) => {}
-            Ok(0) | Err(_) => return None,
-            Ok(length) => return postcard::from_bytes(&buffer[..length]).ok(),
+impl Supervisor<'_> {
+    fn wait(&mut self, bwrap: &mut Child) -> io::Result<()> {
+        loop {
+            // bubblewrap may have ended before its signal was held back.
+            if bwrap.try_wait()?.is_some() {
+                // The command was started, however soon it was over.
+                while let Some(report) = self.receive() {
+                    self.note(report)?;
+                }
+                return Ok(());
+            }
+            let called = self.company.chaperon.as_ref().and_then(Chaperon::waiting);
+            let mut ready = [
+                PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+                PollFd::new(called.unwrap_or(self.control.as_fd()), PollFlags::POLLIN),
+            ];
+            let calls = called.is_some();
+            match poll(&mut ready, self.timeout()) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            let [reported, signalled, called] = ready.map(|one| one.any().unwrap_or(false));
+            if signalled {
+                self.hand_on()?;
+            }
+            if calls && called {
+                self.start_chaperon();
+            }
+            let now = Instant::now();
+            if self.listen_again.iter().any(|at| *at <= now) {
+                self.listen_again.retain(|at| *at > now);
+                self.tell();
+            }
+            if reported {
+                match self.receive() {
+                    Some(report) => self.note(report)?,
+                    None => {
+                        // Init is gone; bubblewrap follows.
+                        bwrap.wait()?;
+                        return Ok(());
+                    }
+                }
+            }
         }
     }
-}
 
-fn request(control: &OwnedFd, signal: i32) {
-    if let Ok(text) = postcard::to_allocvec(&Request::Signal(signal)) {
-        // A jail that is already over needs no signal.
-        let _ = send(control.as_raw_fd(), &text, MsgFlags::MSG_NOSIGNAL);
+    fn timeout(&self) -> PollTimeout {
+        let Some(next) = self.listen_again.iter().min() else {
+            return PollTimeout::NONE;
+        };
+        // Rounded up: at the end of the wait the moment has come.
+        let rest = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        PollTimeout::try_from(rest).unwrap_or(PollTimeout::MAX)
     }
-}
 
-/// Hands on what processes sent. What the kernel sent (the terminal's keys) went to the whole
-/// process group, the command included.
-fn hand_on(control: &OwnedFd, signals: &SignalFd) -> io::Result<()> {
-    while let Some(info) = signals.read_signal()? {
-        let number = i32::try_from(info.ssi_signo).unwrap_or(0);
-        // But a terminal that is closed tells the session's leader alone, which may be the launcher.
-        let from_kernel = info.ssi_code == libc::SI_KERNEL && number != libc::SIGHUP;
-        if HANDED_ON.iter().any(|&signal| signal as i32 == number) && !from_kernel {
-            request(control, number);
+    fn note(&mut self, report: Report) -> io::Result<()> {
+        match report {
+            Report::Ready => {
+                self.started = true;
+                let before = self
+                    .company
+                    .announcements
+                    .as_ref()
+                    .map(Announcements::before);
+                self.say(before.unwrap_or_default());
+                if let Some(announcements) = &mut self.company.announcements {
+                    announcements.skip();
+                }
+            }
+            // The descriptor was taken as it came.
+            Report::Listening => {}
+            Report::Refused(reason) => self.outcome = Some(Outcome::Refused(reason)),
+            Report::NotExecuted { errno } => self.outcome = Some(Outcome::NotExecuted(errno)),
+            Report::NoStream {
+                stream,
+                path,
+                errno,
+            } => {
+                self.outcome = Some(Outcome::NoStream {
+                    stream,
+                    path,
+                    errno,
+                });
+            }
+            // Nobody waits for a job to stop, and what goes on is told to go on.
+            Report::Stopped(_) if self.company.by_slurm => {}
+            Report::Stopped(signal) => self.stop_like_the_command(signal)?,
+            Report::Ended(end) => {
+                // The end of a command that was never executed is no end.
+                self.outcome.get_or_insert(Outcome::Ended(end));
+                if self.company.by_slurm {
+                    self.tell();
+                    self.request(&Request::Leave);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Option<Report> {
+        let mut buffer = [0; LONGEST_DATAGRAM];
+        loop {
+            match passing::receive(&self.control, &mut buffer, MsgFlags::MSG_DONTWAIT) {
+                // Init ended with a request unread. The kernel says so once (unix(7)); what init
+                // sent before is still there.
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::ECONNRESET | libc::EINTR)) => {}
+                Ok((0, _)) | Err(_) => return None,
+                Ok((length, socket)) => {
+                    let report = postcard::from_bytes(&buffer[..length]).ok()?;
+                    if let (Report::Listening, Some(socket), Some(chaperon)) =
+                        (&report, socket, &mut self.company.chaperon)
+                    {
+                        chaperon.listening(socket);
+                    }
+                    return Some(report);
+                }
+            }
         }
     }
-    Ok(())
-}
 
-/// The command has stopped: so does the launcher, by the same signal, and the shell sees it. What
-/// continues the launcher continues the command.
-fn stop_like_the_command(control: &OwnedFd, signals: &SignalFd, signal: i32) -> io::Result<()> {
-    let signal = Signal::try_from(signal).unwrap_or(Signal::SIGSTOP);
-    let mut one = SigSet::empty();
-    one.add(signal);
-    if signal != Signal::SIGSTOP {
-        process::handle(signal, SigHandler::SigDfl)?;
-        // One that is pending would stop the launcher a second time.
-        hand_on(control, signals)?;
-        raise(signal)?;
-        one.thread_unblock()?;
-        one.thread_block()?;
-        process::handle(signal, SigHandler::SigIgn)?;
-    } else {
-        raise(signal)?;
+    fn request(&self, request: &Request) {
+        if let Ok(text) = postcard::to_allocvec(request) {
+            // A jail that is already over needs nothing.
+            let _ = passing::send(&self.control, &text, None);
+        }
     }
-    request(control, Signal::SIGCONT as i32);
-    Ok(())
+
+    /// Somebody inside asks for Slurm for the first time.
+    fn start_chaperon(&mut self) {
+        if let Some(chaperon) = &mut self.company.chaperon
+            && let Err(error) = chaperon.start()
+        {
+            failure::say(&format!(
+                "agent-sandbox: error: cannot start the chaperon, so that Slurm cannot be used: {error}\n"
+            ));
+            // Closes the socket: calls fail instead of waiting.
+            chaperon.end();
+        }
+    }
+
+    /// Hands Slurm's words on to the job's own output.
+    fn tell(&mut self) {
+        let news = self.company.announcements.as_mut().map(Announcements::news);
+        self.say(news.unwrap_or_default());
+    }
+
+    fn say(&self, text: Vec<u8>) {
+        if !text.is_empty() {
+            self.request(&Request::Say(text));
+        }
+    }
+
+    /// Hands on what processes sent. What the kernel sent (the terminal's keys) went to the whole
+    /// process group, the command included.
+    fn hand_on(&mut self) -> io::Result<()> {
+        while let Some(info) = self.signals.read_signal()? {
+            let number = i32::try_from(info.ssi_signo).unwrap_or(0);
+            // But a terminal that is closed tells the session's leader alone, which may be the
+            // launcher.
+            let from_kernel = info.ssi_code == libc::SI_KERNEL && number != libc::SIGHUP;
+            let meant = if self.company.by_slurm {
+                number != libc::SIGCHLD
+            } else {
+                HANDED_ON.iter().any(|&signal| signal as i32 == number)
+            };
+            if !meant || from_kernel {
+                continue;
+            }
+            if self.company.announcements.is_some() {
+                // Slurm says first why it signals.
+                self.tell();
+                let now = Instant::now();
+                self.listen_again = LISTEN_AGAIN.map(|after| now + after).to_vec();
+            }
+            self.request(&Request::Signal(number));
+        }
+        Ok(())
+    }
+
+    /// The command has stopped: so does the launcher, by the same signal, and the shell sees it.
+    /// What continues the launcher continues the command.
+    fn stop_like_the_command(&mut self, signal: i32) -> io::Result<()> {
+        let signal = Signal::try_from(signal).unwrap_or(Signal::SIGSTOP);
+        let mut one = SigSet::empty();
+        one.add(signal);
+        if signal != Signal::SIGSTOP {
+            process::handle(signal, SigHandler::SigDfl)?;
+            // One that is pending would stop the launcher a second time.
+            self.hand_on()?;
+            raise(signal)?;
+            one.thread_unblock()?;
+            one.thread_block()?;
+            process::handle(signal, SigHandler::SigIgn)?;
+        } else {
+            raise(signal)?;
+        }
+        self.request(&Request::Signal(Signal::SIGCONT as i32));
+        Ok(())
+    }
 }
 
 fn read_complaint(pipe: UnixStream) -> String {

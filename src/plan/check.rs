@@ -3,8 +3,12 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use agent_sandbox_wire::SOCKET;
+
+use super::slurm::Use;
 use super::{Access, Mount, Plan, PlanError};
 use crate::host::HostFacts;
+use crate::host::slurm::Slurm;
 
 /// Checks a plan.
 ///
@@ -54,7 +58,9 @@ pub fn check(plan: &Plan, host: &HostFacts) -> Result<(), PlanError> {
             ));
         }
         if access == Access::Write {
-            for own in host.own_directories.iter().chain([&host.executable]) {
+            let programs = host.slurm.iter().flat_map(Slurm::programs);
+            let own = host.own_directories.iter().chain([&host.executable]);
+            for own in own.chain(programs) {
                 if reaches(plan, from, own) {
                     return fail(format!("`{at}` makes `{}` writable", own.display()));
                 }
@@ -91,6 +97,7 @@ pub fn check(plan: &Plan, host: &HostFacts) -> Result<(), PlanError> {
             }
         }
     }
+    check_slurm(plan, host).or_else(fail)?;
     for needed in ["/proc", "/dev", "/tmp", "/run"] {
         if !plan.steps.iter().any(|step| step.at == Path::new(needed)) {
             return fail(format!("`{needed}` is not private"));
@@ -112,6 +119,32 @@ pub fn check(plan: &Plan, host: &HostFacts) -> Result<(), PlanError> {
                 hidden.name.display()
             ));
         }
+    }
+    Ok(())
+}
+
+/// Slurm's own commands are out of sight where shims stand for them, and the shims' socket has a
+/// place of its own.
+fn check_slurm(plan: &Plan, host: &HostFacts) -> Result<(), String> {
+    if plan.slurm.value != Use::On {
+        return Ok(());
+    }
+    for place in host.slurm.iter().flat_map(|slurm| &slurm.covers) {
+        if shows(plan, place, place) {
+            return Err(format!("`{}` is Slurm's own", place.display()));
+        }
+    }
+    let socket = plan
+        .steps
+        .iter()
+        .rev()
+        .find(|step| Path::new(SOCKET).starts_with(&step.at));
+    let private = |step: &super::Step| {
+        matches!(step.mount, Mount::Tmpfs { mode: 0o700, .. })
+            && Path::new(SOCKET).parent() == Some(&step.at)
+    };
+    if !socket.is_some_and(private) {
+        return Err(format!("`{SOCKET}` has no place of its own"));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{HiddenVariable, Variable, Why};
+use super::{HiddenVariable, Job, Variable, Why, slurm};
 use crate::config::source::Sourced;
 use crate::env_vars;
 use crate::host::HostFacts;
@@ -143,10 +143,47 @@ pub fn build(
         let (name, value) = &rule.value;
         set(name, value.into(), Why::key("env.set", rule));
     }
+    if host.slurm.is_some()
+        && let Some(path) = variables
+            .iter_mut()
+            .find(|variable| variable.name == env_vars::PATH)
+        && let Some(longer) = slurm::search_path(&path.value)
+    {
+        path.value = longer;
+    }
     variables.retain(|variable| variable.name != "OLDPWD" && valid(&variable.name));
     variables.sort_by(|a, b| a.name.cmp(&b.name));
     hidden.sort_by(|a, b| a.name.cmp(&b.name));
     Environment { variables, hidden }
+}
+
+/// Plans the environment of a job: the one that it brings, judged by the same rules. Where the
+/// agent had its home and its temporary files is known inside, and stays.
+pub fn build_for_job(
+    policy: &Policy,
+    host: &HostFacts,
+    job: &Job,
+    project: Option<&Path>,
+    session: &str,
+    cwd: &Path,
+) -> Environment {
+    let inside = HostFacts {
+        environment: job.environment.clone(),
+        ..host.clone()
+    };
+    let mut built = build(policy, &inside, project, session, cwd);
+    for name in [env_vars::HOME, env_vars::TMPDIR, env_vars::PWD] {
+        let planned = built
+            .variables
+            .iter_mut()
+            .find(|variable| variable.name == name);
+        if let (Some(planned), Some(given)) = (planned, inside.variable(name))
+            && matches!(planned.why, Why::Every(_))
+        {
+            planned.value = given.to_owned();
+        }
+    }
+    built
 }
 
 /// An entry of `environ(7)` without a name cannot be passed on by one.

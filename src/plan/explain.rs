@@ -96,6 +96,14 @@ fn judge(plan: &Plan, real: &Path, config: &str, shown: &str) -> (Standing, Why,
     };
     let why = step.why.clone();
     match &step.mount {
+        _ if is_of_slurm(&why) => (
+            Standing::Private,
+            why,
+            format!(
+                "what stands there passes each call on to be checked outside; to switch Slurm off inside: \
+                 slurm.mode = \"off\" in {config}, or --set slurm.mode=off"
+            ),
+        ),
         Mount::Bind {
             access: Access::Write,
             ..
@@ -126,6 +134,11 @@ fn judge(plan: &Plan, real: &Path, config: &str, shown: &str) -> (Standing, Why,
             "this is the same in every jail".to_owned(),
         ),
     }
+}
+
+/// Whether something stands where it does because Slurm can be asked from inside.
+fn is_of_slurm(why: &Why) -> bool {
+    matches!(why, Why::Rule { key, .. } if key == "slurm.mode")
 }
 
 /// Explains a variable.

@@ -11,13 +11,14 @@ pub mod hides;
 pub mod mounts;
 pub mod project;
 pub mod seed;
+pub mod slurm;
 pub mod syscalls;
 pub mod tree;
 pub mod users;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -46,6 +47,18 @@ pub struct Invocation {
     pub command: Vec<OsString>,
     /// The session's id.
     pub session: String,
+    /// The job, on a compute node.
+    pub job: Option<Job>,
+}
+
+/// What the jail gets of a job. It comes from inside another jail, so that nothing of it decides
+/// anything: paths of the policy are expanded with the launcher's own environment.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The environment inside, in place of the launcher's; judged by the same rules.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The batch script and its place, which Slurm chose.
+    pub script: Option<(PathBuf, Vec<u8>)>,
 }
 
 /// Why something is in the plan.
@@ -147,6 +160,12 @@ pub enum Mount {
         #[serde(skip)]
         content: Vec<u8>,
     },
+    /// A read-only program with this content.
+    Program {
+        /// Its content.
+        #[serde(skip)]
+        content: Vec<u8>,
+    },
     /// A private writable copy of a file.
     Copy {
         /// The file on the host.
@@ -177,7 +196,8 @@ impl Mount {
             | Self::Copy { .. }
             | Self::Proc
             | Self::Dev => true,
-            Self::Directory { .. } | Self::Link { .. } | Self::File { .. } => false,
+            Self::Directory { .. } | Self::Link { .. } => false,
+            Self::File { .. } | Self::Program { .. } => false,
             Self::HideDirectory | Self::HideFile => false,
         }
     }
@@ -272,10 +292,19 @@ pub struct Plan {
     /// directory while the jail runs (an automount) arrives with the host's own flags. Not with
     /// `jail.nested`, for Landlock then forbids every mount.
     pub landlock_writes: bool,
+    /// What the jail has of Slurm; with `On` a chaperon stands by.
+    pub slurm: Sourced<slurm::Use>,
     /// The current directory inside.
     pub cwd: PathBuf,
     /// The command and its arguments.
     pub command: Vec<OsString>,
+}
+
+impl Plan {
+    /// Whether a chaperon has to stand by: the jail can ask for Slurm.
+    pub fn wants_chaperon(&self) -> bool {
+        self.slurm.value == slurm::Use::On
+    }
 }
 
 /// Why there is no plan.
@@ -311,6 +340,20 @@ impl PlanError {
 /// The oldest Landlock ABI that scopes abstract sockets and signals (Linux 6.12).
 const LANDLOCK_SCOPES: i32 = 6;
 
+/// Puts the batch script where Slurm put it, so that `$0` is what it would be. The steps stay in
+/// order.
+fn place_script(steps: &mut Vec<Step>, at: &Path, content: &[u8]) {
+    let step = Step {
+        at: at.to_owned(),
+        mount: Mount::Program {
+            content: content.to_vec(),
+        },
+        why: Why::Every("the batch script"),
+    };
+    let place = steps.partition_point(|other| other.at.as_path() < at);
+    steps.insert(place, step);
+}
+
 /// Makes the plan.
 ///
 /// # Errors
@@ -333,7 +376,17 @@ pub fn build(
         .cwd_for(&invocation.cwd, files)
         .or(real.clone())
         .unwrap_or_else(|| PathBuf::from("/"));
-    let environment = env::build(policy, host, real.as_deref(), &invocation.session, &cwd);
+    let session = &invocation.session;
+    let mut steps = mounted.steps;
+    let environment = match &invocation.job {
+        None => env::build(policy, host, real.as_deref(), session, &cwd),
+        Some(job) => {
+            if let Some((at, content)) = &job.script {
+                place_script(&mut steps, at, content);
+            }
+            env::build_for_job(policy, host, job, real.as_deref(), session, &cwd)
+        }
+    };
     let landlock_scope = host.landlock_abi >= LANDLOCK_SCOPES;
     let mut weaknesses = Vec::new();
     if !landlock_scope {
@@ -355,7 +408,7 @@ pub fn build(
         session: invocation.session.clone(),
         project: real,
         home: mounted.home,
-        steps: mounted.steps,
+        steps,
         hidden: hides,
         variables: environment.variables,
         hidden_variables: environment.hidden,
@@ -370,6 +423,7 @@ pub fn build(
         max_processes: limit.map(|most| (most > 0).then_some(most)),
         landlock_scope,
         landlock_writes: landlock_scope && !policy.jail.nested.value,
+        slurm: slurm::standing(policy, host)?,
         cwd,
         command: invocation.command.clone(),
     };

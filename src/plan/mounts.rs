@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use super::hides::Hides;
 use super::project::{Project, closed};
 use super::tree::{Concealer, Tree};
-use super::{Access, INIT, INPUT, Mount, Omitted, PlanError, Step, Why, devices, seed, users};
+use super::{
+    Access, INIT, INPUT, Mount, Omitted, PlanError, Step, Why, devices, seed, slurm, users,
+};
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
 use crate::host::files::{
@@ -119,6 +121,14 @@ pub fn build(
     builder.follow();
     builder.input();
     builder.devices();
+    slurm::place(
+        &mut builder.tree,
+        &mut builder.omitted,
+        policy,
+        host,
+        files,
+        hides,
+    )?;
     builder.aliases();
     builder.tree.name_parents();
     let home = builder.homes.first().cloned().unwrap_or_default();
@@ -265,6 +275,7 @@ impl Builder<'_> {
             kind: Kind::Directory,
             id: project.id,
             uid: self.host.uid,
+            mode: 0o700,
             readable: true,
             links: Vec::new(),
         };

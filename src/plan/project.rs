@@ -7,6 +7,7 @@ use super::git::{self, GitEntry};
 use super::hides::Hides;
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
+use crate::host::slurm::Slurm;
 use crate::policy::{Git, Policy};
 
 /// Directories that no project may be or contain.
@@ -191,12 +192,15 @@ impl Refusal<'_> {
                 ));
             }
         }
-        if self.host.executable.starts_with(real) {
-            return Some(format!(
-                "agent-sandbox itself is installed in it (`{}`)",
-                self.host.executable.display()
-            ));
-        }
-        None
+        let programs = self.host.slurm.iter().flat_map(Slurm::programs);
+        let mut installed = std::iter::once(&self.host.executable).chain(programs);
+        installed
+            .find(|program| program.starts_with(real))
+            .map(|program| {
+                format!(
+                    "agent-sandbox itself is installed in it (`{}`)",
+                    program.display()
+                )
+            })
     }
 }

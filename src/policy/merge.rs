@@ -4,13 +4,16 @@
 
 use std::time::Duration;
 
+use agent_sandbox_wire::order::{Queries, Scope};
+
 use super::typed::Reader;
 use super::{
     Devices, Env, Files, Git, Home, HomeMode, Jail, Modules, Network, NetworkMode, Paths, Patterns,
-    Policy, Project, Users,
+    Policy, Project, Slurm, SlurmLimits, SlurmMode, Users,
 };
 use crate::config::diagnostic::ConfigError;
 use crate::config::load::RawLayer;
+use crate::config::schema::SlurmSection;
 use crate::config::source::{Layer, Source, Sourced};
 
 /// The longest that one path may be allowed to take to answer.
@@ -89,7 +92,7 @@ impl<T: PartialOrd> Slot<T> {
     }
 }
 
-/// The number of processes, in which 0 stands for "no limit" and is therefore the widest.
+/// A number in which 0 stands for "no limit" and is therefore the widest.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Limit(u64);
 
@@ -100,6 +103,10 @@ impl Limit {
 
     fn written(&self) -> u64 {
         if self.0 == u64::MAX { 0 } else { self.0 }
+    }
+
+    fn written_short(&self) -> u32 {
+        u32::try_from(self.written()).unwrap_or(u32::MAX)
     }
 }
 
@@ -131,7 +138,84 @@ struct Draft {
     nested: Slot<bool>,
     keyctl: Slot<bool>,
     network: Slot<NetworkMode>,
+    slurm: SlurmDraft,
     modules: Patterns,
+}
+
+#[derive(Default)]
+struct SlurmDraft {
+    mode: Slot<SlurmMode>,
+    scope: Slot<Scope>,
+    queries: Slot<Queries>,
+    directories: Paths,
+    queries_per_minute: Slot<Limit>,
+    jobs: Slot<Limit>,
+    nodes: Slot<Limit>,
+    gpus: Slot<Limit>,
+    minutes: Slot<Limit>,
+}
+
+impl SlurmDraft {
+    fn apply(&mut self, read: &Reader<'_>, slurm: &SlurmSection) -> Result<(), ConfigError> {
+        if let Some(mode) = &slurm.mode {
+            let words = [("auto", SlurmMode::Auto), ("off", SlurmMode::Off)];
+            self.mode.set(read.word(mode, &words)?);
+        }
+        if let Some(scope) = &slurm.scope {
+            let words = [
+                ("session", Scope::Session),
+                ("project", Scope::Project),
+                ("user", Scope::User),
+            ];
+            self.scope.set(read.word(scope, &words)?);
+        }
+        if let Some(queries) = &slurm.queries {
+            let words = [
+                ("none", Queries::None),
+                ("counts", Queries::Counts),
+                ("names", Queries::Names),
+            ];
+            self.queries.set(read.word(queries, &words)?);
+        }
+        read.plain_grants(&mut self.directories, &slurm.directories)?;
+        let Some(limits) = &slurm.limits else {
+            return Ok(());
+        };
+        for (slot, written, unit) in [
+            (
+                &mut self.queries_per_minute,
+                &limits.queries_per_minute,
+                "queries",
+            ),
+            (&mut self.jobs, &limits.jobs, "jobs"),
+            (&mut self.nodes, &limits.nodes, "nodes"),
+            (&mut self.gpus, &limits.gpus, "GPUs"),
+            (&mut self.minutes, &limits.minutes, "minutes"),
+        ] {
+            if let Some(written) = written {
+                let most = read.number(written, 0, i64::from(u32::MAX), unit)?;
+                slot.set(most.map(Limit::new));
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Slurm {
+        let limit = |slot: Slot<Limit>, default| slot.or(default).map(|most| most.written_short());
+        Slurm {
+            mode: self.mode.or(SlurmMode::Auto),
+            scope: self.scope.or(Scope::Project),
+            queries: self.queries.or(Queries::Counts),
+            directories: self.directories,
+            limits: SlurmLimits {
+                queries_per_minute: limit(self.queries_per_minute, Limit::new(240)),
+                jobs: limit(self.jobs, Limit::new(0)),
+                nodes: limit(self.nodes, Limit::new(0)),
+                gpus: limit(self.gpus, Limit::new(0)),
+                minutes: limit(self.minutes, Limit::new(0)),
+            },
+        }
+    }
 }
 
 impl Draft {
@@ -223,6 +307,9 @@ impl Draft {
             ];
             self.network.set(read.word(mode, &words)?);
         }
+        if let Some(slurm) = &sections.slurm {
+            self.slurm.apply(&read, slurm)?;
+        }
         if let Some(modules) = &sections.modules {
             read.modules(&mut self.modules, &modules.load)?;
         }
@@ -287,6 +374,7 @@ impl Draft {
             network: Network {
                 mode: self.network.or(NetworkMode::Open),
             },
+            slurm: self.slurm.finish(),
             modules: Modules { load: self.modules },
         }
     }
@@ -334,6 +422,54 @@ mod tests {
         assert_eq!(policy.home.mode.value, HomeMode::Write);
         assert_eq!(policy.home.mode.source.line, Some(2));
         assert_eq!(policy.files.hide.len(), 2);
+    }
+
+    #[test]
+    fn slurm_is_narrowed_too_and_no_limit_is_the_widest() {
+        let wide = "[slurm]\nmode = \"auto\"\nscope = \"user\"\nqueries = \"names\"\n\
+                    directories = [\"/a\", \"/b\"]\n[slurm.limits]\njobs = 0\ngpus = 2\n";
+        let narrow = "[slurm]\nmode = \"off\"\nscope = \"session\"\nqueries = \"counts\"\n\
+                      directories = [\"/b\", \"/c\"]\n[slurm.limits]\njobs = 5\ngpus = 0\n";
+        let both = |open: &str, enforced: &str| {
+            let layers = [
+                layer(Layer::User, open),
+                layer(Layer::SiteEnforced, enforced),
+            ];
+            merge(&layers, &Additions::default()).unwrap().slurm
+        };
+        for slurm in [both(wide, narrow), both(narrow, wide)] {
+            assert_eq!(slurm.mode.value, SlurmMode::Off);
+            assert_eq!(slurm.scope.value, Scope::Session);
+            assert_eq!(slurm.queries.value, Queries::Counts);
+            let directories: Vec<_> = slurm
+                .directories
+                .iter()
+                .map(|d| d.value.to_string())
+                .collect();
+            assert_eq!(directories, ["/b"]);
+            assert_eq!(slurm.limits.values().jobs, 5);
+            assert_eq!(slurm.limits.values().gpus, 2);
+        }
+        let open = merge(&[layer(Layer::User, wide)], &Additions::default()).unwrap();
+        assert_eq!(open.slurm.limits.values().jobs, 0);
+        assert_eq!(open.slurm.limits.jobs.source.line, Some(7));
+    }
+
+    #[test]
+    fn what_slurm_cannot_be_set_to() {
+        for (text, expected) in [
+            ("[slurm]\nmode = \"on\"\n", "unknown value `on`"),
+            ("[slurm]\nscope = \"all\"\n", "unknown value `all`"),
+            ("[slurm]\nqueries = \"count\"\n", "did you mean \"counts\"?"),
+            ("[slurm]\ndirectories = [\"/opt/*\"]\n", "holds a `*`"),
+            ("[slurm]\ndirectories = [\"bin\"]\n", "is relative"),
+            ("[slurm.limits]\njobs = -1\n", "out of range"),
+            ("[slurm.limits]\nminutes = 4294967296\n", "out of range"),
+        ] {
+            let error = merge(&[layer(Layer::User, text)], &Additions::default()).unwrap_err();
+            let said = format!("{error} {}", error.hint().unwrap_or_default());
+            assert!(said.contains(expected), "{text}: {said}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod typed;
 
 use std::time::Duration;
 
+use agent_sandbox_wire::order::{Limits, Queries, Scope};
 use serde::Serialize;
 
 use crate::config::source::Sourced;
@@ -29,6 +30,8 @@ pub struct Policy {
     pub jail: Jail,
     /// `[network]`
     pub network: Network,
+    /// `[slurm]`
+    pub slurm: Slurm,
     /// `[modules]`
     pub modules: Modules,
 }
@@ -167,6 +170,59 @@ pub enum NetworkMode {
     Isolated,
     /// The host's network.
     Open,
+}
+
+/// `[slurm]`
+#[derive(Clone, Debug, Serialize)]
+pub struct Slurm {
+    /// Whether Slurm can be used from inside.
+    pub mode: Sourced<SlurmMode>,
+    /// Which jobs a session sees and touches.
+    pub scope: Sourced<Scope>,
+    /// What queries show of other jobs.
+    pub queries: Sourced<Queries>,
+    /// Directories in which Slurm's commands are looked for, outside.
+    pub directories: Paths,
+    /// `[slurm.limits]`
+    pub limits: SlurmLimits,
+}
+
+/// `[slurm] mode`, narrowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SlurmMode {
+    /// Slurm's commands do not work inside.
+    Off,
+    /// They do, where the host has them.
+    Auto,
+}
+
+/// `[slurm.limits]`; 0 stands for "no limit of ours".
+#[derive(Clone, Debug, Serialize)]
+pub struct SlurmLimits {
+    /// Queries a minute that reach Slurm; more wait.
+    pub queries_per_minute: Sourced<u32>,
+    /// Jobs of a session that are pending or running at the same time.
+    pub jobs: Sourced<u32>,
+    /// Nodes of one job.
+    pub nodes: Sourced<u32>,
+    /// GPUs of one job.
+    pub gpus: Sourced<u32>,
+    /// Wall time of one job, in minutes.
+    pub minutes: Sourced<u32>,
+}
+
+impl SlurmLimits {
+    /// The numbers alone, as the chaperon gets them.
+    pub fn values(&self) -> Limits {
+        Limits {
+            queries_per_minute: self.queries_per_minute.value,
+            jobs: self.jobs.value,
+            nodes: self.nodes.value,
+            gpus: self.gpus.value,
+            minutes: self.minutes.value,
+        }
+    }
 }
 
 /// `[modules]`

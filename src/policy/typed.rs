@@ -254,6 +254,27 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// As [`Reader::grants`], for paths that are no patterns.
+    ///
+    /// # Errors
+    /// The value is something else.
+    pub fn plain_grants(
+        &self,
+        into: &mut Paths,
+        written: &Option<Strings>,
+    ) -> Result<(), ConfigError> {
+        for entry in written.iter().flatten() {
+            if self.path(entry)?.value.is_pattern() {
+                let message = format!(
+                    "`{}` holds a `*`, which means nothing here",
+                    entry.get_ref()
+                );
+                return Err(self.reject(entry.span(), &message, None));
+            }
+        }
+        self.grants(into, written)
+    }
+
     /// Appends patterns.
     ///
     /// # Errors

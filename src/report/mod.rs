@@ -1,6 +1,7 @@
 //! What the user reads: errors with causes and hints, the banner, and the answers of the
 //! subcommands, for a person or as JSON.
 
+pub mod audit;
 pub mod plan;
 pub mod policy;
 
@@ -19,6 +20,7 @@ use crate::host;
 use crate::launch;
 use crate::plan::{PlanError, explain};
 use crate::session;
+use audit::Record;
 
 /// Carries out a command line; the exit code.
 pub fn call(arguments: &[OsString]) -> u8 {
@@ -38,7 +40,7 @@ pub fn call(arguments: &[OsString]) -> u8 {
 }
 
 /// `error:` with the chain of causes on one line, then a `hint:` line each.
-fn render(error: &anyhow::Error) -> String {
+pub fn render(error: &anyhow::Error) -> String {
     let mut message = String::new();
     for cause in error.chain() {
         let text = cause.to_string();
@@ -116,6 +118,12 @@ fn carry_out(call: Call) -> Result<u8> {
             subject,
             variable,
         } => explain_subject(&options, &subject, variable)?,
+        Call::ExplainSlurm { line } => return launch::chaperon::explain(&line),
+        Call::Log {
+            options,
+            session,
+            job,
+        } => show_log(&options, session.as_deref(), job.as_deref())?,
         Call::ProfileList { options } => list_profiles(&options)?,
         Call::ProfileShow { name } => show_profile(&name)?,
         Call::Sessions { options } => list_sessions(&options)?,
@@ -199,6 +207,18 @@ fn show_profile(name: &str) -> Result<()> {
         None => failure,
     };
     Err(failure.hint(format!("known: {}", known.join(", "))).into())
+}
+
+fn show_log(options: &Options, session: Option<&str>, job: Option<&str>) -> Result<()> {
+    let (_, directories) = host::directories()?;
+    if let Some(job) = job {
+        return print(&Record::of_job(&directories.state, job)?);
+    }
+    let record = Record::read(&directories.state, session)?;
+    if options.json {
+        return print_json(&record.json()?);
+    }
+    print(&record.text())
 }
 
 fn list_sessions(options: &Options) -> Result<()> {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::plan::explain::{Explanation, Standing};
+use crate::plan::slurm::Use;
 use crate::plan::{Access, Mount, Plan, Step};
 
 fn lossy(text: &std::ffi::OsStr) -> String {
@@ -40,6 +41,7 @@ pub fn json(plan: &Plan, layers: &[String]) -> Value {
         "max_processes": plan.max_processes,
         "landlock_scope": plan.landlock_scope,
         "landlock_writes": plan.landlock_writes,
+        "slurm": plan.slurm,
     })
 }
 
@@ -75,6 +77,15 @@ pub fn text(plan: &Plan, layers: &[String]) -> String {
     line(format!(
         "processes    {most}  ({})",
         plan.max_processes.source
+    ));
+    line(format!(
+        "slurm        {}  ({})",
+        match plan.slurm.value {
+            Use::Absent => "not found on this host",
+            Use::Off => "switched off inside",
+            Use::On => "through the chaperon",
+        },
+        plan.slurm.source
     ));
     line(format!(
         "system calls {} rules refuse what leads out; see docs/reference/syscalls.md",
@@ -150,6 +161,7 @@ fn verb(mount: &Mount) -> &'static str {
         Mount::Directory { .. } => "directory",
         Mount::Link { .. } => "link",
         Mount::File { .. } => "file",
+        Mount::Program { .. } => "program",
         Mount::Copy { .. } => "copy",
         Mount::HideDirectory | Mount::HideFile => "hide",
         Mount::Proc | Mount::Dev => "fresh",

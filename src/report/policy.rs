@@ -40,6 +40,12 @@ fn write_key(all: &mut String, name: &str, value: &Value) {
                 write_value(all, &format!("{name} +="), entry);
             }
         }
+        // A section within a section.
+        Value::Object(keys) if !keys.contains_key("source") => {
+            for (key, value) in keys {
+                write_key(all, &format!("{name}.{key}"), value);
+            }
+        }
         value => write_value(all, &format!("{name} ="), value),
     }
 }

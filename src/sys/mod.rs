@@ -4,4 +4,5 @@
 #![allow(unsafe_code)]
 
 pub mod fds;
+pub mod passing;
 pub mod process;

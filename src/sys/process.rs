@@ -83,6 +83,51 @@ pub fn default_signals() -> io::Result<()> {
     Ok(())
 }
 
+/// Signals that a process may be sent and survive: all but those that cannot be held back, and
+/// `SIGCHLD`, which the kernel sends about children.
+pub fn sendable() -> impl Iterator<Item = i32> {
+    // Between the standard ones and SIGRTMIN stand two that the C library keeps to itself.
+    (1..32)
+        .chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+        .filter(|number| !matches!(*number, libc::SIGKILL | libc::SIGSTOP | libc::SIGCHLD))
+}
+
+/// Ignores every signal that somebody may send; programs started from here inherit that.
+pub fn ignore_all() {
+    for number in sendable() {
+        // SAFETY: SIG_IGN runs no code of ours.
+        unsafe { libc::signal(number, libc::SIG_IGN) };
+    }
+}
+
+/// Sends a signal by its number, real-time signals included, to a process.
+///
+/// # Errors
+/// What `kill(2)` answers.
+pub fn send_signal(to: Pid, number: i32) -> io::Result<()> {
+    // SAFETY: the call touches no memory.
+    if unsafe { libc::kill(to.as_raw(), number) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Ends this process by a signal, as the command that it stood for was ended; without a core file
+/// of its own. Returns if the signal does not end a process.
+pub fn end_by_signal(number: i32) {
+    let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
+    // Pending signals of the kind that would end it otherwise stay blocked.
+    // SAFETY: SIG_DFL runs no code of ours; the set is a local that sigemptyset initialises.
+    unsafe {
+        libc::signal(number, libc::SIG_DFL);
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, number);
+        libc::kill(libc::getpid(), number);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+    }
+}
+
 /// Replaces the process by a program. Returns only on failure.
 pub fn exec(path: &CString, argv: &[CString], environment: &[CString]) -> io::Error {
     match nix::unistd::execve(path, argv, environment) {

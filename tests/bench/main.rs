@@ -8,6 +8,8 @@
     reason = "a benchmark starts processes and reads files"
 )]
 
+mod slurm;
+
 use std::ffi::{OsStr, OsString};
 use std::io::{Seek, Write};
 use std::os::fd::AsRawFd;
@@ -59,7 +61,8 @@ fn main() -> ExitCode {
         .launch()
         .and_then(|()| bench.plan())
         .and_then(|()| bench.memory())
-        .and_then(|()| bench.size());
+        .and_then(|()| bench.size())
+        .and_then(|()| bench.slurm());
     if let Err(error) = done {
         eprintln!("error: {error:#}");
         return ExitCode::FAILURE;

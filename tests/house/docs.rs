@@ -167,7 +167,15 @@ pub(crate) fn keys(schema: &str) -> Vec<Key> {
         let Some(kind) = words.iter().find(|w| w.ends_with("Section")) else {
             continue;
         };
-        for (name, _) in fields(&tokens, kind) {
+        for (name, words) in fields(&tokens, kind) {
+            // A section within a section.
+            if let Some(inner) = words.iter().find(|w| w.ends_with("Section")) {
+                let section = format!("{section}.{name}");
+                found.extend(fields(&tokens, inner).into_iter().map(|(name, _)| Key {
+                    section: section.clone(),
+                    name,
+                }));
+            }
             found.push(Key {
                 section: section.clone(),
                 name,

@@ -27,7 +27,11 @@ pub(crate) const USES: &[(&str, &[&str])] = &[
     ("init", &["handoff", "sys"]),
     ("report", &[EVERYTHING]),
     ("session", &[]),
+    // Reads what chaperons recorded.
+    ("audit", &[]),
     ("launch", &[EVERYTHING]),
+    // A launch that Slurm asks for, on a compute node.
+    ("job", &[EVERYTHING]),
     ("main", &[EVERYTHING]),
 ];
 

@@ -103,5 +103,6 @@ pub(crate) fn facts() -> HostFacts {
         },
         home,
         landlock_abi: 7,
+        slurm: None,
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use agent_sandbox::host::HostFacts;
+use agent_sandbox::plan::slurm::PROGRAM;
 use agent_sandbox::plan::{Access, INIT, Mount, Plan, Step};
 use agent_sandbox::policy::{PathSpec, Policy, paths::Expansion};
 
@@ -118,21 +119,26 @@ pub(crate) fn complaints(
         }
     }
     for (number, step) in plan.steps.iter().enumerate() {
-        all.extend(misplaced(&plan.steps[..number], step, tree));
+        all.extend(misplaced(&plan.steps[..number], step, host, tree));
     }
     all.extend(leaks(plan, policy, host, tree));
+    all.extend(uncovered(plan, host));
     all.extend(openings(plan, policy, host, tree));
     all
 }
 
 /// A step must not make anything on the host, nor be carried out where it cannot be.
-fn misplaced(before: &[Step], step: &Step, tree: &Tree) -> Vec<String> {
+fn misplaced(before: &[Step], step: &Step, host: &HostFacts, tree: &Tree) -> Vec<String> {
     let mut all = Vec::new();
     let at = step.at.display();
     if let Mount::Bind { from, .. } = &step.mount {
         let there = tree.get(from).map(|node| &node.what);
-        // Init alone stands at another place than on the host.
-        if *from != step.at && step.at != Path::new(INIT) {
+        // Init alone stands at another place than on the host, and the shim.
+        let shim = host.slurm.as_ref().is_some_and(|slurm| {
+            slurm.shim.as_ref() == Some(from)
+                && (slurm.covers.contains(&step.at) || step.at == Path::new(PROGRAM))
+        });
+        if *from != step.at && step.at != Path::new(INIT) && !shim {
             all.push(format!("{at} shows {}", from.display()));
         }
         if !matches!(there, Some(What::Directory | What::File(_) | What::Socket)) {
@@ -160,7 +166,7 @@ fn misplaced(before: &[Step], step: &Step, tree: &Tree) -> Vec<String> {
             Mount::Tmpfs { .. } | Mount::Directory { .. } | Mount::HideDirectory => {
                 matches!(there, Some(What::Directory))
             }
-            Mount::File { .. } | Mount::HideFile | Mount::Device { .. } => {
+            Mount::File { .. } | Mount::Program { .. } | Mount::HideFile | Mount::Device { .. } => {
                 matches!(there, Some(What::File(_) | What::Device | What::Socket))
             }
             _ => false,
@@ -181,6 +187,18 @@ fn misplaced(before: &[Step], step: &Step, tree: &Tree) -> Vec<String> {
         }
     }
     all
+}
+
+/// Where Slurm can be used, its own commands must not be seen.
+fn uncovered(plan: &Plan, host: &HostFacts) -> Vec<String> {
+    let covers = host.slurm.iter().flat_map(|slurm| &slurm.covers);
+    let seen = covers.filter(|place| {
+        plan.wants_chaperon()
+            && matches!(deciding(&plan.steps, place).map(|step| (&step.at, &step.mount)),
+                Some((at, Mount::Bind { from, .. })) if from == at)
+    });
+    seen.map(|place| format!("{} is Slurm's own", place.display()))
+        .collect()
 }
 
 /// Nothing that is hidden may be read.
@@ -211,7 +229,9 @@ fn leaks(plan: &Plan, policy: &Policy, host: &HostFacts, tree: &Tree) -> Vec<Str
 fn openings(plan: &Plan, policy: &Policy, host: &HostFacts, tree: &Tree) -> Vec<String> {
     let mut all = Vec::new();
     let writable = |real: &Path| access(&plan.steps, real) == Some(Access::Write);
-    for own in host.own_directories.iter().chain([&host.executable]) {
+    let programs = host.slurm.iter().flat_map(|slurm| slurm.programs());
+    let own = host.own_directories.iter().chain([&host.executable]);
+    for own in own.chain(programs) {
         let real = tree.real(own);
         let below = tree.below(&real).map(|(path, _)| path.clone());
         for path in below.chain([real.clone()]) {

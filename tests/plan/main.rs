@@ -12,4 +12,5 @@ mod judge;
 mod project;
 mod random;
 mod scenario;
+mod slurm;
 mod tree;

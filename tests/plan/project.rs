@@ -28,7 +28,7 @@ fn the_current_directory_below_the_project() {
 #[test]
 fn refusals() {
     let home = "/home/ada";
-    let cases: [(&str, Tree, &str); 24] = [
+    let cases: [(&str, Tree, &str); 25] = [
         ("root", plain(), "/"),
         ("home", plain(), home),
         (
@@ -52,6 +52,14 @@ fn refusals() {
         ("no directory", plain(), "/home/ada/notes.txt"),
         (
             "denied",
+            plain()
+                .directory("/data/shut/in")
+                .owned_by("/data/shut", 0)
+                .unreadable("/data/shut"),
+            "/data/shut/in",
+        ),
+        (
+            "closed",
             plain()
                 .directory("/home/ada/shut/in")
                 .unreadable("/home/ada/shut"),

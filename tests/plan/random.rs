@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use agent_sandbox::host::slurm::Slurm;
+use agent_sandbox_wire::command::Command;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestCaseError};
 
 use crate::host;
 use crate::judge;
 use crate::scenario::Scenario;
-use crate::tree::What;
+use crate::tree::{Node, What};
 
 /// Few names, so that what is planted and what is asked for meet.
 const NAMES: [&str; 8] = [".ssh", "key", ".config", "gh", "work", "sub", "a", ".git"];
@@ -19,6 +21,9 @@ const ROOTS: [&str; 5] = [
     "/data",
     "/nfs/ada",
 ];
+
+const SQUEUE: &str = "/usr/bin/squeue";
+const SHIM: &str = "/usr/libexec/agent-sandbox/agent-sandbox-shim";
 
 fn path() -> impl Strategy<Value = String> {
     let names = prop::collection::vec(prop::sample::select(&NAMES[..]), 0..4);
@@ -50,6 +55,7 @@ struct Case {
     project: String,
     second_home: bool,
     git: bool,
+    slurm: bool,
 }
 
 fn lists() -> impl Strategy<Value = [Vec<String>; 8]> {
@@ -75,9 +81,10 @@ fn case() -> impl Strategy<Value = Case> {
         prop_oneof![2 => Just("/home/ada/project".to_owned()), 3 => path()],
         prop::bool::weighted(0.2),
         prop::bool::ANY,
+        prop::bool::weighted(0.3),
     )
         .prop_map(
-            |(nodes, unreadable, lists, mode, project, second_home, git)| Case {
+            |(nodes, unreadable, lists, mode, project, second_home, git, slurm)| Case {
                 nodes,
                 unreadable,
                 lists,
@@ -85,6 +92,7 @@ fn case() -> impl Strategy<Value = Case> {
                 project,
                 second_home,
                 git,
+                slurm,
             },
         )
 }
@@ -124,6 +132,15 @@ impl Case {
                 tree.put(format!("/home/ada/project/.git/{name}"), What::Directory);
             }
             tree.put("/home/ada/project/.git/config", What::File(Vec::new()));
+        }
+        // Slurm's commands in a directory of root's, and what has their name elsewhere.
+        let mut covers: Vec<PathBuf> = Vec::new();
+        for place in [SQUEUE, SHIM, "/data/work/squeue", "/home/ada/work/squeue"] {
+            tree.put(place, What::File(Vec::new()));
+            let plain = |node: &Node| matches!(node.what, What::File(_));
+            if place != SHIM && tree.get(Path::new(place)).is_some_and(plain) {
+                covers.push(place.into());
+            }
         }
         for path in &self.unreadable {
             tree.make_unreadable(Path::new(path));
@@ -167,6 +184,13 @@ impl Case {
                 if self.second_home {
                     facts.passwd_home = Some(PathBuf::from("/nfs/ada"));
                 }
+                facts.slurm = self.slurm.then(|| Slurm {
+                    commands: vec![(Command::Squeue, SQUEUE.into())],
+                    covers,
+                    shim: Some(SHIM.into()),
+                    chaperon: Some(SHIM.into()),
+                    ..Slurm::default()
+                });
             })
     }
 }

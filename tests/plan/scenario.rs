@@ -37,6 +37,7 @@ impl Scenario {
                 cwd: project,
                 command: vec!["bash".into()],
                 session: "s0000000".into(),
+                job: None,
             },
         }
     }
@@ -160,6 +161,7 @@ pub(crate) fn text(plan: &Plan) -> String {
             Mount::Copy { content, mode, .. } => {
                 format!("copy    {at} ({mode:o}, {} bytes)", content.len())
             }
+            Mount::Program { content } => format!("program {at} ({} bytes)", content.len()),
             Mount::HideDirectory => format!("cover   {at}/"),
             Mount::HideFile => format!("cover   {at}"),
             Mount::Proc | Mount::Dev => format!("fresh   {at}"),

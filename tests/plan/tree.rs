@@ -28,6 +28,7 @@ pub(crate) struct Node {
     pub(crate) what: What,
     pub(crate) readable: bool,
     uid: u32,
+    mode: u32,
     number: u64,
 }
 
@@ -80,6 +81,7 @@ impl Tree {
             what,
             readable: true,
             uid: OWNER,
+            mode: 0o755,
             number: self.nodes.len() as u64 + 1,
         };
         self.nodes.insert(path.to_owned(), node);
@@ -135,6 +137,11 @@ impl Tree {
         self
     }
 
+    pub(crate) fn with_mode(mut self, path: &str, mode: u32) -> Self {
+        self.nodes.get_mut(Path::new(path)).unwrap().mode = mode;
+        self
+    }
+
     /// Takes something away, with all that is below.
     pub(crate) fn without(mut self, path: &str) -> Self {
         self.nodes.retain(|at, _| !at.starts_with(path));
@@ -182,7 +189,13 @@ impl Tree {
             match &node.what {
                 What::Hung => return Err(Look::Hung),
                 What::Directory if !ahead.is_empty() && !node.readable => {
-                    return Err(Look::Denied(libc::EACCES));
+                    // The owner could open it again.
+                    let own = node.uid == OWNER && here.components().count() > 2;
+                    return Err(if own {
+                        Look::Closed(here)
+                    } else {
+                        Look::Denied(libc::EACCES)
+                    });
                 }
                 What::Directory => {}
                 What::Link(target) => {
@@ -256,6 +269,7 @@ impl Files for Tree {
                     } else {
                         node.uid
                     },
+                    mode: node.mode,
                     readable: node.readable,
                     real,
                     links,

@@ -1,0 +1,14 @@
+//! The chaperon of agent-sandbox: one process per session, outside the jail, and the jail's only way
+//! to Slurm. It parses each request into types, decides, and writes it anew for the real command.
+
+#![deny(unsafe_code)]
+
+pub mod audit;
+pub mod conn;
+mod files;
+pub mod refusal;
+pub mod server;
+pub mod session;
+pub mod slurm;
+pub mod spawn;
+mod sys;

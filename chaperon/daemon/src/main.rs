@@ -1,0 +1,69 @@
+//! `agent-sandbox-chaperon`: started by the launcher, not by people.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use agent_sandbox_chaperon::server;
+use agent_sandbox_chaperon::slurm::explain::explain;
+
+const USAGE: &str =
+    "agent-sandbox-chaperon: started by agent-sandbox; it is no command of its own\n";
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
+    match words[..] {
+        ["serve", order, listen, life] => {
+            let numbers = [order, listen, life].map(|text| text.parse().ok());
+            let [Some(order), Some(listen), Some(life)] = numbers else {
+                eprint!("{USAGE}");
+                return ExitCode::from(2);
+            };
+            match server::serve(order, listen, life) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("agent-sandbox-chaperon: error: {error}");
+                    ExitCode::FAILURE
+                }
+            }
+        }
+        ["explain", line] => {
+            print!("{}", explain(line));
+            ExitCode::SUCCESS
+        }
+        ["hold"] => hold(),
+        _ => {
+            eprint!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs as the command of the real `salloc`: tells the chaperon the environment of the allocation
+/// (entries that end in NUL, then one more NUL) and keeps it until the chaperon says with which
+/// code to end, or is gone.
+fn hold() -> ExitCode {
+    let mut text = Vec::new();
+    for (name, value) in std::env::vars_os() {
+        text.extend_from_slice(name.as_bytes());
+        text.push(b'=');
+        text.extend_from_slice(value.as_bytes());
+        text.push(0);
+    }
+    text.push(0);
+    let mut output = std::io::stdout();
+    if output
+        .write_all(&text)
+        .and_then(|()| output.flush())
+        .is_err()
+    {
+        return ExitCode::FAILURE;
+    }
+    let mut code = [1];
+    match std::io::stdin().read_exact(&mut code) {
+        Ok(()) => ExitCode::from(code[0]),
+        Err(_) => ExitCode::FAILURE,
+    }
+}

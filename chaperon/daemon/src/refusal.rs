@@ -1,0 +1,47 @@
+//! Why something is not done: a sentence, what to do instead, and the rule behind it.
+
+use std::fmt;
+
+/// A refused request. It says what, why, and what instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What and why, one line, as Slurm's commands would say it after `sbatch: error: `.
+    pub message: String,
+    /// What to do instead, one line each.
+    pub hints: Vec<String>,
+    /// Whether a rule forbids it; otherwise it is a mistake in the request.
+    pub by_rule: bool,
+}
+
+impl Refusal {
+    /// A rule forbids it.
+    pub fn rule(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            hints: Vec::new(),
+            by_rule: true,
+        }
+    }
+
+    /// The request makes no sense, or cannot be carried out.
+    pub fn mistake(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            hints: Vec::new(),
+            by_rule: false,
+        }
+    }
+
+    /// Adds what to do instead.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

@@ -1,0 +1,173 @@
+//! Accepts connections, checks who calls, bounds how many, and ends with the session.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::{Call, End, Stream, ToShim};
+use agent_sandbox_wire::order::Order;
+use tokio::io::AsyncReadExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::LocalSet;
+
+use crate::audit::{Entry, Verdict};
+use crate::conn::Conn;
+use crate::session::{Session, variable};
+use crate::slurm::commands::{self, Context, Request};
+use crate::sys;
+
+/// Connections served at the same time; more wait. Each has four descriptors and may have a
+/// process.
+const MOST_CONNECTIONS: usize = 200;
+
+/// The largest order, in bytes. It holds a user's policy.
+const LARGEST_ORDER: u64 = 16 << 20;
+
+/// Serves a session until the launcher is gone. The arguments are numbers of inherited
+/// descriptors: the order, the listening socket, and a pipe or socket that ends with the launcher.
+///
+/// # Errors
+/// A descriptor is not what it should be.
+pub fn serve(order: i32, listen: i32, life: i32) -> io::Result<()> {
+    let (order, listen, life) = (
+        sys::inherited(order)?,
+        sys::inherited(listen)?,
+        sys::inherited(life)?,
+    );
+    let order = read_order(order)?;
+    sys::harden()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
+    let local = LocalSet::new();
+    let served = local.block_on(&runtime, async {
+        let listener = std::os::unix::net::UnixListener::from(listen);
+        listener.set_nonblocking(true)?;
+        let listener = UnixListener::from_std(listener)?;
+        let life = std::os::unix::net::UnixStream::from(life);
+        life.set_nonblocking(true)?;
+        let mut life = UnixStream::from_std(life)?;
+        let session = Rc::new(Session::new(order));
+        let mut byte = [0];
+        tokio::select! {
+            // Nothing is ever said on it.
+            _ = life.read(&mut byte) => Ok(()),
+            error = accept(&listener, &session) => Err(error),
+        }
+    });
+    // Tasks end here; each asks its command to end as it goes.
+    drop(local);
+    served
+}
+
+fn read_order(fd: OwnedFd) -> io::Result<Order> {
+    let mut text = Vec::new();
+    File::from(fd).take(LARGEST_ORDER).read_to_end(&mut text)?;
+    postcard::from_bytes(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+async fn accept(listener: &UnixListener, session: &Rc<Session>) -> io::Error {
+    let room = std::sync::Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let Ok(place) = std::sync::Arc::clone(&room).acquire_owned().await else {
+            return io::ErrorKind::Other.into();
+        };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            // Out of descriptors, for instance: those in use come back.
+            Err(_) => {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let session = Rc::clone(session);
+        tokio::task::spawn_local(async move {
+            serve_one(&session, stream).await;
+            drop(place);
+            sys::release_memory();
+        });
+    }
+}
+
+/// Serves one shim. Problems of the conversation end it; there is nobody to tell.
+async fn serve_one(session: &Rc<Session>, stream: UnixStream) {
+    let Ok(peer) = stream.peer_cred() else { return };
+    // The socket exists inside this session's jail alone; this keeps out what a setuid program in
+    // it might do.
+    if peer.uid() != session.order.uid {
+        return;
+    }
+    let Ok((mut conn, call, streams)) = Conn::open(stream).await else {
+        return;
+    };
+    let mut entry = Entry::new(&call, peer.pid().unwrap_or(0));
+    let end = answer(session, &mut conn, call, streams, &mut entry).await;
+    session.audit.write(&entry);
+    let _ = conn.send(&ToShim::End(end)).await;
+}
+
+async fn answer(
+    session: &Rc<Session>,
+    conn: &mut Conn,
+    call: Call,
+    streams: [OwnedFd; 3],
+    entry: &mut Entry,
+) -> End {
+    let name = String::from_utf8_lossy(&call.command).into_owned();
+    let Some(command) = Command::named(&call.command) else {
+        entry.verdict = Verdict::Refused;
+        let text = format!(
+            "agent-sandbox: `{}` is no command of Slurm's\n",
+            name.escape_debug()
+        );
+        let _ = conn.output(Stream::Error, text.as_bytes()).await;
+        return End::Code(127);
+    };
+    let request = Request {
+        command,
+        arguments: call
+            .arguments
+            .iter()
+            .map(|word| OsStr::from_bytes(word).to_owned())
+            .collect(),
+        cwd: PathBuf::from(OsStr::from_bytes(&call.cwd)),
+        environment: call
+            .environment
+            .iter()
+            .filter_map(|entry| variable(entry))
+            .collect(),
+        umask: call.umask & 0o777,
+    };
+    drop(call);
+    let mut context = Context {
+        session: Rc::clone(session),
+        conn,
+        request,
+        streams: Some(streams),
+        entry,
+    };
+    match commands::run(&mut context).await {
+        Ok(end) => end,
+        Err(refusal) => {
+            entry.verdict = if refusal.by_rule {
+                Verdict::Refused
+            } else {
+                Verdict::Failed
+            };
+            entry.reason = Some(refusal.message.clone());
+            let mut text = format!("{command}: error: {}\n", refusal.message);
+            for hint in &refusal.hints {
+                text.push_str(&format!("{command}: hint: {hint}\n"));
+            }
+            let _ = conn.output(Stream::Error, text.as_bytes()).await;
+            End::FAILURE
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What commands that show have in common.
+
+use std::ffi::OsString;
+
+use agent_sandbox_wire::message::{End, Stream};
+
+use super::Context;
+use crate::conn::Conn;
+use crate::session::Variables;
+use crate::slurm::parse::{Parsed, canonical};
+use crate::slurm::query::{Stop, ask, attended};
+
+/// Options that ask about the command, not about jobs.
+const ABOUT: [&str; 9] = [
+    "help",
+    "usage",
+    "version",
+    "helpformat",
+    "helpFormat",
+    "helpstate",
+    "helpreason",
+    "autocomplete",
+    "help-fields",
+];
+
+/// The option that asks about the command itself, as a word for its command line.
+pub(super) fn about(parsed: &Parsed) -> Option<Vec<OsString>> {
+    let given = parsed
+        .given
+        .iter()
+        .find(|given| ABOUT.contains(&given.option.long))?;
+    Some(canonical(std::slice::from_ref(given)))
+}
+
+/// Answers with what Slurm says, as it says it: for what is about no job.
+///
+/// # Errors
+/// It cannot be asked, or the shim ends.
+pub(super) async fn plain(
+    context: &mut Context<'_>,
+    arguments: Vec<OsString>,
+    environment: Variables,
+) -> Result<End, Stop> {
+    let command = context.request.command;
+    let asked = ask(&context.session, command, arguments, environment);
+    let said = attended(context.conn, asked).await?;
+    reply(context.conn, &said.output, &said.error, said.end).await
+}
+
+/// Says what a command has to say, and ends as it ended.
+///
+/// # Errors
+/// The end of the shim.
+pub(super) async fn reply(conn: &Conn, output: &[u8], error: &[u8], end: End) -> Result<End, Stop> {
+    let gone = |_| Stop::Ended(End::Signal(libc::SIGHUP));
+    // What is wrong with the request, Slurm says first.
+    conn.output(Stream::Error, error).await.map_err(gone)?;
+    conn.output(Stream::Output, output).await.map_err(gone)?;
+    Ok(end)
+}

@@ -1,0 +1,266 @@
+//! salloc: the real one gets the allocation and runs a program of ours that waits; the user's shell
+//! or command runs in the jail meanwhile.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::{End, Stream, ToShim};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::Context;
+use crate::conn::{Event, Unanswered};
+use crate::files;
+use crate::refusal::Refusal;
+use crate::session::{Session, Variables, variable};
+use crate::slurm::export::set;
+use crate::slurm::parse::{Parsed, parse, written};
+use crate::slurm::records::{self, Kind, Record, Text};
+use crate::slurm::{limits, scope, submission};
+use crate::spawn::{self, Running, Start, Way};
+
+/// What the chaperon's program is told, so that it waits.
+const HOLD: &str = "hold";
+
+/// The largest environment that it can have, in bytes: what `execve(2)` takes by default.
+const LARGEST: usize = 2 << 20;
+
+/// Variables that are not for the inside.
+const HIDDEN: [&str; 3] = ["SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"];
+
+/// Carries out salloc.
+///
+/// # Errors
+/// The request is refused, or makes no sense.
+pub(super) async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
+    let request = &context.request;
+    let parsed = parse(Command::Salloc, &request.arguments, &request.environment)?;
+    if let Some(end) = submission::answered(context, &parsed).await? {
+        return Ok(end);
+    }
+    submission::tell_notes(context, &parsed).await;
+    let session = Rc::clone(&context.session);
+    let cwd = submission::directory(context, &parsed)?.into_os_string();
+    let held = !parsed.has("no-shell");
+    if !held && !parsed.operands.is_empty() {
+        return Err(Refusal::mistake(
+            "--no-shell starts no command; leave one of the two out",
+        ));
+    }
+    let wish = wish(context, &parsed, &cwd, held)?;
+    let turn = session.submitting.lock().await;
+    limits::check_queue(&session, &parsed).await?;
+    let mut running = spawn::start(&session, wish)?;
+    let pid = running.pid;
+    session.interactive.borrow_mut().insert(pid, None);
+    drop(turn);
+    let end = if held {
+        hold(context, &parsed, &cwd, &mut running).await
+    } else {
+        let end = running.attend(context.conn).await;
+        // It stays: it is recorded before the shell goes on.
+        scope::view(&session).await.map(|_| end)
+    };
+    session.interactive.borrow_mut().remove(&pid);
+    end
+}
+
+fn wish(
+    context: &mut Context<'_>,
+    parsed: &Parsed,
+    cwd: &OsStr,
+    held: bool,
+) -> Result<Start, Refusal> {
+    let written = written(Command::Salloc, &parsed.given);
+    let mut words = written.words;
+    words.extend(limits::check(&context.session.order.limits, parsed)?);
+    // salloc goes there itself, and ends if it cannot: a directory may be in the jail alone.
+    if files::is_directory(Path::new(cwd)) {
+        words.push(submission::option("--chdir", cwd));
+    }
+    if held {
+        words.push("--".into());
+        words.push(own_program()?);
+        words.push(HOLD.into());
+    } else {
+        words.push("--no-shell".into());
+    }
+    let mut variables = written.variables;
+    variables.extend(parsed.kept.iter().cloned());
+    let [_, _, error] = submission::streams(context)?;
+    let way = |piped: bool| if piped { Way::Pipe } else { Way::Null };
+    Ok(Start {
+        command: Command::Salloc,
+        arguments: words,
+        environment: variables,
+        umask: context.request.umask,
+        input: way(held),
+        output: way(held),
+        error: Way::Passed(error),
+        kept: Vec::new(),
+    })
+}
+
+/// The program that waits.
+fn own_program() -> Result<OsString, Refusal> {
+    files::own_program()
+        .map(OsString::from)
+        .map_err(|error| Refusal::mistake(format!("cannot find the chaperon's program: {error}")))
+}
+
+/// Waits for the allocation, runs the command inside, and gives the allocation back.
+async fn hold(
+    context: &mut Context<'_>,
+    parsed: &Parsed,
+    cwd: &OsStr,
+    running: &mut Running,
+) -> Result<End, Refusal> {
+    let Some(said) = granted(context, running).await else {
+        return Ok(running.attend(context.conn).await);
+    };
+    let session = Rc::clone(&context.session);
+    let mut variables = described(&session, &said);
+    set(
+        &mut variables,
+        OsStr::new("SLURM_SUBMIT_DIR"),
+        context.request.cwd.clone().into_os_string(),
+    );
+    let job = variables
+        .iter()
+        .find(|(name, _)| name == "SLURM_JOB_ID")
+        .and_then(|(_, id)| id.to_str()?.parse().ok());
+    let Some(job) = job else {
+        running.terminate().await;
+        return Err(Refusal::mistake("salloc said no id of the allocation"));
+    };
+    context.entry.jobs.push(job);
+    let mut record = Record::new(&session, Kind::Salloc);
+    record.cwd = Text::from(cwd.as_bytes());
+    records::record(&session, job, &record).await?;
+    session
+        .interactive
+        .borrow_mut()
+        .insert(running.pid, Some(job));
+    session
+        .allocations
+        .borrow_mut()
+        .insert(job, variables.clone());
+    let outcome = inside(context, parsed, &variables, running).await;
+    session.allocations.borrow_mut().remove(&job);
+    let Some(code) = outcome else {
+        running.terminate().await;
+        return Ok(End::Signal(libc::SIGHUP));
+    };
+    if let Some(mut input) = running.input.take() {
+        // If it is gone, the allocation is, too.
+        let _ = input.write_all(&[code]).await;
+    }
+    Ok(running.attend(context.conn).await)
+}
+
+/// Runs the command inside. `None`: the shim is gone.
+async fn inside(
+    context: &mut Context<'_>,
+    parsed: &Parsed,
+    variables: &Variables,
+    running: &mut Running,
+) -> Option<u8> {
+    let mut argv: Vec<Vec<u8>> = parsed
+        .operands
+        .iter()
+        .map(|word| word.as_bytes().to_vec())
+        .collect();
+    if let Some(directory) = parsed.value("chdir") {
+        if argv.is_empty() {
+            argv.push(shell(context));
+        }
+        let there = [&b"env"[..], b"-C", directory.as_bytes(), b"--"];
+        argv.splice(0..0, there.map(<[u8]>::to_vec));
+    }
+    let environment = submission::entries(variables);
+    context
+        .conn
+        .start_inside(argv, environment)
+        .await
+        .ok()?;
+    let mut lost = false;
+    loop {
+        tokio::select! {
+            ended = context.conn.ended_inside() => match ended {
+                // What salloc returns for a command that a signal ended.
+                Ok(End::Signal(_)) => return Some(0),
+                Ok(End::Code(code)) => return Some(u8::try_from(code & 0xff).unwrap_or(1)),
+                Err(Unanswered::Failed(_)) => {
+                    let name = parsed.operands.first().map_or("", |word| {
+                        word.to_str().unwrap_or_default()
+                    });
+                    let text = format!(
+                        "salloc: error: _fork_command: Unable to find command \"{}\"\n",
+                        name.escape_debug()
+                    );
+                    let _ = context.conn.output(Stream::Error, text.as_bytes()).await;
+                    return Some(1);
+                }
+                // The command got these itself; it decides.
+                Err(Unanswered::Interrupted(libc::SIGINT | libc::SIGQUIT | libc::SIGTERM)) => {}
+                Err(Unanswered::Interrupted(signal)) => {
+                    let _ = context.conn.send(&ToShim::Signal(signal)).await;
+                }
+                Err(Unanswered::TooLong | Unanswered::Gone) => return None,
+            },
+            // salloc ended what it believes to be the command: the allocation is gone.
+            _ = running.wait(), if !lost => {
+                lost = true;
+                let _ = context.conn.send(&ToShim::Signal(libc::SIGHUP)).await;
+            }
+        }
+    }
+}
+
+/// The user's shell, as the shim would choose it.
+fn shell(context: &Context<'_>) -> Vec<u8> {
+    let mut all = context.request.environment.iter();
+    all.find(|(name, value)| name == "SHELL" && !value.is_empty())
+        .map_or(b"/bin/sh".to_vec(), |(_, value)| value.as_bytes().to_vec())
+}
+
+/// Waits for the environment of the allocation; `None` if there is none to come.
+async fn granted(context: &mut Context<'_>, running: &mut Running) -> Option<Vec<u8>> {
+    let mut output = running.output.take()?;
+    let mut said = Vec::new();
+    let mut part = [0; 8192];
+    while !said.ends_with(b"\0\0") {
+        tokio::select! {
+            count = output.read(&mut part) => match count {
+                Ok(count) if count > 0 && said.len() < LARGEST => {
+                    said.extend_from_slice(&part[..count]);
+                }
+                _ => return None,
+            },
+            event = context.conn.event() => match event {
+                Event::Signal(number) => running.signal(number),
+                Event::Gone => {
+                    running.terminate().await;
+                    return None;
+                }
+            },
+        }
+    }
+    Some(said)
+}
+
+/// The variables that describe the allocation, of those that salloc's command got.
+fn described(session: &Session, said: &[u8]) -> Variables {
+    said.split(|&byte| byte == 0)
+        .filter_map(variable)
+        .filter(|(name, _)| {
+            name.as_bytes().starts_with(b"SLURM_") && !HIDDEN.iter().any(|hidden| name == hidden)
+        })
+        .filter(|(name, value)| {
+            let mut own = session.environment();
+            !own.any(|(known, same)| known == name && same == value)
+        })
+        .collect()
+}

@@ -1,0 +1,228 @@
+//! The real sbatch: what it is given, and what becomes of what it says.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::{End, Stream};
+use tokio::io::AsyncReadExt;
+
+use super::super::Context;
+use crate::audit::Verdict;
+use crate::conn::Event;
+use crate::files;
+use crate::refusal::Refusal;
+use crate::session::Variables;
+use crate::slurm::parse::Parsed;
+use crate::slurm::records::{self, Record};
+use crate::slurm::{limits, submission};
+use crate::spawn::{self, Running, Start, Way};
+
+/// The longest line with a job's id, in bytes: an id and a cluster's name.
+const LONGEST_ID: usize = 4096;
+
+/// Bytes that are read of sbatch's messages at a time.
+const MESSAGE: usize = 8192;
+
+/// The file for what slurmstepd itself has to say, as a pattern of Slurm's.
+///
+/// # Errors
+/// The directory cannot be made, or cannot be written as a pattern.
+pub(super) async fn messages(context: &Context<'_>) -> Result<OsString, Refusal> {
+    let session = &context.session;
+    let directory = session.state().join("slurm").join("logs");
+    files::make_private(&directory).map_err(|error| {
+        Refusal::mistake(format!("cannot make `{}`: {error}", directory.display()))
+    })?;
+    // A backslash switches Slurm's patterns off.
+    let cluster = session.cluster().await?;
+    let mut pattern = Vec::new();
+    for &byte in directory.as_os_str().as_bytes() {
+        match byte {
+            b'%' => pattern.extend_from_slice(b"%%"),
+            b'\\' | 0..=0x1f => {
+                return Err(Refusal::mistake(format!(
+                    "the state directory `{}` has a character that Slurm cannot take",
+                    directory.display()
+                )));
+            }
+            other => pattern.push(other),
+        }
+    }
+    pattern.extend_from_slice(format!("/{cluster}-%j.log").as_bytes());
+    Ok(OsString::from_vec(pattern))
+}
+
+/// Submits a capsule and tells the shim what the real sbatch tells.
+pub(super) async fn submit(
+    context: &mut Context<'_>,
+    parsed: &Parsed,
+    mut words: Vec<OsString>,
+    variables: Variables,
+    capsule: &[u8],
+    record: Record,
+) -> Result<End, Refusal> {
+    let session = context.session.clone();
+    let test = parsed.has("test-only");
+    let quiet = parsed.has("quiet");
+    // A quiet sbatch does not say the job's id. With --test-only there is none.
+    if test && quiet {
+        words.push("--quiet".into());
+    }
+    // Nobody else submits between the count and the record.
+    let turn = session.submitting.lock().await;
+    if !test {
+        limits::check_queue(&session, parsed).await?;
+    }
+    let wish = Start {
+        command: Command::Sbatch,
+        arguments: words,
+        environment: variables,
+        umask: context.request.umask,
+        input: Way::Passed(submission::memory_file(capsule)?),
+        output: Way::Pipe,
+        error: Way::Pipe,
+        kept: Vec::new(),
+    };
+    let mut running = spawn::start(&session, wish)?;
+    let mut said = Said {
+        line: Vec::new(),
+        quiet: quiet || test,
+        parsable: parsed.has("parsable"),
+        record,
+        job: None,
+        turn: Some(turn),
+    };
+    let end = said.follow(context, &mut running).await?;
+    if end != End::SUCCESS && said.job.is_none() {
+        context.entry.verdict = Verdict::Failed;
+        context.entry.reason = Some("sbatch did not submit it".to_owned());
+    }
+    Ok(end)
+}
+
+/// What sbatch said so far.
+struct Said<'a> {
+    /// The line with the id.
+    line: Vec<u8>,
+    quiet: bool,
+    parsable: bool,
+    record: Record,
+    job: Option<u32>,
+    turn: Option<tokio::sync::MutexGuard<'a, ()>>,
+}
+
+impl Said<'_> {
+    /// Hands on what sbatch says until it ends.
+    async fn follow(
+        &mut self,
+        context: &mut Context<'_>,
+        running: &mut Running,
+    ) -> Result<End, Refusal> {
+        let (mut output, mut error) = (running.output.take(), running.error.take());
+        let (mut out, mut err) = ([0; 256], [0; MESSAGE]);
+        let mut here = true;
+        while output.is_some() || error.is_some() {
+            tokio::select! {
+                count = read(&mut output, &mut out), if output.is_some() => match count {
+                    0 => output = None,
+                    count => self.hear(context, &out[..count]).await?,
+                },
+                count = read(&mut error, &mut err), if error.is_some() => match count {
+                    0 => error = None,
+                    count => {
+                        let text = masked(&err[..count], context.session.state().as_os_str());
+                        let _ = context.conn.output(Stream::Error, &text).await;
+                    }
+                },
+                event = context.conn.event(), if here => match event {
+                    Event::Signal(number) => running.signal(number),
+                    // What was submitted is recorded all the same.
+                    Event::Gone => {
+                        here = false;
+                        running.signal(libc::SIGCONT);
+                        running.signal(libc::SIGTERM);
+                    }
+                },
+            }
+        }
+        if here {
+            return Ok(running.attend(context.conn).await);
+        }
+        running.terminate().await;
+        Ok(End::Signal(libc::SIGHUP))
+    }
+
+    /// Collects the line with the id, and when it is whole records the job and says the id.
+    async fn hear(&mut self, context: &mut Context<'_>, part: &[u8]) -> Result<(), Refusal> {
+        if self.job.is_some() || self.line.len() > LONGEST_ID {
+            return Ok(());
+        }
+        self.line.extend_from_slice(part);
+        let Some(end) = self.line.iter().position(|&byte| byte == b'\n') else {
+            return Ok(());
+        };
+        let line = String::from_utf8_lossy(&self.line[..end]).into_owned();
+        let (id, cluster) = line
+            .split_once(';')
+            .map_or((&*line, None), |(id, cluster)| (id, Some(cluster)));
+        let job = id
+            .trim()
+            .parse()
+            .map_err(|_| Refusal::mistake(format!("sbatch said no id: {}", line.escape_debug())))?;
+        self.job = Some(job);
+        context.entry.jobs.push(job);
+        records::record(&context.session, job, &self.record).await?;
+        self.turn = None;
+        if self.quiet {
+            return Ok(());
+        }
+        let text = match (self.parsable, cluster) {
+            (true, _) => format!("{line}\n"),
+            (false, None) => format!("Submitted batch job {job}\n"),
+            (false, Some(cluster)) => format!("Submitted batch job {job} on cluster {cluster}\n"),
+        };
+        let _ = context.conn.output(Stream::Output, text.as_bytes()).await;
+        Ok(())
+    }
+}
+
+/// Reads a part; 0 at the end. Cancel-safe.
+async fn read(from: &mut Option<impl tokio::io::AsyncRead + Unpin>, part: &mut [u8]) -> usize {
+    match from {
+        Some(from) => from.read(part).await.unwrap_or(0),
+        None => 0,
+    }
+}
+
+/// Messages without the state directory's path: nothing inside knows it.
+fn masked(text: &[u8], path: &OsStr) -> Vec<u8> {
+    let path = path.as_bytes();
+    let mut all = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest
+        .windows(path.len().max(1))
+        .position(|window| window == path)
+    {
+        all.extend_from_slice(&rest[..at]);
+        all.extend_from_slice(b"<state>");
+        rest = &rest[at + path.len()..];
+    }
+    all.extend_from_slice(rest);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_directory_is_not_said() {
+        let state = OsStr::new("/home/a/.state");
+        assert_eq!(
+            masked(b"cannot open /home/a/.state/x, /home/a/.state", state),
+            b"cannot open <state>/x, <state>"
+        );
+        assert_eq!(masked(b"nothing", state), b"nothing");
+    }
+}

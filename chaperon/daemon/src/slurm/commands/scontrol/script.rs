@@ -1,0 +1,103 @@
+//! `scontrol write batch_script`: the script as it was submitted, not the capsule around it.
+
+use std::fs::File;
+use std::io::Write;
+
+use agent_sandbox_wire::capsule::{Capsule, Program};
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::{End, How};
+use std::ffi::OsString;
+
+use super::super::Context;
+use super::super::answers::reply;
+use super::{Asked, means};
+use crate::conn::Unanswered;
+use crate::refusal::Refusal;
+use crate::slurm::ids;
+use crate::slurm::query::{Stop, ask, attended};
+use crate::slurm::scope;
+
+/// The user's script, if this is a capsule of ours; `None`: it is a script like any other.
+pub(in super::super) fn unwrapped(script: &[u8]) -> Option<Vec<u8>> {
+    // Slurm ends scripts with NUL in some places.
+    let end = script.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1);
+    match Capsule::from_batch_script(&script[..end]).ok()?.program {
+        Program::Script { script, .. } => Some(script),
+        Program::Command(_) | Program::PerTask(_) => None,
+    }
+}
+
+/// Carries it out.
+pub(super) async fn write(context: &mut Context<'_>, asked: Asked) -> Result<End, Stop> {
+    let [what, words @ ..] = &asked.words[..] else {
+        return Err(Refusal::mistake("too few arguments for keyword:write").into());
+    };
+    if means(what, "config", 6) {
+        let text = "scontrol write config is refused: it writes a file outside the jail";
+        return Err(Refusal::rule(text).hint("use scontrol show config").into());
+    }
+    if !means(what, "batch_script", 5) {
+        let text = format!("invalid write argument:{}", what.escape_debug());
+        return Err(Refusal::mistake(text).into());
+    }
+    let (job, path) = match words {
+        [job] => (job, None),
+        [job, path] => (job, Some(path)),
+        [] => return Err(Refusal::mistake("too few arguments for keyword:write").into()),
+        _ => return Err(Refusal::mistake("too many arguments for keyword:write").into()),
+    };
+    let list = ids::parse_list(job.as_ref())?;
+    let [selector] = &list[..] else {
+        return Err(Refusal::mistake("one job at a time").into());
+    };
+    let session = context.session.clone();
+    let arguments = ["write", "batch_script", &selector.to_string(), "-"];
+    let arguments = arguments.map(OsString::from).to_vec();
+    let work = async {
+        scope::check(&session, std::slice::from_ref(selector)).await?;
+        ask(&session, Command::Scontrol, arguments, Vec::new()).await
+    };
+    let said = attended(context.conn, work).await?;
+    if said.end != End::SUCCESS {
+        return reply(context.conn, b"", &said.error, said.end).await;
+    }
+    let script = match unwrapped(&said.output) {
+        Some(script) => script,
+        None => said.output.strip_suffix(b"\n").unwrap_or(&said.output).to_vec(),
+    };
+    let default = format!("slurm-{}.sh", selector.job);
+    let path = match path.map(String::as_str) {
+        // Slurm ends what it writes there with a line's end of its own.
+        Some("-") => {
+            let text = [&script[..], b"\n"].concat();
+            return reply(context.conn, &text, &said.error, said.end).await;
+        }
+        Some(path) => path,
+        None => &default,
+    };
+    let file = match context.conn.open_inside(path.as_bytes(), How::Truncate).await {
+        Ok(file) => file,
+        Err(Unanswered::Interrupted(signal)) => return Err(Stop::Ended(End::Signal(signal))),
+        Err(Unanswered::Failed(errno)) => {
+            let error = std::io::Error::from_raw_os_error(errno);
+            let text = format!("failed to open file `{}`: {error}", path.escape_debug());
+            return Err(Refusal::mistake(text).into());
+        }
+        Err(_) => return Err(Stop::Ended(End::Signal(libc::SIGHUP))),
+    };
+    // The file may be a pipe that nobody reads: that must not stop the chaperon.
+    let wrote = tokio::task::spawn_blocking(move || File::from(file).write_all(&script));
+    let work = async {
+        let failed = |error: &dyn std::fmt::Display| {
+            Refusal::mistake(format!("cannot write the script: {error}"))
+        };
+        match wrote.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(error) => Err(failed(&error)),
+        }
+    };
+    attended(context.conn, work).await?;
+    let text = format!("batch script for job {selector} written to {path}\n");
+    reply(context.conn, text.as_bytes(), &said.error, End::SUCCESS).await
+}

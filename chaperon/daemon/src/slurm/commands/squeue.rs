@@ -1,0 +1,343 @@
+//! `squeue(1)`: the queue, with the names of jobs in the scope.
+
+use std::ffi::{OsStr, OsString};
+
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::End;
+use agent_sandbox_wire::order::Queries;
+use serde_json::Value;
+
+use super::Context;
+use super::answers::{about, plain, reply};
+use crate::refusal::Refusal;
+use crate::slurm::format::{Layout, Shown};
+use crate::slurm::ids;
+use crate::slurm::parse::{self, Given, Origin, Parsed};
+use crate::slurm::query::{Stop, ask, attended, settle};
+use crate::slurm::records::{self, Reader};
+use crate::slurm::scope::{self, View};
+use crate::slurm::shown::{self, describe, number};
+use crate::spawn::Captured;
+
+// Slurm's own layouts, the same in 20.11 to 26.05 (`squeue.c`, `opts.c`).
+const USUAL: &str = "jobarrayid:.18 ,partition:.9 ,name:.8 ,username:.8 ,statecompact:.2 ,\
+                     timeused:.10 ,numnodes:.6 ,reasonlist:0";
+const LONG: &str = "jobarrayid:.18 ,partition:.9 ,name:.8 ,username:.8 ,state:.8 ,timeused:.10 ,\
+                    timelimit:.9 ,numnodes:.6 ,reasonlist:0";
+const START: &str = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R";
+const STEPS: &str = "stepid:.15 ,stepname:.8 ,partition:.9 ,username:.8 ,timeused:.9 ,nodes:0";
+
+/// Letters of `--sort` that order by what is not shown of jobs outside the scope. Anything else
+/// than a letter is a sign or a comma.
+const SORTS_SHOWN: &str = "ABcCdDeFhHiIJKlLmMNOpPQrRStTVXyz,+-";
+
+/// Carries the request out.
+///
+/// # Errors
+/// It is refused, or Slurm cannot be asked.
+pub(super) async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
+    settle(carry_out(context).await)
+}
+
+async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
+    let request = &context.request;
+    let parsed = parse::parse(Command::Squeue, &request.arguments, &request.environment)?;
+    if let Some(arguments) = about(&parsed) {
+        return plain(context, arguments, Vec::new()).await;
+    }
+    let session = context.session.clone();
+    let mut arguments = parse::canonical(&parsed.given);
+    arguments.extend(filters(&parsed, &session.order.user, session.order.uid)?);
+    let others = match session.order.queries {
+        // Whoever picks by a name and sees a line has learnt the name.
+        Queries::Counts if picks_by_name(&parsed, &session.order.user, session.order.uid) => {
+            Queries::None
+        }
+        other => other,
+    };
+    if parsed.has("json") {
+        arguments.push("--json".into());
+        let work = async {
+            let view = scope::view(&session).await?;
+            let reader = records::reader(&session).await?;
+            let said = ask(&session, Command::Squeue, arguments, parsed.kept.clone()).await?;
+            let output = filter_json(&said.output, &view, others, &reader)?;
+            Ok((output, said))
+        };
+        let (output, said) = attended(context.conn, work).await?;
+        return reply(context.conn, &output, &said.error, said.end).await;
+    }
+    let layout = layout(&parsed)?;
+    let mark = session.desk.mark.clone();
+    if parsed.has("long") && matches!(layout, Asked::Long(_)) {
+        // Slurm takes --long with the other syntax alone; it prints the date.
+        arguments.push("--long".into());
+    }
+    if parsed.has("noheader") {
+        arguments.push("--noheader".into());
+    }
+    arguments.push(match &layout {
+        Asked::Short(layout) => layout.short_option(&mark).into(),
+        Asked::Long(layout) => layout.long_option(&mark).into(),
+    });
+    let work = async {
+        let view = scope::view(&session).await?;
+        let reader = records::reader(&session).await?;
+        let said = ask(&session, Command::Squeue, arguments, parsed.kept.clone()).await?;
+        let (Asked::Short(layout) | Asked::Long(layout)) = &layout;
+        let output = layout.rewrite(
+            &said.output,
+            &mark,
+            |job, uid| shows(&view, others, job, uid),
+            |job, place, named| {
+                let record = reader.find(job)?;
+                shown::shown(&record, place, named, &session.order.user)
+            },
+        )?;
+        Ok::<_, Refusal>((output, said))
+    };
+    let (output, said): (Vec<u8>, std::rc::Rc<Captured>) = attended(context.conn, work).await?;
+    reply(context.conn, &output, &said.error, said.end).await
+}
+
+fn shows(view: &View, others: Queries, job: u32, uid: u32) -> Shown {
+    match others {
+        _ if view.shows(job, uid) => Shown::InScope,
+        Queries::Names => Shown::InFull,
+        Queries::Counts => Shown::Masked,
+        Queries::None => Shown::Not,
+    }
+}
+
+enum Asked {
+    Short(Layout),
+    Long(Layout),
+}
+
+/// The layout that was asked for, by Slurm's rules of which option wins.
+fn layout(parsed: &Parsed) -> Result<Asked, Refusal> {
+    let argument = |given: &&Given| given.origin == Origin::Argument;
+    let last = |long: &str| parsed.all(long).filter(argument).last();
+    let steps = parsed.has("steps");
+    let short = |given: &Given| Layout::short(&text(given)?, steps).map(Asked::Short);
+    let long = |given: &Given| Layout::long(&text(given)?, steps).map(Asked::Long);
+    match (last("format"), last("Format")) {
+        (Some(_), Some(_)) => {
+            return Err(Refusal::mistake(
+                "-O (--Format) is incompatible with -o (--format)",
+            ));
+        }
+        (Some(_), None) if parsed.has("long") => {
+            return Err(Refusal::mistake(
+                "Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry.",
+            ));
+        }
+        (Some(given), None) => return short(given),
+        // It has a layout of its own, which wins over the other syntax, too.
+        _ if parsed.has("start") && !steps => return Layout::short(START, steps).map(Asked::Short),
+        (None, Some(given)) => return long(given),
+        (None, None) => {}
+    }
+    let chosen = ["long", "steps", "start"]
+        .iter()
+        .any(|name| parsed.has(name));
+    if !chosen {
+        // Variables are what is left; the older one wins.
+        if let Some(given) = parsed.last("format") {
+            return short(given);
+        }
+        if let Some(given) = parsed.last("Format") {
+            return long(given);
+        }
+    }
+    let usual = match (steps, parsed.has("long")) {
+        (true, _) => STEPS,
+        (_, true) => LONG,
+        _ => USUAL,
+    };
+    Layout::long(usual, steps).map(Asked::Long)
+}
+
+fn text(given: &Given) -> Result<String, Refusal> {
+    let value = given.value.as_deref().unwrap_or_default();
+    let text = value.to_str();
+    let text = text.ok_or_else(|| Refusal::mistake("a format is UTF-8 text"))?;
+    Ok(text.to_owned())
+}
+
+/// The options that pick jobs and are checked here.
+fn filters(parsed: &Parsed, user: &str, uid: u32) -> Result<Vec<OsString>, Refusal> {
+    let mut all = Vec::new();
+    let (jobs, steps) = (parsed.last("jobs"), parsed.last("steps"));
+    let mut operands = parsed.operands.iter();
+    for (name, given) in [("jobs", jobs), ("steps", steps)] {
+        let Some(given) = given else { continue };
+        // `squeue -j 12`: the word behind an option that takes none is an operand.
+        let value = given.value.as_ref().or_else(|| operands.next());
+        match value.filter(|value| !value.is_empty()) {
+            None => all.push(format!("--{name}").into()),
+            Some(list) => {
+                let list = ids::parse_list(list)?;
+                let list: Vec<String> = list.iter().map(ToString::to_string).collect();
+                all.push(format!("--{name}={}", list.join(",")).into());
+            }
+        }
+    }
+    if let Some(word) = operands.next() {
+        return Err(Refusal::mistake(format!(
+            "Unrecognized option: {}",
+            word.to_string_lossy().escape_debug()
+        )));
+    }
+    match parsed.last_of(&["user", "me", "notme"]) {
+        Some(given) if given.option.long == "me" => all.push(format!("--user={uid}").into()),
+        Some(given) if given.option.long == "notme" => all.push("--notme".into()),
+        Some(given) => {
+            let mut word = OsString::from("--user=");
+            match given.value.as_deref() {
+                Some(value) if value == user => word.push(uid.to_string()),
+                value => word.push(value.unwrap_or_default()),
+            }
+            all.push(word);
+        }
+        None => {}
+    }
+    Ok(all)
+}
+
+/// Whether jobs are picked or ordered by what is not shown of others.
+fn picks_by_name(parsed: &Parsed, user: &str, uid: u32) -> bool {
+    let named = [
+        "accounts",
+        "name",
+        "qos",
+        "reservation",
+        "licenses",
+        "notme",
+    ];
+    let own = |value: &OsStr| value == user || value == uid.to_string().as_str();
+    named.iter().any(|name| parsed.has(name))
+        || parsed.value("user").is_some_and(|value| !own(value))
+        || parsed.value("sort").is_some_and(|value| {
+            let text = value.to_string_lossy();
+            !text.chars().all(|c| SORTS_SHOWN.contains(c))
+        })
+}
+
+/// Keeps the jobs that may be shown, and puts in what is recorded of them.
+pub(super) fn filter_json(
+    text: &[u8],
+    view: &View,
+    others: Queries,
+    reader: &Reader,
+) -> Result<Vec<u8>, Refusal> {
+    let odd = |_| Refusal::mistake("Slurm answers in a way that is not understood");
+    if text.trim_ascii().is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut all: Value = serde_json::from_slice(text).map_err(odd)?;
+    // Nothing but the jobs and what tells about the answer.
+    if let Some(fields) = all.as_object_mut() {
+        fields.retain(|name, _| {
+            matches!(
+                name.as_str(),
+                "meta" | "errors" | "warnings" | "jobs" | "last_update" | "last_backfill"
+            )
+        });
+        // The command's line and the submitting client stand there since 23.11.
+        if let Some(meta) = fields.get_mut("meta").and_then(Value::as_object_mut) {
+            meta.remove("command");
+        }
+    }
+    if let Some(jobs) = all.get_mut("jobs").and_then(Value::as_array_mut) {
+        jobs.retain_mut(|job| {
+            let field = |name: &str| job.get(name).and_then(number);
+            let Some(id) = field("job_id") else {
+                return false;
+            };
+            let first = field("array_job_id").filter(|&id| id != 0).unwrap_or(id);
+            let ours = field("user_id").is_some_and(|uid| view.shows(first, uid));
+            if ours && let Some(record) = reader.find(first) {
+                describe(job, &record);
+            }
+            ours || others == Queries::Names
+        });
+    }
+    let mut text = serde_json::to_vec_pretty(&all)
+        .map_err(|_| Refusal::mistake("the answer cannot be written"))?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(words: &[&str]) -> Parsed {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        parse::parse(Command::Squeue, &words, &[]).unwrap()
+    }
+
+    fn option(words: &[&str]) -> String {
+        match layout(&asked(words)).unwrap() {
+            Asked::Short(layout) => layout.short_option("|"),
+            Asked::Long(layout) => layout.long_option("|"),
+        }
+    }
+
+    #[test]
+    fn the_layout_is_slurms_choice() {
+        assert!(option(&[]).contains("statecompact"));
+        assert!(option(&["-l"]).contains("timelimit"));
+        assert!(option(&["-s"]).contains("stepname"));
+        assert!(option(&["--start"]).contains("%20Y"));
+        assert_eq!(option(&["-o", "%i"]), "--format=%.40F%.12U|%i|");
+        assert!(layout(&asked(&["-o", "%i", "-O", "jobid"])).is_err());
+        assert!(layout(&asked(&["-o", "%i", "-l"])).is_err());
+    }
+
+    #[test]
+    fn variables_are_weaker() {
+        let environment = [("SQUEUE_FORMAT".into(), "%T".into())];
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let asked = |arguments: &[&str]| {
+            let parsed = parse::parse(Command::Squeue, &words(arguments), &environment).unwrap();
+            match layout(&parsed).unwrap() {
+                Asked::Short(layout) => layout.short_option("|"),
+                Asked::Long(layout) => layout.long_option("|"),
+            }
+        };
+        assert_eq!(asked(&[]), "--format=%.40F%.12U|%T|");
+        assert!(asked(&["-l"]).contains("timelimit"));
+        assert_eq!(asked(&["-o", "%i"]), "--format=%.40F%.12U|%i|");
+    }
+
+    #[test]
+    fn filters_are_written_anew() {
+        let of = |words: &[&str]| {
+            let all = filters(&asked(words), "alice", 2001).unwrap();
+            all.iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(&["-j", "1,2_3"]), ["--jobs=1,2_3"]);
+        assert_eq!(of(&["-j1,02"]), ["--jobs=1,2"]);
+        assert_eq!(of(&["-s", "1.0"]), ["--steps=1.0"]);
+        assert_eq!(of(&["-u", "alice"]), ["--user=2001"]);
+        assert_eq!(of(&["--me"]), ["--user=2001"]);
+        assert!(filters(&asked(&["-j", "1;2"]), "alice", 2001).is_err());
+        assert!(filters(&asked(&["1"]), "alice", 2001).is_err());
+    }
+
+    #[test]
+    fn picking_by_a_name_tells_the_name() {
+        let picks = |words: &[&str]| picks_by_name(&asked(words), "alice", 2001);
+        assert!(picks(&["-n", "x"]));
+        assert!(picks(&["-u", "bob"]));
+        assert!(picks(&["-A", "x"]));
+        assert!(picks(&["-S", "u"]));
+        assert!(!picks(&["-u", "alice"]));
+        assert!(!picks(&["-u", "2001"]));
+        assert!(!picks(&["--me", "-S", "-t,i", "-p", "debug", "-t", "R"]));
+    }
+}

@@ -1,0 +1,168 @@
+//! The options of scancel, scontrol, sacctmgr and sattach. Subcommands are operands and judged by
+//! the commands themselves.
+
+use agent_sandbox_wire::command::Command;
+
+use super::queries::{CLUSTERS, CONF, CONF_SERVER, JWT};
+use super::row::{NO, flag, no, ours, pass};
+use super::{Kind, Opt, Table};
+
+const OTHER_CLUSTER: &str =
+    "jobs stay on this cluster; leave it out, or log in to the other one and work there";
+const OTHER_USER: &str = "jobs are changed as the user who started the session; leave it out";
+
+const AUTOCOMPLETE: Opt = pass("autocomplete", NO, Kind::Name);
+const CLUSTER: Opt = no("clusters", 'M', Kind::Word, OTHER_CLUSTER).alias(&["cluster"]);
+
+pub(super) static SCANCEL: Table = Table {
+    command: Command::Scancel,
+    options: &[
+        AUTOCOMPLETE,
+        pass("account", 'A', Kind::Word).variable_is("SCANCEL_ACCOUNT"),
+        no(
+            "admin-comment",
+            NO,
+            Kind::Text,
+            "it is for administrators; leave it out",
+        ),
+        flag("batch", 'b').variable_is("SCANCEL_BATCH"),
+        flag("ctld", NO).variable_is("SCANCEL_CTLD"),
+        no(
+            "cron",
+            'c',
+            Kind::Flag,
+            "it would end jobs of scrontab, which are none of the session's; use scancel outside",
+        )
+        .variable_is("SCANCEL_CRON"),
+        flag("full", 'f').variable_is("SCANCEL_FULL"),
+        flag("help", NO),
+        flag("hurry", 'H').variable_is("SCANCEL_HURRY"),
+        flag("interactive", 'i').variable_is("SCANCEL_INTERACTIVE"),
+        CLUSTER,
+        flag("me", NO),
+        pass("name", 'n', Kind::Text)
+            .alias(&["jobname"])
+            .variable_is("SCANCEL_NAME"),
+        pass("nodelist", 'w', Kind::Nodes),
+        pass("partition", 'p', Kind::Word).variable_is("SCANCEL_PARTITION"),
+        pass("qos", 'q', Kind::Word).variable_is("SCANCEL_QOS"),
+        flag("quiet", 'Q'),
+        pass("reservation", 'R', Kind::Word),
+        no("sibling", NO, Kind::Word, OTHER_CLUSTER),
+        pass("signal", 's', Kind::Name),
+        pass("state", 't', Kind::Word).variable_is("SCANCEL_STATE"),
+        flag("usage", NO),
+        pass("user", 'u', Kind::Word).variable_is("SCANCEL_USER"),
+        flag("verbose", 'v').variable_is("SCANCEL_VERBOSE").many(),
+        flag("version", 'V'),
+        pass("wckey", NO, Kind::Text).variable_is("SCANCEL_WCKEY"),
+    ],
+    dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS],
+    kept: &[],
+    permutes: true,
+};
+
+pub(super) static SCONTROL: Table = Table {
+    command: Command::Scontrol,
+    options: &[
+        AUTOCOMPLETE,
+        flag("all", 'a').variable_is("SCONTROL_ALL"),
+        CLUSTER,
+        flag("details", 'd'),
+        no("federation", NO, Kind::Flag, OTHER_CLUSTER),
+        flag("future", 'F').variable_is("SCONTROL_FUTURE"),
+        flag("help", 'h').alias(&["usage"]),
+        flag("hide", NO),
+        ours(
+            "json",
+            NO,
+            Kind::Name,
+            "the answer is filtered by job and printed as JSON",
+        )
+        .optional(),
+        flag("local", NO).variable_is("SCONTROL_LOCAL"),
+        flag("oneliner", 'o'),
+        flag("quiet", 'Q'),
+        no("sibling", NO, Kind::Flag, OTHER_CLUSTER),
+        no("uid", 'u', Kind::Name, OTHER_USER),
+        flag("verbose", 'v').many(),
+        flag("version", 'V'),
+        no(
+            "yaml",
+            NO,
+            Kind::Name,
+            "what it prints is not filtered by job; use --json",
+        )
+        .optional(),
+    ],
+    dropped: &[
+        CONF,
+        CONF_SERVER,
+        JWT,
+        CLUSTERS,
+        (
+            "SLURM_CONF_OUT",
+            "it would choose where scontrol write config writes",
+        ),
+        ("SCONTROL_FEDERATION", CLUSTERS.1),
+        ("SCONTROL_SIB", CLUSTERS.1),
+        ("SCONTROL_SIBLING", CLUSTERS.1),
+    ],
+    kept: &[
+        ("SLURM_TIME_FORMAT", Kind::Text),
+        ("SLURM_BITSTR_LEN", Kind::Number),
+        // `scontrol show hostnames` without a list.
+        ("SLURM_NODELIST", Kind::Nodes),
+    ],
+    permutes: true,
+};
+
+pub(super) static SACCTMGR: Table = Table {
+    command: Command::Sacctmgr,
+    options: &[
+        AUTOCOMPLETE,
+        flag("help", 'h').alias(&["usage"]),
+        flag("immediate", 'i'),
+        flag("noheader", 'n'),
+        flag("oneliner", 'o'),
+        flag("parsable", 'p'),
+        flag("parsable2", 'P'),
+        flag("quiet", 'Q'),
+        flag("readonly", 'r'),
+        flag("associations", 's'),
+        flag("verbose", 'v').many(),
+        flag("version", 'V'),
+        pass("json", NO, Kind::Name).optional(),
+        pass("yaml", NO, Kind::Name).optional(),
+    ],
+    dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS],
+    kept: &[("SLURM_TIME_FORMAT", Kind::Text)],
+    permutes: true,
+};
+
+pub(super) static SATTACH: Table = Table {
+    command: Command::Sattach,
+    options: &[
+        AUTOCOMPLETE,
+        flag("help", 'h'),
+        flag("label", 'l'),
+        flag("quiet", 'Q').many(),
+        flag("usage", 'u'),
+        flag("verbose", 'v').many(),
+        flag("version", 'V'),
+        flag("layout", NO),
+        no(
+            "debugger-test",
+            NO,
+            Kind::Flag,
+            "it is for debuggers; leave it out",
+        ),
+        pass("input-filter", NO, Kind::Name),
+        pass("output-filter", NO, Kind::Name),
+        pass("error-filter", NO, Kind::Name),
+        flag("pty", NO),
+    ],
+    dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS],
+    kept: &[("SLURM_EXIT_ERROR", Kind::Number)],
+    permutes: false,
+};

@@ -1,0 +1,76 @@
+//! How a row of the table is written down.
+
+use super::{Arity, Kind, Opt, Verdict};
+
+/// Stands where an option has no short name.
+pub(super) const NO: char = '\0';
+
+/// A row. A flag takes no value; anything else takes one, unless [`Opt::optional`] says otherwise.
+pub(super) const fn option(long: &'static str, short: char, kind: Kind, verdict: Verdict) -> Opt {
+    Opt {
+        long,
+        aliases: &[],
+        short: if short == NO { None } else { Some(short) },
+        arity: if matches!(kind, Kind::Flag) {
+            Arity::None
+        } else {
+            Arity::Required
+        },
+        kind,
+        variable: None,
+        other_variables: &[],
+        many: false,
+        verdict,
+    }
+}
+
+/// A row that passes.
+pub(super) const fn pass(long: &'static str, short: char, kind: Kind) -> Opt {
+    option(long, short, kind, Verdict::Pass)
+}
+
+/// A flag that passes.
+pub(super) const fn flag(long: &'static str, short: char) -> Opt {
+    pass(long, short, Kind::Flag)
+}
+
+/// A row that is carried out on this side.
+pub(super) const fn ours(long: &'static str, short: char, kind: Kind, how: &'static str) -> Opt {
+    option(long, short, kind, Verdict::Ours(how))
+}
+
+/// A row that is refused.
+pub(super) const fn no(long: &'static str, short: char, kind: Kind, why: &'static str) -> Opt {
+    option(long, short, kind, Verdict::Refused(why))
+}
+
+impl Opt {
+    pub(super) const fn optional(mut self) -> Self {
+        self.arity = Arity::Optional;
+        self
+    }
+
+    pub(super) const fn many(mut self) -> Self {
+        self.many = true;
+        self
+    }
+
+    pub(super) const fn alias(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    /// The variables that stand for it, the weakest first.
+    pub(super) const fn variables_are(mut self, all: &'static [&'static str]) -> Self {
+        if let Some((last, others)) = all.split_last() {
+            self.variable = Some(last);
+            self.other_variables = others;
+        }
+        self
+    }
+
+    pub(super) const fn variable_is(mut self, name: &'static str) -> Self {
+        self.variable = Some(name);
+        self
+    }
+}

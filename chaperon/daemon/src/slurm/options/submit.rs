@@ -1,0 +1,593 @@
+//! The options of sbatch, salloc and srun: one row for all three where they agree.
+
+use agent_sandbox_wire::command::Command;
+
+use super::row::{NO, flag, no, ours, pass};
+use super::{Kind, Opt, Table};
+
+/// sbatch.
+const B: u8 = 1;
+/// salloc.
+const A: u8 = 2;
+/// srun.
+const R: u8 = 4;
+const BA: u8 = B | A;
+const BR: u8 = B | R;
+const AR: u8 = A | R;
+const ALL: u8 = B | A | R;
+
+/// One row for some of the three commands, with the variables of each.
+#[derive(Clone, Copy)]
+struct Shared {
+    who: u8,
+    option: Opt,
+    sbatch: &'static [&'static str],
+    salloc: &'static [&'static str],
+    srun: &'static [&'static str],
+}
+
+const fn of(who: u8, option: Opt) -> Shared {
+    Shared {
+        who,
+        option,
+        sbatch: &[],
+        salloc: &[],
+        srun: &[],
+    }
+}
+
+impl Shared {
+    const fn sbatch(mut self, variables: &'static [&'static str]) -> Self {
+        self.sbatch = variables;
+        self
+    }
+
+    const fn salloc(mut self, variables: &'static [&'static str]) -> Self {
+        self.salloc = variables;
+        self
+    }
+
+    const fn srun(mut self, variables: &'static [&'static str]) -> Self {
+        self.srun = variables;
+        self
+    }
+}
+
+/// The variables of a row whose names differ in the command alone: `SBATCH_X`, `SALLOC_X`,
+/// `SLURM_X`.
+macro_rules! named {
+    ($who:expr, $name:literal, $option:expr) => {
+        of($who, $option)
+            .sbatch(&[concat!("SBATCH_", $name)])
+            .salloc(&[concat!("SALLOC_", $name)])
+            .srun(&[concat!("SLURM_", $name)])
+    };
+}
+
+const OTHER_CLUSTER: &str =
+    "jobs stay on this cluster; leave it out, or log in to the other one and work there";
+const OTHER_USER: &str = "jobs run as the user who started the session; leave it out";
+const CONTAINER: &str =
+    "it would start an OCI container outside the jail; start the container in the job's script";
+const STAGING: &str =
+    "burst buffers are filled outside the jail; copy the files at the start of the job's script";
+const SPREADS_FILES: &str = "it would read and write files on the nodes outside the jail; copy \
+                             them in the job: srun --ntasks-per-node=1 cp FILE /tmp";
+const PROGRAM: &str =
+    "it would run a program outside the jail; start it from the job's script or the task";
+const HET: &str = "heterogeneous jobs are not supported; submit separate jobs and tie them with \
+                   --dependency";
+const LAUNCHER: &str = "it is for launchers and debuggers of Slurm's own; leave it out";
+const HOSTFILE: &str =
+    "Slurm would read that file outside the jail; name the nodes with --nodelist";
+const SELINUX: &str = "it would choose a security context other than the session's; leave it out";
+const LOGIN_SHELL: &str = "it would run your login shell outside the jail; the job has this \
+                           shell's environment, set in it what you need";
+
+const STREAM: &str = "the file is opened in the jail, with Slurm's % patterns";
+const QUIETLY: &str = "accepted; Slurm would tell about the capsule, not about your job";
+const ENVIRONMENT: &str = "the job's environment is the shell's, chosen by this list as Slurm does";
+const DIRECTORY: &str = "the directory is entered in the jail";
+
+const OPEN_MODES: Kind = Kind::OneOf(&["append", "truncate", "a", "t"]);
+
+const ROWS: &[Shared] = &[
+    of(R, pass("accel-bind", NO, Kind::Name)),
+    named!(ALL, "ACCOUNT", pass("account", 'A', Kind::Word)),
+    named!(ALL, "ACCTG_FREQ", pass("acctg-freq", NO, Kind::Word)),
+    of(B, pass("array", 'a', Kind::Name)).sbatch(&["SBATCH_ARRAY_INX"]),
+    of(
+        R,
+        no(
+            "async",
+            NO,
+            Kind::Flag,
+            "it would leave the step without its srun; put & behind the command",
+        ),
+    ),
+    of(ALL, pass("autocomplete", NO, Kind::Name)),
+    of(B, pass("batch", NO, Kind::Word)).sbatch(&["SBATCH_BATCH"]),
+    named!(ALL, "BURST_BUFFER", no("bb", NO, Kind::Raw, STAGING)),
+    of(ALL, no("bbf", NO, Kind::Path, STAGING)),
+    of(R, no("bcast", NO, Kind::Path, SPREADS_FILES).optional()).srun(&["SLURM_BCAST"]),
+    of(R, no("bcast-exclude", NO, Kind::Raw, SPREADS_FILES)).srun(&["SLURM_BCAST_EXCLUDE"]),
+    of(ALL, pass("begin", 'b', Kind::Text)),
+    of(A, flag("bell", NO)).salloc(&["SALLOC_BELL"]),
+    of(ALL, ours("chdir", 'D', Kind::Path, DIRECTORY))
+        .srun(&["SLURM_REMOTE_CWD", "SLURM_WORKING_DIR"]),
+    named!(
+        ALL,
+        "CLUSTER_CONSTRAINT",
+        no("cluster-constraint", NO, Kind::Word, OTHER_CLUSTER)
+    ),
+    // SLURM_CLUSTERS is dropped: sites set it for everybody.
+    of(
+        ALL,
+        no("clusters", 'M', Kind::Word, OTHER_CLUSTER).alias(&["cluster"]),
+    )
+    .sbatch(&["SBATCH_CLUSTERS"])
+    .salloc(&["SALLOC_CLUSTERS"]),
+    of(ALL, pass("comment", NO, Kind::Text)),
+    of(R, no("compress", NO, Kind::Word, SPREADS_FILES).optional()).srun(&["SLURM_COMPRESS"]),
+    named!(
+        ALL,
+        "CONSOLIDATE_SEGMENTS",
+        flag("consolidate-segments", NO)
+    ),
+    named!(ALL, "CONSTRAINT", pass("constraint", 'C', Kind::Name)),
+    of(ALL, no("container", NO, Kind::Path, CONTAINER))
+        .sbatch(&["SBATCH_CONTAINER"])
+        .salloc(&["SALLOC_CONTAINER"])
+        .srun(&["SRUN_CONTAINER"]),
+    of(ALL, no("container-id", NO, Kind::Word, CONTAINER))
+        .sbatch(&["SBATCH_CONTAINER_ID"])
+        .salloc(&["SALLOC_CONTAINER_ID"])
+        .srun(&["SRUN_CONTAINER_ID"]),
+    of(ALL, no("container-type", NO, Kind::Word, CONTAINER))
+        .sbatch(&["SBATCH_CONTAINER_TYPE"])
+        .salloc(&["SALLOC_CONTAINER_TYPE"])
+        .srun(&["SRUN_CONTAINER_TYPE"]),
+    of(ALL, no("context", NO, Kind::Word, SELINUX)),
+    of(ALL, flag("contiguous", NO)),
+    named!(ALL, "CORE_SPEC", pass("core-spec", 'S', Kind::Number)),
+    of(ALL, pass("cores-per-socket", NO, Kind::Number)).srun(&["SLURM_NCORES_PER_SOCKET"]),
+    of(R, pass("cpu-bind", NO, Kind::Name).alias(&["cpu_bind"])).srun(&["SLURM_CPU_BIND"]),
+    named!(ALL, "CPU_FREQ_REQ", pass("cpu-freq", NO, Kind::Name)),
+    named!(ALL, "CPUS_PER_GPU", pass("cpus-per-gpu", NO, Kind::Number)),
+    // Whether srun reads SLURM_CPUS_PER_TASK differs from version to version: it is among `kept`.
+    of(ALL, pass("cpus-per-task", 'c', Kind::Number)).srun(&["SRUN_CPUS_PER_TASK"]),
+    of(ALL, pass("deadline", NO, Kind::Text)),
+    of(R, no("debugger-test", NO, Kind::Flag, LAUNCHER)),
+    named!(ALL, "DELAY_BOOT", pass("delay-boot", NO, Kind::Time)),
+    of(ALL, pass("dependency", 'd', Kind::Name)).srun(&["SLURM_DEPENDENCY"]),
+    of(R, flag("disable-status", 'X')).srun(&["SLURM_DISABLE_STATUS"]),
+    of(ALL, pass("distribution", 'm', Kind::Name))
+        .sbatch(&["SBATCH_DISTRIBUTION"])
+        .srun(&["SLURM_DISTRIBUTION"]),
+    of(R, no("epilog", NO, Kind::Path, PROGRAM)).srun(&["SLURM_EPILOG"]),
+    of(BR, ours("error", 'e', Kind::Path, STREAM))
+        .sbatch(&["SBATCH_ERROR"])
+        .srun(&["SLURM_STDERRMODE", "SRUN_ERROR"]),
+    of(R, flag("exact", NO)).srun(&["SLURM_EXACT"]),
+    of(ALL, pass("exclude", 'x', Kind::Nodes)),
+    named!(
+        ALL,
+        "EXCLUSIVE",
+        pass("exclusive", NO, Kind::Name).optional()
+    ),
+    of(BR, ours("export", NO, Kind::Raw, ENVIRONMENT))
+        .sbatch(&["SBATCH_EXPORT"])
+        .srun(&["SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV"]),
+    of(
+        B,
+        no(
+            "export-file",
+            NO,
+            Kind::Path,
+            "sbatch would read that file outside the jail; use --export=NAME=VALUE",
+        ),
+    ),
+    of(
+        B,
+        no(
+            "external",
+            NO,
+            Kind::Flag,
+            "it makes a job without a script, for what runs outside Slurm; submit a script",
+        ),
+    ),
+    of(R, pass("external-launcher", NO, Kind::Name).optional()).srun(&["SLURM_EXTERNAL_LAUNCHER"]),
+    of(ALL, pass("extra", NO, Kind::Text)),
+    of(ALL, pass("extra-node-info", 'B', Kind::Name)),
+    of(
+        BA,
+        no("get-user-env", NO, Kind::Name, LOGIN_SHELL).optional(),
+    )
+    .sbatch(&["SBATCH_GET_USER_ENV"]),
+    of(ALL, no("gid", NO, Kind::Name, OTHER_USER)),
+    named!(ALL, "GPU_BIND", pass("gpu-bind", NO, Kind::Name)),
+    named!(ALL, "GPU_FREQ", pass("gpu-freq", NO, Kind::Name)),
+    named!(ALL, "GPUS", pass("gpus", 'G', Kind::Name)),
+    named!(ALL, "GPUS_PER_NODE", pass("gpus-per-node", NO, Kind::Name)),
+    named!(
+        ALL,
+        "GPUS_PER_SOCKET",
+        pass("gpus-per-socket", NO, Kind::Name)
+    ),
+    named!(ALL, "GPUS_PER_TASK", pass("gpus-per-task", NO, Kind::Name)),
+    named!(ALL, "GRES", pass("gres", NO, Kind::Word)),
+    named!(ALL, "GRES_FLAGS", pass("gres-flags", NO, Kind::Name)),
+    of(ALL, flag("help", 'h')),
+    of(
+        R,
+        no("het-group", NO, Kind::Name, HET).alias(&["pack-group"]),
+    ),
+    // In sbatch and salloc the two are read in this order.
+    of(ALL, pass("hint", NO, Kind::Name))
+        .sbatch(&["SLURM_HINT", "SBATCH_HINT"])
+        .salloc(&["SALLOC_HINT", "SLURM_HINT"])
+        .srun(&["SLURM_HINT"]),
+    of(ALL, flag("hold", 'H')),
+    of(
+        B,
+        ours(
+            "ignore-pbs",
+            NO,
+            Kind::Flag,
+            "always so: #PBS and #BSUB lines are never read",
+        ),
+    )
+    .sbatch(&["SBATCH_IGNORE_PBS"]),
+    of(R, pass("ignore-signals", NO, Kind::Name)),
+    of(AR, pass("immediate", 'I', Kind::Number).optional()).salloc(&["SALLOC_IMMEDIATE"]),
+    of(BR, ours("input", 'i', Kind::Path, STREAM))
+        .sbatch(&["SBATCH_INPUT"])
+        .srun(&["SLURM_STDINMODE", "SRUN_INPUT"]),
+    of(R, no("interactive", NO, Kind::Flag, LAUNCHER)),
+    of(ALL, pass("job-name", 'J', Kind::Text))
+        .sbatch(&["SBATCH_JOB_NAME"])
+        .srun(&["SLURM_JOB_NAME"]),
+    of(
+        R,
+        ours(
+            "jobid",
+            NO,
+            Kind::Jobs,
+            "the job must be one of the session's",
+        ),
+    )
+    .srun(&["SLURM_JOBID", "SLURM_JOB_ID"]),
+    of(A, pass("kill-command", 'K', Kind::Name).optional()).salloc(&["SALLOC_KILL_CMD"]),
+    of(R, pass("kill-on-bad-exit", 'K', Kind::Number).optional()).srun(&["SLURM_KILL_BAD_EXIT"]),
+    of(
+        B,
+        pass("kill-on-invalid-dep", NO, Kind::OneOf(&["yes", "no"])),
+    ),
+    of(R, flag("label", 'l')).srun(&["SLURM_LABELIO"]),
+    // Until 20.02.
+    of(R, no("launch-cmd", NO, Kind::Flag, LAUNCHER)),
+    of(R, no("launcher-opts", NO, Kind::Raw, LAUNCHER)),
+    of(ALL, pass("licenses", 'L', Kind::Word)),
+    of(ALL, pass("mail-type", NO, Kind::Name)),
+    of(ALL, pass("mail-user", NO, Kind::Word)),
+    of(ALL, pass("mcs-label", NO, Kind::Name)),
+    named!(ALL, "MEM_PER_NODE", pass("mem", NO, Kind::Name)),
+    named!(ALL, "MEM_BIND", pass("mem-bind", NO, Kind::Name)),
+    named!(ALL, "MEM_PER_CPU", pass("mem-per-cpu", NO, Kind::Name)),
+    named!(ALL, "MEM_PER_GPU", pass("mem-per-gpu", NO, Kind::Name)),
+    of(ALL, pass("mem-update", NO, Kind::Name)),
+    of(ALL, pass("mincpus", NO, Kind::Number)),
+    of(R, pass("mpi", NO, Kind::Name)).srun(&["SLURM_MPI_TYPE"]),
+    of(R, pass("msg-timeout", NO, Kind::Number)),
+    of(
+        R,
+        ours(
+            "multi-prog",
+            NO,
+            Kind::Flag,
+            "the file is read in the jail, and each of its programs starts in one",
+        ),
+    )
+    .srun(&["SLURM_SRUN_MULTI"]),
+    named!(ALL, "NETWORK", pass("network", NO, Kind::Name)),
+    of(ALL, pass("nice", NO, Kind::Number).optional()),
+    of(
+        R,
+        no(
+            "no-allocate",
+            'Z',
+            Kind::Flag,
+            "it would run tasks past Slurm's queue; leave it out",
+        ),
+    ),
+    of(A, flag("no-bell", NO)).salloc(&["SALLOC_NO_BELL"]),
+    named!(
+        ALL,
+        "NO_KILL",
+        pass("no-kill", 'k', Kind::OneOf(&["set", "off", "no"])).optional()
+    ),
+    of(B, flag("no-requeue", NO)).sbatch(&["SBATCH_NO_REQUEUE"]),
+    of(
+        A,
+        ours(
+            "no-shell",
+            NO,
+            Kind::Flag,
+            "the allocation is made and no shell started",
+        ),
+    ),
+    of(ALL, no("nodefile", 'F', Kind::Path, HOSTFILE))
+        .sbatch(&["SLURM_HOSTFILE"])
+        .salloc(&["SLURM_HOSTFILE"])
+        .srun(&["SLURM_HOSTFILE"]),
+    of(ALL, pass("nodelist", 'w', Kind::Nodes)),
+    of(ALL, pass("nodes", 'N', Kind::Name)).srun(&["SLURM_NNODES", "SLURM_JOB_NUM_NODES"]),
+    of(ALL, pass("ntasks", 'n', Kind::Number)).srun(&["SLURM_NPROCS", "SLURM_NTASKS"]),
+    of(ALL, pass("ntasks-per-core", NO, Kind::Number)).srun(&["SLURM_NTASKS_PER_CORE"]),
+    of(ALL, pass("ntasks-per-gpu", NO, Kind::Number)).srun(&["SLURM_NTASKS_PER_GPU"]),
+    of(
+        ALL,
+        pass("ntasks-per-node", NO, Kind::Number).alias(&["tasks-per-node"]),
+    )
+    .srun(&["SLURM_NTASKS_PER_NODE"]),
+    of(ALL, pass("ntasks-per-socket", NO, Kind::Number)),
+    of(ALL, pass("ntasks-per-tres", NO, Kind::Number)).srun(&["SLURM_NTASKS_PER_TRES"]),
+    of(ALL, pass("oom-kill-step", NO, Kind::Number).optional()).srun(&["SLURM_OOM_KILL_STEP"]),
+    of(BR, ours("open-mode", NO, OPEN_MODES, STREAM))
+        .sbatch(&["SBATCH_OPEN_MODE"])
+        .srun(&["SLURM_OPEN_MODE"]),
+    of(BR, ours("output", 'o', Kind::Path, STREAM))
+        .sbatch(&["SBATCH_OUTPUT"])
+        .srun(&["SLURM_STDOUTMODE", "SRUN_OUTPUT"]),
+    named!(ALL, "OVERCOMMIT", flag("overcommit", 'O')),
+    of(R, pass("overlap", NO, Kind::Name).optional()).srun(&["SLURM_OVERLAP"]),
+    of(ALL, flag("oversubscribe", 's')),
+    of(
+        B,
+        ours("parsable", NO, Kind::Flag, "the job's id is printed alone"),
+    ),
+    of(R, flag("parsable", NO)),
+    named!(ALL, "PARTITION", pass("partition", 'p', Kind::Name)),
+    named!(ALL, "POWER", pass("power", NO, Kind::Name)),
+    of(ALL, pass("prefer", NO, Kind::Name)),
+    of(
+        R,
+        ours(
+            "preserve-env",
+            'E',
+            Kind::Flag,
+            "the task keeps the shell's SLURM_NNODES and SLURM_NTASKS",
+        ),
+    ),
+    of(ALL, pass("priority", NO, Kind::Name)),
+    named!(ALL, "PROFILE", pass("profile", NO, Kind::Name)),
+    of(R, no("prolog", NO, Kind::Path, PROGRAM)).srun(&["SLURM_PROLOG"]),
+    of(BR, pass("propagate", NO, Kind::Name).optional()),
+    of(R, pass("pty", NO, Kind::Name).optional()),
+    named!(ALL, "QOS", pass("qos", 'q', Kind::Name)),
+    of(
+        B,
+        ours(
+            "quiet",
+            'Q',
+            Kind::Flag,
+            "the line with the job's id is left out",
+        ),
+    ),
+    of(AR, flag("quiet", 'Q').many()),
+    of(R, flag("quit-on-interrupt", NO)),
+    of(
+        ALL,
+        no(
+            "reboot",
+            NO,
+            Kind::Flag,
+            "it would reboot nodes that others use too; leave it out",
+        ),
+    ),
+    of(R, pass("relative", 'r', Kind::Number)),
+    of(B, pass("requeue", NO, Kind::Name).optional()).sbatch(&["SBATCH_REQUEUE"]),
+    named!(ALL, "RESERVATION", pass("reservation", NO, Kind::Name)),
+    of(ALL, pass("resources", NO, Kind::Word)),
+    of(ALL, pass("resv-ports", NO, Kind::Number).optional()).srun(&["SLURM_RESV_PORTS"]),
+    of(ALL, pass("segment", NO, Kind::Number))
+        .sbatch(&["SBATCH_SEGMENT_SIZE"])
+        .salloc(&["SALLOC_SEGMENT_SIZE"])
+        .srun(&["SRUN_SEGMENT_SIZE"]),
+    of(R, no("send-libs", NO, Kind::Name, SPREADS_FILES).optional()).srun(&["SLURM_SEND_LIBS"]),
+    named!(ALL, "SIGNAL", pass("signal", NO, Kind::Name)),
+    of(R, no("slurmd-debug", NO, Kind::Name, LAUNCHER)),
+    of(ALL, pass("sockets-per-node", NO, Kind::Number)).srun(&["SLURM_NSOCKETS_PER_NODE"]),
+    named!(ALL, "SPREAD_JOB", flag("spread-job", NO)),
+    named!(ALL, "SPREAD_SEGMENTS", flag("spread-segments", NO)),
+    of(ALL, flag("stepmgr", NO)),
+    of(ALL, pass("switches", NO, Kind::Name)),
+    of(R, no("task-epilog", NO, Kind::Path, PROGRAM)).srun(&["SLURM_TASK_EPILOG"]),
+    of(R, no("task-prolog", NO, Kind::Path, PROGRAM)).srun(&["SLURM_TASK_PROLOG"]),
+    of(BR, flag("test-only", NO)),
+    named!(ALL, "THREAD_SPEC", pass("thread-spec", NO, Kind::Number)),
+    of(R, pass("threads", 'T', Kind::Number)).srun(&["SLURM_THREADS"]),
+    named!(
+        ALL,
+        "THREADS_PER_CORE",
+        pass("threads-per-core", NO, Kind::Number)
+    ),
+    named!(ALL, "TIMELIMIT", pass("time", 't', Kind::Time)),
+    of(ALL, pass("time-min", NO, Kind::Time)),
+    of(ALL, pass("tmp", NO, Kind::Name)),
+    of(R, pass("treewidth", NO, Kind::Name)),
+    named!(ALL, "TRES_BIND", pass("tres-bind", NO, Kind::Word)),
+    named!(ALL, "TRES_PER_TASK", pass("tres-per-task", NO, Kind::Word)),
+    of(ALL, no("uid", NO, Kind::Name, OTHER_USER)),
+    of(R, flag("unbuffered", 'u')).srun(&["SLURM_UNBUFFEREDIO"]),
+    of(ALL, flag("usage", NO)),
+    named!(ALL, "USE_MIN_NODES", flag("use-min-nodes", NO)),
+    named!(
+        ALL,
+        "DEBUG",
+        ours("verbose", 'v', Kind::Flag, QUIETLY).many()
+    ),
+    of(ALL, flag("version", 'V')),
+    of(B, flag("wait", 'W')).sbatch(&["SBATCH_WAIT"]),
+    of(R, pass("wait", 'W', Kind::Number)).srun(&["SLURM_WAIT"]),
+    named!(
+        BA,
+        "WAIT_ALL_NODES",
+        pass("wait-all-nodes", NO, Kind::Number)
+    ),
+    of(R, flag("wait-for-children", NO)),
+    named!(ALL, "WCKEY", pass("wckey", NO, Kind::Text)),
+    of(R, flag("whole", NO)),
+    of(
+        B,
+        ours(
+            "wrap",
+            NO,
+            Kind::Raw,
+            "the text becomes the script of the job, as Slurm makes one of it",
+        ),
+    ),
+    of(
+        AR,
+        no(
+            "x11",
+            NO,
+            Kind::Name,
+            "it would open your display to the job past the jail; leave it out",
+        )
+        .optional(),
+    ),
+];
+
+const fn count(who: u8) -> usize {
+    let mut found = 0;
+    let mut i = 0;
+    while i < ROWS.len() {
+        if ROWS[i].who & who != 0 {
+            found += 1;
+        }
+        i += 1;
+    }
+    found
+}
+
+const fn select<const N: usize>(who: u8) -> [Opt; N] {
+    let mut options = [flag("", NO); N];
+    let mut found = 0;
+    let mut i = 0;
+    while i < ROWS.len() {
+        let row = ROWS[i];
+        if row.who & who != 0 {
+            options[found] = row.option.variables_are(match who {
+                B => row.sbatch,
+                A => row.salloc,
+                _ => row.srun,
+            });
+            found += 1;
+        }
+        i += 1;
+    }
+    options
+}
+
+static SBATCH_OPTIONS: [Opt; count(B)] = select(B);
+static SALLOC_OPTIONS: [Opt; count(A)] = select(A);
+static SRUN_OPTIONS: [Opt; count(R)] = select(R);
+
+const CONF: (&str, &str) = (
+    "SLURM_CONF",
+    "it would choose another configuration, and with it plug-ins that run as you",
+);
+const CONF_SERVER: (&str, &str) = ("SLURM_CONF_SERVER", CONF.1);
+const JWT: (&str, &str) = (
+    "SLURM_JWT",
+    "it is a key to Slurm; the chaperon has its own way in",
+);
+const CLUSTERS: (&str, &str) = ("SLURM_CLUSTERS", "jobs and queries stay on this cluster");
+const WORKING: (&str, &str) = (
+    "SLURM_WORKING_CLUSTER",
+    "Slurm sets it in jobs; the cluster is always this one",
+);
+const UMASK: (&str, &str) = (
+    "SLURM_UMASK",
+    "Slurm sets it in jobs; the mask is the calling process's",
+);
+const TEST_EXEC: (&str, &str) = (
+    "SLURM_TEST_EXEC",
+    "the program is looked for in the jail, not on this side",
+);
+const DAEMON_DEBUG: (&str, &str) = (
+    "SLURMD_DEBUG",
+    "Slurm sets it in jobs; it would change what slurmd writes to its log",
+);
+const HET_SIZE: (&str, &str) = ("SLURM_HET_SIZE", HET);
+const NODES_OF_JOB: (&str, &str) = (
+    "SLURM_JOB_NODELIST",
+    "Slurm sets it in jobs; the nodes of a job are known by its id",
+);
+
+const KEPT: &[(&str, Kind)] = &[
+    ("SLURM_DIST_PLANESIZE", Kind::Number),
+    ("SLURM_EXIT_ERROR", Kind::Number),
+    ("SLURM_EXIT_IMMEDIATE", Kind::Number),
+    ("SLURM_TIME_FORMAT", Kind::Text),
+];
+
+pub(super) static SBATCH: Table = Table {
+    command: Command::Sbatch,
+    options: &SBATCH_OPTIONS,
+    dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS, WORKING, UMASK],
+    kept: &[
+        KEPT[0],
+        KEPT[1],
+        KEPT[3],
+        ("SBATCH_REQ_SWITCH", Kind::Number),
+        ("SBATCH_WAIT4SWITCH", Kind::Time),
+    ],
+    permutes: false,
+};
+
+pub(super) static SALLOC: Table = Table {
+    command: Command::Salloc,
+    options: &SALLOC_OPTIONS,
+    dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS, WORKING],
+    kept: &[
+        KEPT[0],
+        KEPT[1],
+        KEPT[2],
+        KEPT[3],
+        ("SALLOC_REQ_SWITCH", Kind::Number),
+        ("SALLOC_WAIT4SWITCH", Kind::Time),
+    ],
+    permutes: false,
+};
+
+pub(super) static SRUN: Table = Table {
+    command: Command::Srun,
+    options: &SRUN_OPTIONS,
+    dropped: &[
+        CONF,
+        CONF_SERVER,
+        JWT,
+        CLUSTERS,
+        WORKING,
+        UMASK,
+        TEST_EXEC,
+        DAEMON_DEBUG,
+        HET_SIZE,
+        NODES_OF_JOB,
+    ],
+    kept: &[
+        KEPT[0],
+        KEPT[1],
+        KEPT[2],
+        KEPT[3],
+        ("SLURM_ARBITRARY_NODELIST", Kind::Nodes),
+        ("SLURM_CPUS_PER_TASK", Kind::Number),
+        ("SLURM_REQ_SWITCH", Kind::Number),
+        ("SLURM_SRUN_REDUCE_TASK_EXIT_MSG", Kind::Number),
+        ("SLURM_STEP_GRES", Kind::Word),
+        ("SLURM_WAIT4SWITCH", Kind::Time),
+    ],
+    permutes: false,
+};

@@ -1,0 +1,202 @@
+//! `#SBATCH` lines, read as sbatch reads them (`src/sbatch/opt.c`, `_opt_batch_script()` and
+//! `get_argument()`): all lines together are one command line.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use super::words::{accept, mistake, quoted, scan};
+use super::{Given, Origin, Table, Word};
+use crate::refusal::Refusal;
+
+/// What a script asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directives {
+    /// The options on its lines, in order.
+    pub given: Vec<Given>,
+    /// What the user should know, one line each.
+    pub notes: Vec<String>,
+}
+
+/// Options that sbatch reads from its command line alone and passes over in a script
+/// (`sbatch_early_pass` in `slurm_opt.c`, 20.11 to 26.05).
+const PASSED_OVER: [&str; 6] = ["help", "quiet", "usage", "verbose", "version", "wrap"];
+
+/// Reads the directives of a script. `table` is sbatch's.
+///
+/// # Errors
+///
+/// What [`super::arguments`] refuses, with the line; quotes that do not end; a word that is no option; a
+/// component of a heterogeneous job.
+pub fn directives(table: &'static Table, script: &[u8]) -> Result<Directives, Refusal> {
+    let mut notes = Vec::new();
+    let words = split(script, &mut notes)?;
+    let words = words
+        .iter()
+        .map(|(text, line)| Word {
+            text: OsStr::from_bytes(text),
+            origin: Origin::Directive(*line),
+        })
+        .collect::<Vec<_>>();
+    let mut given = Vec::new();
+    let operands = scan(table, &words, |option, value, origin| {
+        if !PASSED_OVER.contains(&option.long) {
+            given.push(accept(option, value, origin)?);
+        }
+        Ok(())
+    })?;
+    match operands.first() {
+        None => Ok(Directives { given, notes }),
+        Some(word) => Err(mistake(
+            word.origin,
+            format!(
+                "invalid directive found in batch script: {}",
+                quoted(word.text)
+            ),
+        )),
+    }
+}
+
+/// The words of a script's directives, each with its line: what sbatch calls `Found in script,
+/// argument`.
+///
+/// # Errors
+///
+/// Quotes that do not end, a word that begins with `:`, a component of a heterogeneous job.
+pub fn directive_words(script: &[u8]) -> Result<Vec<(Vec<u8>, usize)>, Refusal> {
+    split(script, &mut Vec::new())
+}
+
+fn split(script: &[u8], notes: &mut Vec<String>) -> Result<Vec<(Vec<u8>, usize)>, Refusal> {
+    let mut words = Vec::new();
+    let mut told = Vec::new();
+    for (number, line) in (1..).zip(lines(script)) {
+        let mut rest = if let Some(rest) = line.strip_prefix(b"#SBATCH") {
+            rest
+        } else if let Some(rest) = line.strip_prefix(b"#SLURM") {
+            once(&mut told, notes, "#SLURM", || {
+                format!("line {number} of the script: write #SBATCH instead of #SLURM")
+            });
+            rest
+        } else {
+            for mark in ["#PBS", "#BSUB"] {
+                if line.starts_with(mark.as_bytes()) {
+                    once(&mut told, notes, mark, || {
+                        format!(
+                            "line {number} of the script: {mark} lines are not read; write #SBATCH"
+                        )
+                    });
+                }
+            }
+            // The first command ends the scan.
+            match line.iter().find(|&&byte| !is_space(byte)) {
+                None | Some(b'#') => continue,
+                Some(_) => break,
+            }
+        };
+        if begins_component(skip_spaces(rest)) {
+            return Err(Refusal::rule(format!(
+                "line {number} of the script: hetjob is refused: heterogeneous jobs are not \
+                 supported"
+            ))
+            .hint("submit separate jobs and tie them with --dependency"));
+        }
+        while let Some((word, behind)) = word(rest, Origin::Directive(number))? {
+            words.push((word, number));
+            rest = behind;
+        }
+    }
+    Ok(words)
+}
+
+fn once(
+    said: &mut Vec<&'static str>,
+    notes: &mut Vec<String>,
+    mark: &'static str,
+    note: impl FnOnce() -> String,
+) {
+    if !said.contains(&mark) {
+        said.push(mark);
+        notes.push(note());
+    }
+}
+
+/// The lines of a script, each up to a NUL: Slurm copies them as C strings.
+fn lines(script: &[u8]) -> impl Iterator<Item = &[u8]> {
+    script
+        .split(|&byte| byte == b'\n')
+        .map(|line| line.split(|&byte| byte == 0).next().unwrap_or_default())
+}
+
+/// `isspace(3)` in the C locale.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
+}
+
+fn skip_spaces(text: &[u8]) -> &[u8] {
+    let spaces = text.iter().take_while(|&&byte| is_space(byte)).count();
+    &text[spaces..]
+}
+
+/// Whether the text begins with the word that begins a component of a heterogeneous job.
+fn begins_component(text: &[u8]) -> bool {
+    [&b"packjob"[..], b"hetjob"].into_iter().any(|mark| {
+        text.get(..mark.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(mark))
+            && text.get(mark.len()).is_none_or(|&byte| is_space(byte))
+    })
+}
+
+/// A word, and what is behind it on its line.
+type Found<'a> = (Vec<u8>, &'a [u8]);
+
+/// The next word of a line, and what is behind it; none at the end, before a comment, and where
+/// Slurm stops too: at an empty word (`""`, a backslash before a blank) and at `hetjob`.
+fn word(line: &[u8], origin: Origin) -> Result<Option<Found<'_>>, Refusal> {
+    let text = skip_spaces(line);
+    if begins_component(text) {
+        return Ok(None);
+    }
+    if text.first() == Some(&b':') {
+        return Err(mistake(origin, "unexpected `:`"));
+    }
+    let mut word = Vec::new();
+    let mut quote = None;
+    let mut escaped = false;
+    let mut at = 0;
+    while let Some(&byte) = text.get(at) {
+        // A backslash does not hold a word together over a blank.
+        if quote.is_none() && is_space(byte) {
+            break;
+        }
+        if escaped {
+            escaped = false;
+            word.push(byte);
+        } else if byte == b'\\' {
+            escaped = true;
+        } else if quote.is_some() {
+            if quote == Some(byte) {
+                quote = None;
+            } else {
+                word.push(byte);
+            }
+        } else if byte == b'"' || byte == b'\'' {
+            quote = Some(byte);
+        } else if byte == b'#' {
+            break;
+        } else {
+            word.push(byte);
+        }
+        at += 1;
+    }
+    if let Some(quote) = quote {
+        return Err(mistake(
+            origin,
+            format!(
+                "unmatched `{}` in {}",
+                quote as char,
+                quoted(OsStr::from_bytes(line))
+            ),
+        ));
+    }
+    Ok((!word.is_empty()).then(|| (word, &text[at..])))
+}

@@ -1,0 +1,200 @@
+//! `#SBATCH` lines, as sbatch reads them.
+
+use super::*;
+
+fn table() -> &'static Table {
+    options::table(Command::Sbatch).unwrap()
+}
+
+/// The options that a script gives. That the words are those which sbatch itself finds is asked of
+/// the installed one in `tests/options.rs`.
+fn found(script: &str) -> Result<Vec<String>, String> {
+    directives(table(), script.as_bytes())
+        .map(|read| {
+            read.given
+                .iter()
+                .map(|given| {
+                    let value = given
+                        .value
+                        .as_ref()
+                        .map(|v| format!("={}", v.to_string_lossy()));
+                    format!("{}{}", given.option.long, value.unwrap_or_default())
+                })
+                .collect()
+        })
+        .map_err(|refusal| refusal.message)
+}
+
+#[track_caller]
+fn reads(script: &str, expected: &[&str]) {
+    assert_eq!(found(script).unwrap(), expected, "{script}");
+}
+
+#[test]
+fn several_options_stand_on_a_line() {
+    reads(
+        "#!/bin/sh\n#SBATCH -N2 --mem=1G\n#SBATCH\t--hold\n",
+        &["nodes=2", "mem=1G", "hold"],
+    );
+    assert!(
+        found("#!/bin/sh\n#SBATCH -N2 --uid=0\n")
+            .unwrap_err()
+            .starts_with("line 2 of the script: --uid=0 is refused")
+    );
+}
+
+#[test]
+fn the_scan_ends_at_the_first_command() {
+    reads(
+        "#!/bin/sh\n\n   \t\n  # indented\n#SBATCH -N2\n  #SBATCH -n3\n##SBATCH -c4\n# SBATCH -c5\necho\n#SBATCH -H\n",
+        &["nodes=2"],
+    );
+    reads("#!/bin/sh\n : # x\n#SBATCH -N2\n", &[]);
+    reads("#!/bin/sh\n#SBATCH -N2", &["nodes=2"]);
+}
+
+#[test]
+fn marks_are_matched_as_they_are() {
+    reads(
+        "#!/bin/sh\n#sbatch -N2\n#SBATCH-N3\n#SBATCH--hold\n#Sbatch -n1\n",
+        &["nodes=3", "hold"],
+    );
+    reads("#!/bin/sh\n#SLURM -N2\n", &["nodes=2"]);
+    assert!(
+        found("#!/bin/sh\n#SBATCHER -N2\n")
+            .unwrap_err()
+            .contains("invalid directive")
+    );
+}
+
+#[test]
+fn comments_and_quotes_are_slurms() {
+    reads("#!/bin/sh\n#SBATCH -N2 # --uid=0\n", &["nodes=2"]);
+    reads("#!/bin/sh\n#SBATCH -J a#b -N2\n", &["job-name=a"]);
+    reads(
+        "#!/bin/sh\n#SBATCH -J \"a # b\" -N2\n",
+        &["job-name=a # b", "nodes=2"],
+    );
+    reads("#!/bin/sh\n#SBATCH -J a\\#b\n", &["job-name=a#b"]);
+    reads(
+        "#!/bin/sh\n#SBATCH --comment='it is \"so\"' -J \"it's\"\n",
+        &["comment=it is \"so\"", "job-name=it's"],
+    );
+    reads("#!/bin/sh\n#SBATCH --comm\"ent=a\"b\n", &["comment=ab"]);
+    reads(
+        "#!/bin/sh\n#SBATCH --comment=\"a \\\" b\"\n",
+        &["comment=a \" b"],
+    );
+    reads(
+        "#!/bin/sh\n#SBATCH -J a\\ -N2\n",
+        &["job-name=a", "nodes=2"],
+    );
+    assert!(
+        found("#!/bin/sh\n#SBATCH -J \"a -N2\n")
+            .unwrap_err()
+            .contains("unmatched `\"`")
+    );
+}
+
+#[test]
+fn an_empty_word_ends_its_line_and_the_next_line_goes_on() {
+    reads(
+        "#!/bin/sh\n#SBATCH --comment \"\" --uid=0\n#SBATCH -N2\n",
+        &["comment=-N2"],
+    );
+    reads("#!/bin/sh\n#SBATCH --comment\n#SBATCH x\n", &["comment=x"]);
+    reads("#!/bin/sh\n#SBATCH -N2 hetjob --uid=0\n", &["nodes=2"]);
+    reads(
+        "#!/bin/sh\n#SBATCH -N2 \\\n#SBATCH -n3\n",
+        &["nodes=2", "ntasks=3"],
+    );
+}
+
+#[test]
+fn what_is_no_option_is_told() {
+    assert_eq!(
+        found("#!/bin/sh\n#SBATCH -N2\n#SBATCH job.sh\n").unwrap_err(),
+        "line 3 of the script: invalid directive found in batch script: 'job.sh'"
+    );
+    assert!(
+        found("#!/bin/sh\n#SBATCH -N2 : -N3\n")
+            .unwrap_err()
+            .contains("unexpected `:`")
+    );
+    assert!(
+        found("#!/bin/sh\n#SBATCH -N2\n#SBATCH hetjob\n")
+            .unwrap_err()
+            .contains("hetjob is refused")
+    );
+    assert!(
+        found("#!/bin/sh\n#SBATCH packjob -N2\n")
+            .unwrap_err()
+            .contains("hetjob is refused")
+    );
+    assert!(
+        found("#!/bin/sh\n#SBATCH -- x\n")
+            .unwrap_err()
+            .contains("invalid directive")
+    );
+    reads("#!/bin/sh\n#SBATCH -N2 --\n", &["nodes=2"]);
+}
+
+#[test]
+fn what_sbatch_passes_over_is_passed_over() {
+    reads(
+        "#!/bin/sh\n#SBATCH --wrap=date -Qvv --version -hN2\n",
+        &["nodes=2"],
+    );
+}
+
+#[test]
+fn line_ends_of_dos_are_blanks_and_nul_ends_a_line() {
+    reads(
+        "#!/bin/sh\r\n#SBATCH -N2\r\n#SBATCH --hold\r\n",
+        &["nodes=2", "hold"],
+    );
+    reads(
+        "#!/bin/sh\n#SBATCH -N2\0 --hold\n#SBATCH -n1\n",
+        &["nodes=2", "ntasks=1"],
+    );
+}
+
+#[test]
+fn other_systems_lines_are_not_read_and_told() {
+    let read = directives(
+        table(),
+        b"#!/bin/sh\n#PBS -l nodes=2\n#PBS -q x\n#BSUB -n 4\n#SBATCH -N2\n",
+    )
+    .unwrap();
+    assert_eq!(read.given.len(), 1);
+    assert_eq!(
+        read.notes,
+        [
+            "line 2 of the script: #PBS lines are not read; write #SBATCH",
+            "line 4 of the script: #BSUB lines are not read; write #SBATCH"
+        ]
+    );
+}
+
+#[test]
+fn directives_are_the_weakest() {
+    let read = directives(table(), b"#!/bin/sh\n#SBATCH -N2 -n4 --wait -p a -q a\n").unwrap();
+    let variables = environment(&[("SBATCH_WAIT", "no"), ("SBATCH_QOS", "b")]);
+    let parsed = parse(Command::Sbatch, &os(&["-N3"]), &variables)
+        .unwrap()
+        .with_directives(read);
+    assert_eq!(parsed.value("nodes").unwrap(), "3");
+    assert_eq!(parsed.value("qos").unwrap(), "b");
+    assert_eq!(parsed.last("ntasks").unwrap().origin, Origin::Directive(2));
+    assert!(!parsed.has("wait"));
+    assert_eq!(
+        canonical(&parsed.given),
+        os(&["--ntasks=4", "--partition=a", "--qos=b", "--nodes=3"])
+    );
+    let written = written(Command::Sbatch, &parsed.given);
+    assert_eq!(
+        written.words,
+        os(&["--ntasks=4", "--partition=a", "--nodes=3"])
+    );
+    assert_eq!(written.variables, environment(&[("SBATCH_QOS", "b")]));
+}

@@ -1,0 +1,388 @@
+//! Records of jobs: which session and project each belongs to, and what was asked for. One small file
+//! a job, outside every jail. Slurm itself holds no mark of ours (decision 0012).
+
+#![allow(clippy::disallowed_methods)] // effects: the records of jobs
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, DirEntryExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use agent_sandbox_wire::order::Scope;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::refusal::Refusal;
+use crate::session::Session;
+
+/// A record is removed when it is this old. Slurm itself forgets numbers of jobs later than that.
+const KEPT: Duration = Duration::from_secs(60 * 24 * 3600);
+
+/// Records are looked through for old ones when there are more than this many new ones.
+const LOOK_EVERY: usize = 64;
+
+/// The largest record, in bytes: some paths of 4096 each.
+const LARGEST: u64 = 256 << 10;
+
+/// A directory that was changed this shortly before it was read may have changed again without a
+/// new time: time stamps of file systems are coarser than their changes, those of NFS most.
+const UNSETTLED: Duration = Duration::from_secs(3);
+
+/// Bytes that are usually text, as JSON: a string, or a list of numbers if they are no UTF-8.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Text(pub Vec<u8>);
+
+impl<T: Into<Vec<u8>>> From<T> for Text {
+    fn from(bytes: T) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl Serialize for Text {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => to.serialize_str(text),
+            Err(_) => to.collect_seq(&self.0),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Text(String),
+            Bytes(Vec<u8>),
+        }
+        Ok(match Either::deserialize(from)? {
+            Either::Text(text) => Self(text.into_bytes()),
+            Either::Bytes(bytes) => Self(bytes),
+        })
+    }
+}
+
+/// What made a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// `sbatch`
+    Batch,
+    /// `srun`
+    Srun,
+    /// `salloc`
+    Salloc,
+}
+
+/// A job, as it was submitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The session's id.
+    pub session: String,
+    /// The project directory, its real path.
+    pub project: Text,
+    /// When, in seconds since 1970-01-01 00:00 UTC.
+    pub submitted: u64,
+    /// By what.
+    pub kind: Kind,
+    /// The script's path as Slurm shows it (`Command=`), made absolute; `(null)` if it has none.
+    pub command: Text,
+    /// The directory in which the job starts.
+    pub cwd: Text,
+    /// `--output` as asked for; `None`: the default.
+    pub output: Option<Text>,
+    /// `--error` as asked for; `None`: where the output goes.
+    pub error: Option<Text>,
+    /// `--input` as asked for; `None`: `/dev/null`.
+    pub input: Option<Text>,
+    /// Whether it is an array, so that the default of the output is `slurm-%A_%a.out`.
+    pub array: bool,
+}
+
+impl Record {
+    /// A record of this session and this moment, of a job that asked for nothing.
+    pub fn new(session: &Session, kind: Kind) -> Self {
+        Self {
+            session: session.order.seal.session.clone(),
+            project: session.order.seal.project.clone().into(),
+            submitted: now(),
+            kind,
+            command: Text::from("(null)"),
+            cwd: Text::default(),
+            output: None,
+            error: None,
+            input: None,
+            array: false,
+        }
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+/// What is known of a record without reading it again.
+#[derive(Clone, Debug)]
+struct Known {
+    /// A record that was written anew is another file.
+    inode: u64,
+    session: String,
+    project: Vec<u8>,
+}
+
+/// Records that were read.
+#[derive(Debug, Default)]
+pub struct Cache {
+    jobs: BTreeMap<u32, Known>,
+    /// The directory's time of change when it was read last, if nothing could have changed since.
+    settled: Option<(i64, i64)>,
+    /// Records that were added since old ones were looked for.
+    added: usize,
+}
+
+async fn directory(session: &Session) -> Result<PathBuf, Refusal> {
+    let cluster = session.cluster().await?;
+    Ok(session.state().join("slurm").join(cluster).join("jobs"))
+}
+
+/// Keeps the record of a job.
+///
+/// # Errors
+/// It cannot be written.
+pub async fn record(session: &Session, job: u32, record: &Record) -> Result<(), Refusal> {
+    let directory = directory(session).await?;
+    write(&directory, job, record).map_err(|error| {
+        Refusal::mistake(format!(
+            "cannot record job {job} in `{}`: {error}",
+            directory.display()
+        ))
+    })?;
+    let mut cache = session.records.borrow_mut();
+    cache.settled = None;
+    cache.added += 1;
+    if cache.added > LOOK_EVERY {
+        cache.added = 0;
+        drop(cache);
+        prune(&directory);
+    }
+    Ok(())
+}
+
+fn write(directory: &Path, job: u32, record: &Record) -> io::Result<()> {
+    let text = serde_json::to_vec(record)?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    // Whole or not at all: others read it at any time.
+    let aside = directory.join(format!(".{job}.{}", std::process::id()));
+    let written = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&aside)
+        .and_then(|mut file| file.write_all(&text))
+        .and_then(|()| fs::rename(&aside, path(directory, job)));
+    if written.is_err() {
+        let _ = fs::remove_file(&aside);
+    }
+    written
+}
+
+fn path(directory: &Path, job: u32) -> PathBuf {
+    directory.join(format!("{job}.json"))
+}
+
+fn read(directory: &Path, job: u32) -> Option<Record> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path(directory, job))
+        .ok()?;
+    let mut text = Vec::new();
+    file.take(LARGEST).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// The record of a job, of whatever session and project.
+pub async fn find(session: &Session, job: u32) -> Option<Record> {
+    read(&directory(session).await.ok()?, job)
+}
+
+/// Looks records up without waiting for anything but the disk.
+pub struct Reader(PathBuf);
+
+impl Reader {
+    /// The record of a job, of whatever session and project.
+    pub fn find(&self, job: u32) -> Option<Record> {
+        read(&self.0, job)
+    }
+}
+
+/// A way to look many records up.
+///
+/// # Errors
+/// The cluster's name is unknown.
+pub async fn reader(session: &Session) -> Result<Reader, Refusal> {
+    Ok(Reader(directory(session).await?))
+}
+
+/// The recorded jobs in the session's scope; with scope `user` those of every session.
+///
+/// # Errors
+/// The cluster's name is unknown, or the records cannot be read.
+pub async fn ids(session: &Session) -> Result<BTreeSet<u32>, Refusal> {
+    let seal = &session.order.seal;
+    let wanted = |known: &Known| match session.order.scope {
+        Scope::Session => known.session == seal.session && known.project == seal.project,
+        Scope::Project => known.project == seal.project,
+        Scope::User => true,
+    };
+    let directory = directory(session).await?;
+    let mut cache = session.records.borrow_mut();
+    refresh(&mut cache, &directory).map_err(|error| {
+        Refusal::mistake(format!(
+            "cannot read the records of jobs in `{}`: {error}",
+            directory.display()
+        ))
+    })?;
+    Ok(cache
+        .jobs
+        .iter()
+        .filter(|(_, known)| wanted(known))
+        .map(|(&job, _)| job)
+        .collect())
+}
+
+fn refresh(cache: &mut Cache, directory: &Path) -> io::Result<()> {
+    let changed = match fs::metadata(directory) {
+        Ok(data) => (data.mtime(), data.mtime_nsec()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            *cache = Cache::default();
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    if cache.settled == Some(changed) {
+        return Ok(());
+    }
+    let mut old = std::mem::take(&mut cache.jobs);
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(job) = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(".json"))
+            .and_then(|number| number.parse().ok())
+        else {
+            continue;
+        };
+        let known = match old.remove(&job) {
+            Some(known) if known.inode == entry.ino() => Some(known),
+            _ => read(directory, job).map(|record| Known {
+                inode: entry.ino(),
+                session: record.session,
+                project: record.project.0,
+            }),
+        };
+        cache.jobs.extend(known.map(|known| (job, known)));
+    }
+    let latest = now().saturating_sub(UNSETTLED.as_secs());
+    let settled = u64::try_from(changed.0).is_ok_and(|seconds| seconds < latest);
+    cache.settled = settled.then_some(changed);
+    Ok(())
+}
+
+/// Removes records that are too old. What cannot be removed stays.
+fn prune(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let old = entry
+            .metadata()
+            .and_then(|data| data.modified())
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > KEPT));
+        if old {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some(session: &str, output: Option<&[u8]>) -> Record {
+        Record {
+            session: session.to_owned(),
+            project: Text::from("/p"),
+            submitted: 1,
+            kind: Kind::Batch,
+            command: Text::from("/p/job.sh"),
+            cwd: Text::from("/p"),
+            output: output.map(Text::from),
+            error: None,
+            input: None,
+            array: false,
+        }
+    }
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("records-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            Self(path)
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn bytes_come_back_as_they_were() {
+        let directory = Directory::new("bytes");
+        let record = some("s", Some(b"/p/\xff out\n"));
+        write(&directory.0, 7, &record).unwrap();
+        assert_eq!(read(&directory.0, 7), Some(record));
+        assert_eq!(read(&directory.0, 8), None);
+    }
+
+    #[test]
+    fn a_record_written_anew_is_seen() {
+        let directory = Directory::new("anew");
+        let mut cache = Cache::default();
+        refresh(&mut cache, &directory.0).unwrap();
+        assert!(cache.jobs.is_empty());
+        write(&directory.0, 7, &some("one", None)).unwrap();
+        refresh(&mut cache, &directory.0).unwrap();
+        assert_eq!(cache.jobs[&7].session, "one");
+        write(&directory.0, 7, &some("two", None)).unwrap();
+        write(&directory.0, 8, &some("two", None)).unwrap();
+        refresh(&mut cache, &directory.0).unwrap();
+        assert_eq!(cache.jobs[&7].session, "two");
+        assert_eq!(cache.jobs.len(), 2);
+    }
+
+    #[test]
+    fn other_files_are_no_records() {
+        let directory = Directory::new("others");
+        write(&directory.0, 7, &some("one", None)).unwrap();
+        fs::write(directory.0.join("8.json"), "{}").unwrap();
+        fs::write(directory.0.join("x.json"), "{}").unwrap();
+        std::os::unix::fs::symlink("7.json", directory.0.join("9.json")).unwrap();
+        let mut cache = Cache::default();
+        refresh(&mut cache, &directory.0).unwrap();
+        assert_eq!(cache.jobs.keys().copied().collect::<Vec<_>>(), [7]);
+    }
+}

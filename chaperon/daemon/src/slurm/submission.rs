@@ -1,0 +1,228 @@
+//! What sbatch, srun and salloc have in common: capsules, plain calls of the real command, and the
+//! words that go to the shim.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use agent_sandbox_wire::capsule::{Capsule, Program, Streams};
+use agent_sandbox_wire::message::{End, Stream};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use super::commands::Context;
+use super::export::{exported, set};
+use super::parse::Parsed;
+use crate::conn::Unanswered;
+use crate::refusal::Refusal;
+use crate::session::{Session, Variables};
+use crate::spawn::{self, Start, Way};
+
+/// Options that are answered by the real command without any job, and end it.
+const ANSWERED: [&str; 3] = ["help", "usage", "version"];
+
+/// Variables as `NAME=VALUE` entries.
+pub fn entries(variables: &[(OsString, OsString)]) -> Vec<Vec<u8>> {
+    variables
+        .iter()
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+        .collect()
+}
+
+/// Runs the real command for `--help`, `--usage` and `--version`; `None` if none was asked for.
+///
+/// # Errors
+/// It cannot be started.
+pub async fn answered(context: &mut Context<'_>, parsed: &Parsed) -> Result<Option<End>, Refusal> {
+    for long in ANSWERED {
+        if parsed.has(long) {
+            let words = vec![format!("--{long}").into()];
+            return plain(context, words).await.map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Runs the real command with words that start no job, on the shim's own streams.
+///
+/// # Errors
+/// It cannot be started.
+pub async fn plain(context: &mut Context<'_>, words: Vec<OsString>) -> Result<End, Refusal> {
+    let [_, output, error] = streams(context)?;
+    let wish = Start {
+        command: context.request.command,
+        arguments: words,
+        environment: Vec::new(),
+        umask: context.request.umask,
+        input: Way::Null,
+        output: Way::Passed(output),
+        error: Way::Passed(error),
+        kept: Vec::new(),
+    };
+    let mut running = spawn::start(&context.session, wish)?;
+    Ok(running.attend(context.conn).await)
+}
+
+/// The shim's streams, to be handed on.
+///
+/// # Errors
+/// They are gone already.
+pub fn streams(context: &mut Context<'_>) -> Result<[OwnedFd; 3], Refusal> {
+    let streams = context.streams.take();
+    streams.ok_or_else(|| Refusal::mistake("the standard streams were handed on already"))
+}
+
+/// Says something on the shim's standard error, under the command's name. A shim that is gone
+/// hears nothing; that shows elsewhere.
+pub async fn say(context: &Context<'_>, text: &str) {
+    let line = format!("{}: {text}\n", context.request.command);
+    let _ = context.conn.output(Stream::Error, line.as_bytes()).await;
+}
+
+/// Tells what the parser found worth telling.
+pub async fn tell_notes(context: &Context<'_>, parsed: &Parsed) {
+    for note in &parsed.notes {
+        say(context, note).await;
+    }
+}
+
+/// The directory in which the job starts: `--chdir`, as seen from the shim's.
+///
+/// # Errors
+/// The shim has none.
+pub fn directory(context: &Context<'_>, parsed: &Parsed) -> Result<PathBuf, Refusal> {
+    let own = &context.request.cwd;
+    let directory = match parsed.value("chdir") {
+        Some(wanted) => own.join(wanted),
+        None => own.clone(),
+    };
+    // Also what a shim says whose directory was removed.
+    if !directory.is_absolute() {
+        return Err(Refusal::mistake("getcwd failed: No such file or directory"));
+    }
+    Ok(directory)
+}
+
+/// The name of a job that gets none, by its program. It becomes a word on the real command's line;
+/// what could not stand there becomes `?`, as it is shown anyway.
+pub fn job_name(program: &OsStr) -> OsString {
+    let name = Path::new(program).file_name().unwrap_or(program);
+    let text = name.to_string_lossy();
+    let plain = |c: char| if c.is_control() { '?' } else { c };
+    text.chars().map(plain).collect::<String>().into()
+}
+
+/// A word of the real command's line: an option with a value.
+pub fn option(name: &str, value: &OsStr) -> OsString {
+    let mut word = OsString::from(name);
+    word.push("=");
+    word.push(value);
+    word
+}
+
+/// A capsule. `real` is what the real command's environment has beside the session's.
+pub fn capsule(
+    context: &Context<'_>,
+    parsed: &Parsed,
+    real: &Variables,
+    cwd: &OsStr,
+    streams: Streams,
+    program: Program,
+) -> Capsule {
+    let session = &context.session;
+    let export = parsed.value("export");
+    let mut environment = exported(export, &context.request.environment);
+    if export.is_some() {
+        // A shell that lacks these has lost them; a login would bring them back.
+        for (name, value) in login(session) {
+            if !environment.iter().any(|(known, _)| *known == name) {
+                environment.push((name, value));
+            }
+        }
+    }
+    Capsule {
+        seal: session.order.seal.clone(),
+        base_environment: base_environment(session, real),
+        environment: entries(&environment),
+        cwd: cwd.as_bytes().to_vec(),
+        umask: context.request.umask,
+        streams,
+        program,
+    }
+}
+
+fn login(session: &Session) -> [(OsString, OsString); 3] {
+    let order = &session.order;
+    [
+        ("HOME".into(), OsString::from_vec(order.home.clone())),
+        ("USER".into(), order.user.clone().into()),
+        ("LOGNAME".into(), order.user.clone().into()),
+    ]
+}
+
+/// The whole environment of a real command, as `NAME=VALUE` entries.
+fn base_environment(session: &Session, real: &Variables) -> Vec<Vec<u8>> {
+    let mut all: Variables = session
+        .environment()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    for (name, value) in real {
+        set(&mut all, name, value.clone());
+    }
+    entries(&all)
+}
+
+/// Where files of `--output`, `--error` and `--input` are, as asked for.
+pub fn requested(parsed: &Parsed) -> Streams {
+    let path = |long: &str| parsed.value(long).map(|path| path.as_bytes().to_vec());
+    Streams {
+        input: path("input"),
+        output: path("output"),
+        error: path("error"),
+        append: appends(parsed),
+    }
+}
+
+/// `--open-mode`
+pub fn appends(parsed: &Parsed) -> bool {
+    let mode = parsed.value("open-mode").map(OsStr::as_bytes);
+    mode.and_then(<[u8]>::first)
+        .is_some_and(|first| first.eq_ignore_ascii_case(&b'a'))
+}
+
+/// A file in memory with this content, to be read from its beginning.
+///
+/// # Errors
+/// There is no memory.
+pub fn memory_file(content: &[u8]) -> Result<OwnedFd, Refusal> {
+    let failed =
+        |error: std::io::Error| Refusal::mistake(format!("cannot keep the script: {error}"));
+    let fd = memfd_create(c"agent-sandbox-capsule", MFdFlags::MFD_CLOEXEC)
+        .map_err(|error| failed(error.into()))?;
+    let mut file = std::fs::File::from(fd);
+    file.write_all(content)
+        .and_then(|()| file.seek(SeekFrom::Start(0)))
+        .map_err(failed)?;
+    Ok(file.into())
+}
+
+/// Why the shim did not answer, as an end of the command: the signal that came first, or silence.
+/// An `errno` is the caller's to explain.
+pub fn interrupted(unanswered: Unanswered) -> End {
+    match unanswered {
+        Unanswered::Interrupted(signal) => End::Signal(signal),
+        _ => End::Signal(libc::SIGHUP),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_named_in_one_line() {
+        assert_eq!(job_name(OsStr::new("/x/a b.sh")), "a b.sh");
+        assert_eq!(job_name(OsStr::from_bytes(b"a\nb\xff")), "a?b\u{fffd}");
+    }
+}

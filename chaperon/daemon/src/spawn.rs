@@ -1,0 +1,259 @@
+//! The only place that starts processes: real commands of Slurm's, by absolute path, with the
+//! session's environment and nothing else.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::End;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+
+use crate::conn::{Conn, Event};
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::sys;
+
+/// How long a command that was asked to end may take. `srun` tells its tasks first.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The most that a captured stream may hold, in bytes: about a million lines of `squeue`.
+const MOST_CAPTURED: u64 = 128 << 20;
+
+/// Where a stream of a command leads.
+#[derive(Debug)]
+pub enum Way {
+    /// Nowhere.
+    Null,
+    /// To or from this descriptor.
+    Passed(OwnedFd),
+    /// To or from the chaperon.
+    Pipe,
+}
+
+impl Way {
+    fn stdio(self) -> Stdio {
+        match self {
+            Self::Null => Stdio::null(),
+            Self::Passed(fd) => fd.into(),
+            Self::Pipe => Stdio::piped(),
+        }
+    }
+}
+
+/// A real command to start.
+#[derive(Debug)]
+pub struct Start {
+    /// Which.
+    pub command: Command,
+    /// Its arguments, written by the chaperon.
+    pub arguments: Vec<OsString>,
+    /// Variables beside the session's.
+    pub environment: Vec<(OsString, OsString)>,
+    /// `umask(2)`
+    pub umask: u32,
+    /// Standard input.
+    pub input: Way,
+    /// Standard output.
+    pub output: Way,
+    /// Standard error.
+    pub error: Way,
+    /// Descriptors that it gets beside these three, under the numbers that they have here.
+    pub kept: Vec<OwnedFd>,
+}
+
+impl Start {
+    /// A command whose output the chaperon reads.
+    pub fn query(command: Command, arguments: Vec<OsString>) -> Self {
+        Self {
+            command,
+            arguments,
+            environment: Vec::new(),
+            umask: 0o077,
+            input: Way::Null,
+            output: Way::Pipe,
+            error: Way::Pipe,
+            kept: Vec::new(),
+        }
+    }
+}
+
+/// A command that runs. Dropping it asks the command to end.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    /// Its process id, which is its session's, too.
+    pub pid: u32,
+    /// The other end of [`Way::Pipe`].
+    pub input: Option<ChildStdin>,
+    /// The other end of [`Way::Pipe`].
+    pub output: Option<ChildStdout>,
+    /// The other end of [`Way::Pipe`].
+    pub error: Option<ChildStderr>,
+}
+
+/// Starts a real command.
+///
+/// # Errors
+/// The node has no such command, or it cannot be started.
+pub fn start(session: &Session, start: Start) -> Result<Running, Refusal> {
+    let name = start.command;
+    let path = session.command(name).ok_or_else(|| {
+        Refusal::mistake(format!("this node has no {name}"))
+            .hint("the directories of the policy's `slurm.directories` were searched")
+    })?;
+    let mut command = tokio::process::Command::new(Path::new(OsStr::from_bytes(path)));
+    command
+        .arg0(name.name())
+        .args(&start.arguments)
+        .env_clear()
+        .envs(session.environment())
+        .envs(start.environment)
+        .current_dir("/")
+        .stdin(start.input.stdio())
+        .stdout(start.output.stdio())
+        .stderr(start.error.stdio());
+    let kept = start.kept.iter().map(AsRawFd::as_raw_fd).collect();
+    sys::detach(&mut command, start.umask, kept);
+    let mut child = command
+        .spawn()
+        .map_err(|error| Refusal::mistake(format!("cannot start {name}: {error}")))?;
+    Ok(Running {
+        pid: child.id().unwrap_or(0),
+        input: child.stdin.take(),
+        output: child.stdout.take(),
+        error: child.stderr.take(),
+        child,
+    })
+}
+
+impl Running {
+    /// Sends it a signal. `SIGTSTP` becomes `SIGSTOP`: the default action of the former does
+    /// nothing in a process group without a terminal (`setpgid(2)`, orphaned process groups).
+    pub fn signal(&self, number: i32) {
+        let number = if number == libc::SIGTSTP {
+            libc::SIGSTOP
+        } else {
+            number
+        };
+        if let (Ok(signal), Some(pid)) = (Signal::try_from(number), self.child.id()) {
+            // One that has just ended needs no signal; it is not reaped yet, so the pid is its own.
+            let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
+        }
+    }
+
+    /// Waits for its end. Cancel-safe.
+    pub async fn wait(&mut self) -> End {
+        match self.child.wait().await {
+            Ok(status) => end(status),
+            Err(_) => End::FAILURE,
+        }
+    }
+
+    /// Waits for its end, hands signals of the shim on, and ends it when the shim is gone.
+    pub async fn attend(&mut self, conn: &mut Conn) -> End {
+        loop {
+            tokio::select! {
+                end = self.wait() => return end,
+                event = conn.event() => match event {
+                    Event::Signal(number) => self.signal(number),
+                    Event::Gone => {
+                        self.terminate().await;
+                        return End::Signal(libc::SIGHUP);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Asks it to end, and ends it.
+    pub async fn terminate(&mut self) {
+        self.signal(libc::SIGCONT);
+        self.signal(libc::SIGTERM);
+        if tokio::time::timeout(GRACE, self.wait()).await.is_err() {
+            self.signal(libc::SIGKILL);
+            let _ = self.wait().await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.child.id().is_some() {
+            self.signal(libc::SIGCONT);
+            self.signal(libc::SIGTERM);
+        }
+    }
+}
+
+fn end(status: ExitStatus) -> End {
+    match status.signal() {
+        Some(signal) => End::Signal(signal),
+        None => End::Code(status.code().unwrap_or(1)),
+    }
+}
+
+/// What a query said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// How it ended.
+    pub end: End,
+    /// Its standard output.
+    pub output: Vec<u8>,
+    /// Its standard error.
+    pub error: Vec<u8>,
+}
+
+/// Runs a command to its end and keeps what it says. `input` is its standard input.
+///
+/// # Errors
+/// It cannot be started, or says more than is kept.
+pub async fn capture(
+    session: &Session,
+    mut wish: Start,
+    input: &[u8],
+) -> Result<Captured, Refusal> {
+    let name = wish.command;
+    if !input.is_empty() {
+        wish.input = Way::Pipe;
+    }
+    let mut running = start(session, wish)?;
+    let (stdin, stdout, stderr) = (
+        running.input.take(),
+        running.output.take(),
+        running.error.take(),
+    );
+    let feed = async {
+        if let Some(mut stdin) = stdin {
+            // A command that does not read to the end says why.
+            let _ = stdin.write_all(input).await;
+        }
+    };
+    let ((), output, error) = tokio::join!(feed, read(stdout), read(stderr));
+    let failed = |error: io::Error| Refusal::mistake(format!("cannot read from {name}: {error}"));
+    let (output, error) = (output.map_err(failed)?, error.map_err(failed)?);
+    if output.len() as u64 > MOST_CAPTURED || error.len() as u64 > MOST_CAPTURED {
+        return Err(
+            Refusal::mistake(format!("{name} says more than {} MiB", MOST_CAPTURED >> 20))
+                .hint("ask for less at a time"),
+        );
+    }
+    let end = running.wait().await;
+    Ok(Captured { end, output, error })
+}
+
+async fn read(from: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    if let Some(from) = from {
+        from.take(MOST_CAPTURED + 1).read_to_end(&mut all).await?;
+    }
+    Ok(all)
+}

@@ -1,0 +1,134 @@
+//! The only unsafe code: inherited descriptors, and what a child does between fork and exec.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+
+/// The most descriptors in one message: the three standard streams.
+const MOST_DESCRIPTORS: usize = 3;
+
+/// Signals that do not end the chaperon: those that are meant for a whole job.
+const IGNORED: [i32; 9] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGPIPE,
+    libc::SIGTSTP,
+];
+
+/// Takes over a descriptor that the launcher passed under a number agreed on.
+///
+/// # Errors
+/// `EBADF` if nothing is open under that number.
+#[allow(unsafe_code)]
+pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_GETFD only asks.
+    if number <= 2 || unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: it is open, and by the agreement with the launcher nobody else here owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Prepares a child: a session of its own, so that it has no controlling terminal and job control
+/// does not stop it (and so that Slurm's `alloc_sid` is its pid); an end with the chaperon's end.
+/// The descriptors `kept` stay open in it.
+#[allow(unsafe_code)]
+pub(crate) fn detach(command: &mut tokio::process::Command, umask: u32, kept: Vec<RawFd>) {
+    // SAFETY: setsid(2), umask(2), prctl(2), fcntl(2) and getppid(2) are async-signal-safe; nothing
+    // is allocated.
+    unsafe {
+        command.pre_exec(move || {
+            for &number in &kept {
+                if libc::fcntl(number, libc::F_SETFD, 0) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            libc::setsid();
+            // What the chaperon ignores its children do not.
+            for signal in IGNORED {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            libc::umask(umask as libc::mode_t);
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // The chaperon may have ended before the signal was asked for.
+            if libc::getppid() == 1 {
+                libc::_exit(1);
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Gives memory that the allocator keeps for later back to the kernel (`malloc_trim(3)`).
+#[allow(unsafe_code)]
+pub(crate) fn release_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it touches no memory that is in use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Receives bytes, and adds descriptors that come with them to `fds`.
+///
+/// # Errors
+/// What `recvmsg(2)` answers; `InvalidData` for more descriptors than any message has.
+#[allow(unsafe_code)]
+pub(crate) fn receive(
+    socket: &impl AsRawFd,
+    buffer: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+) -> io::Result<usize> {
+    let mut space = nix::cmsg_space!([RawFd; MOST_DESCRIPTORS]);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+    // The kernel closes what has no room; what arrived is owned before anything can fail.
+    for control in message.cmsgs().into_iter().flatten() {
+        if let ControlMessageOwned::ScmRights(numbers) = control {
+            for number in numbers {
+                // SAFETY: the kernel has just made this descriptor for this process.
+                fds.push(unsafe { OwnedFd::from_raw_fd(number) });
+            }
+        }
+    }
+    if fds.len() > MOST_DESCRIPTORS {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(message.bytes)
+}
+
+/// Makes this process one that processes of the same user cannot trace, lets it have as many
+/// descriptors as it may, and has signals meant for a whole job (`SIGTERM` at its time limit) not
+/// end it before the jail that it serves.
+///
+/// # Errors
+/// What `prctl(2)` answers.
+#[allow(unsafe_code)]
+pub(crate) fn harden() -> io::Result<()> {
+    nix::sys::prctl::set_dumpable(false)?;
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the calls read and write one structure, to which they get a pointer; ignoring a
+    // signal runs no code.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+        for signal in IGNORED {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Stands in for Slurm's commands inside the jail: says to the chaperon how it was called, does what
+//! the chaperon asks for with the rights of its caller, and ends as the real command does. It
+//! decides nothing, and nobody need trust it.
+
+#![deny(unsafe_code)]
+#![allow(clippy::disallowed_methods)] // effects: the command line, the end of the process
+
+mod call;
+mod child;
+mod conversation;
+mod files;
+mod link;
+mod signals;
+mod streams;
+mod sys;
+mod trouble;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::End;
+
+use crate::trouble::Trouble;
+
+/// The exit code of a program that was called the wrong way.
+const USAGE: i32 = 2;
+
+fn main() {
+    let mut arguments = std::env::args_os();
+    let own = arguments.next().unwrap_or_default();
+    let name = Path::new(&own).file_name().unwrap_or_default();
+    let Some(command) = Command::named(name.as_bytes()) else {
+        misnamed().report("agent-sandbox-shim");
+        std::process::exit(USAGE);
+    };
+    let end = run(command, arguments).unwrap_or_else(|trouble| {
+        trouble.report(command.name());
+        End::FAILURE
+    });
+    match end {
+        End::Code(code) => std::process::exit(code),
+        End::Signal(signal) => signals::die(signal),
+    }
+}
+
+fn run(command: Command, arguments: impl Iterator<Item = OsString>) -> Result<End, Trouble> {
+    let mut link = link::Link::open(&call::socket())?;
+    // Gathered while the chaperon wakes up.
+    let call = call::gather(command, arguments);
+    link.await_greeting()?;
+    conversation::Conversation::begin(command.name(), link, call)?.hold()
+}
+
+fn misnamed() -> Trouble {
+    let names: Vec<&str> = Command::ALL.map(Command::name).to_vec();
+    Trouble::new("this program stands in for Slurm's commands and is called by their names").hint(
+        format!(
+            "usage: NAME [ARGUMENT...], with one of the names {}",
+            names.join(", ")
+        ),
+    )
+}

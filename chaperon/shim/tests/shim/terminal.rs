@@ -1,0 +1,150 @@
+//! The shim at a terminal, under a shell with job control.
+
+use agent_sandbox_wire::message::{End, FromShim, Stream, ToShim};
+
+use crate::chaperon::{Place, Talk};
+use crate::pty::Terminal;
+
+const INTERRUPT: u8 = 0x03;
+const SUSPEND: u8 = 0x1a;
+
+fn run(talk: &mut Talk, argv: &[&str]) {
+    talk.send(&ToShim::Run {
+        argv: argv.iter().map(|&word| word.into()).collect(),
+        environment: vec![b"PS1=(inner) ".to_vec()],
+    });
+}
+
+const SHELL: [&str; 5] = ["bash", "--noprofile", "--norc", "--noediting", "-i"];
+
+/// The outer shell works as before.
+#[track_caller]
+fn is_back(terminal: &mut Terminal, code: i32) {
+    terminal.expect("(outer) ");
+    terminal.line("echo code=$?.");
+    terminal.expect("echo code=$?.");
+    terminal.expect(&format!("code={code}."));
+    terminal.expect("(outer) ");
+}
+
+#[test]
+fn keys_and_sizes_are_told() {
+    let place = Place::new();
+    let mut terminal = Terminal::start(&place);
+    terminal.line("$SHIM");
+    let mut talk = place.accept();
+    terminal.resize();
+    assert_eq!(talk.receive(), FromShim::Signal(libc::SIGWINCH));
+    terminal.key(INTERRUPT);
+    assert_eq!(talk.receive(), FromShim::Signal(libc::SIGINT));
+    talk.send(&ToShim::Output {
+        stream: Stream::Output,
+        bytes: vec![b'y'; 20_000],
+    });
+    terminal.expect(&"y".repeat(20_000));
+    talk.end(End::Signal(libc::SIGINT));
+    is_back(&mut terminal, 130);
+}
+
+#[test]
+fn it_is_suspended_and_comes_back() {
+    let place = Place::new();
+    let mut terminal = Terminal::start(&place);
+    terminal.line("$SHIM");
+    let mut talk = place.accept();
+    terminal.key(SUSPEND);
+    assert_eq!(talk.receive(), FromShim::Signal(libc::SIGTSTP));
+    terminal.expect("Stopped");
+    is_back(&mut terminal, 148);
+    terminal.line("fg");
+    assert_eq!(talk.receive(), FromShim::Signal(libc::SIGCONT));
+    talk.end(End::Code(3));
+    is_back(&mut terminal, 3);
+}
+
+#[test]
+fn a_shell_inside_has_job_control() {
+    let place = Place::new();
+    let mut terminal = Terminal::start(&place);
+    terminal.line("$SHIM");
+    let mut talk = place.accept();
+    run(&mut talk, &SHELL);
+    terminal.expect("(inner) ");
+    terminal.line("sleep 100");
+    terminal.expect("sleep 100");
+    terminal.key(SUSPEND);
+    terminal.expect("Stopped");
+    terminal.expect("(inner) ");
+    terminal.line("fg");
+    terminal.expect("sleep 100");
+    terminal.key(INTERRUPT);
+    terminal.expect("(inner) ");
+    talk.hears_nothing();
+    terminal.line("exit 12");
+    assert_eq!(talk.receive(), FromShim::RunEnded(End::Code(12)));
+    talk.end(End::Code(12));
+    is_back(&mut terminal, 12);
+}
+
+#[test]
+fn a_command_inside_is_suspended_with_the_shim() {
+    let place = Place::new();
+    let mut terminal = Terminal::start(&place);
+    terminal.line("$SHIM");
+    let mut talk = place.accept();
+    run(
+        &mut talk,
+        &["sh", "-c", "echo begun; read word; echo got $word; exit 8"],
+    );
+    terminal.expect("begun");
+    terminal.key(SUSPEND);
+    terminal.expect("Stopped");
+    is_back(&mut terminal, 148);
+    talk.hears_nothing();
+    terminal.line("fg");
+    terminal.expect("$SHIM");
+    terminal.line("this");
+    terminal.expect("got this");
+    assert_eq!(talk.receive(), FromShim::RunEnded(End::Code(8)));
+    talk.end(End::Code(8));
+    is_back(&mut terminal, 8);
+}
+
+#[test]
+fn a_shell_that_is_killed_leaves_the_terminal_as_it_was() {
+    let place = Place::new();
+    let mut terminal = Terminal::start(&place);
+    terminal.line("stty -a | grep -o '.echo '; $SHIM");
+    let mut talk = place.accept();
+    run(&mut talk, &SHELL);
+    terminal.expect("(inner) ");
+    terminal.line("stty -echo -icanon; kill -9 $$");
+    assert_eq!(
+        talk.receive(),
+        FromShim::RunEnded(End::Signal(libc::SIGKILL))
+    );
+    // With the terminal its own again, it is told of keys.
+    terminal.key(INTERRUPT);
+    assert_eq!(talk.receive(), FromShim::Signal(libc::SIGINT));
+    talk.send(&ToShim::Run {
+        argv: ["sh", "-c", "stty -a"].map(Into::into).to_vec(),
+        environment: Vec::new(),
+    });
+    terminal.expect(" icanon");
+    terminal.expect(" echo ");
+    assert_eq!(talk.receive(), FromShim::RunEnded(End::SUCCESS));
+    talk.end(End::SUCCESS);
+    is_back(&mut terminal, 0);
+}
+
+#[test]
+fn an_allocation_that_ends_takes_its_shell_along() {
+    let place = Place::new();
+    let mut terminal = Terminal::start(&place);
+    terminal.line("$SHIM");
+    let mut talk = place.accept();
+    run(&mut talk, &SHELL);
+    terminal.expect("(inner) ");
+    talk.end(End::FAILURE);
+    is_back(&mut terminal, 1);
+}

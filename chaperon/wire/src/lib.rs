@@ -1,0 +1,25 @@
+//! What shim, chaperon and launcher of agent-sandbox say to each other, as types, and the limits that
+//! hold for all of it. Both ends of each conversation use this crate; it decides nothing.
+
+#![forbid(unsafe_code)]
+
+pub mod capsule;
+pub mod command;
+pub mod frame;
+pub mod message;
+pub mod order;
+pub mod step;
+
+/// Version of the conversation between shim and chaperon. The two come from one installation, but a
+/// session may outlive an upgrade.
+pub const VERSION: u8 = 1;
+
+/// Where the chaperon's socket stands inside the jail. The directory is private to the jail.
+pub const SOCKET: &str = "/run/agent-sandbox/slurm/chaperon";
+
+/// Read by the shim: another path for [`SOCKET`], for tests. Whoever sets it speaks for the shim with the
+/// rights of the shim's caller, which are its own: it gains nothing.
+pub const SOCKET_VARIABLE: &str = "AGENT_SANDBOX_CHAPERON";
+
+/// Where the shims stand inside the jail, under the names of Slurm's commands.
+pub const SHIMS: &str = "/run/agent-sandbox/bin";

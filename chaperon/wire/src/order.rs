@@ -1,0 +1,83 @@
+//! Launcher to chaperon: everything that the chaperon knows of its session, in a sealed memory file.
+
+use serde::{Deserialize, Serialize};
+
+use crate::capsule::Seal;
+use crate::command::Command;
+
+/// A session's Slurm, as the launcher found and the policy allows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// What goes into every capsule.
+    pub seal: Seal,
+    /// Which jobs the session may see and touch.
+    pub scope: Scope,
+    /// What is shown of other jobs.
+    pub queries: Queries,
+    /// Limits of the policy.
+    pub limits: Limits,
+    /// The real commands, by absolute paths that only administrators can change.
+    pub commands: Vec<(Command, Vec<u8>)>,
+    /// `agent-sandbox`, by the path that it has on every node.
+    pub agent_sandbox: Vec<u8>,
+    /// The directory of records: jobs, their own messages, the audit record. No jail can write it.
+    pub state: Vec<u8>,
+    /// The environment of the real commands, `NAME=VALUE`, all of it.
+    pub environment: Vec<Vec<u8>>,
+    /// The user's name.
+    pub user: String,
+    /// The user's numeric id; only processes of it may call.
+    pub uid: u32,
+    /// The home directory inside the jail.
+    pub home: Vec<u8>,
+    /// The job in which this session runs, on a compute node.
+    pub job: Option<JobContext>,
+}
+
+/// The job around a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobContext {
+    /// Its id (`SLURM_JOB_ID`).
+    pub id: u32,
+    /// What slurmstepd set, `NAME=VALUE`: every `SLURM_*` variable, before anything of the jail's.
+    pub environment: Vec<Vec<u8>>,
+}
+
+/// `[slurm] scope`, narrowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Jobs that this session submitted, and jobs that these submitted.
+    Session,
+    /// Jobs of every session in the same project directory.
+    Project,
+    /// Every job of the user.
+    User,
+}
+
+/// `[slurm] queries`: what queries show of jobs outside the scope, narrowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Queries {
+    /// Nothing.
+    None,
+    /// That they exist, their state, size and times; no names of users, accounts, jobs or paths.
+    Counts,
+    /// Everything that Slurm shows.
+    Names,
+}
+
+/// `[slurm.limits]`; 0 stands for "no limit of ours".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Queries a minute that reach Slurm; more wait.
+    pub queries_per_minute: u32,
+    /// Jobs of this session that are pending or running at the same time; an array counts its tasks.
+    pub jobs: u32,
+    /// Nodes of one job.
+    pub nodes: u32,
+    /// GPUs of one job.
+    pub gpus: u32,
+    /// Wall time of one job, in minutes.
+    pub minutes: u32,
+}

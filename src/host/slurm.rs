@@ -1,0 +1,240 @@
+//! Slurm on this host: the real commands, as far as nobody but administrators can have put them
+//! there, and our own programs that stand between them and the jail.
+
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
+
+use agent_sandbox_wire::command::Command;
+
+use super::files::{Files, Found, Kind, Look};
+
+/// File name of the chaperon's program.
+pub const CHAPERON: &str = "agent-sandbox-chaperon";
+/// File name of the shim's program.
+pub const SHIM: &str = "agent-sandbox-shim";
+
+/// Asked for first in each directory: who has no such command there has none that is of use.
+const FIRST: Command = Command::Squeue;
+
+/// Slurm's commands and what belongs to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slurm {
+    /// The real commands that are used, by the paths under which they were found; all from one
+    /// directory. Empty if none can be trusted.
+    pub commands: Vec<(Command, PathBuf)>,
+    /// The real paths of everything that has the name of a command in any of the directories.
+    pub covers: Vec<PathBuf>,
+    /// Commands that are not used, and why.
+    pub distrusted: Vec<(PathBuf, String)>,
+    /// `SLURM_CONF` of the launcher's own environment.
+    pub conf: Conf,
+    /// The shim's program, if it is installed.
+    pub shim: Option<PathBuf>,
+    /// The chaperon's program, if it is installed.
+    pub chaperon: Option<PathBuf>,
+}
+
+/// Which configuration the real commands read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Conf {
+    /// The one that is built into them.
+    #[default]
+    BuiltIn,
+    /// This file.
+    At(PathBuf),
+    /// `SLURM_CONF` names a file that cannot be trusted: it chooses which libraries Slurm loads.
+    Distrusted {
+        /// The file.
+        path: PathBuf,
+        /// Completes "`PATH` …".
+        reason: String,
+    },
+}
+
+/// What is asked about Slurm.
+#[derive(Clone, Debug)]
+pub struct Question<'a> {
+    /// Directories to look in, the first preferred.
+    pub directories: &'a [PathBuf],
+    /// The caller's search path: a directory that stands in it earlier is preferred over all.
+    pub search: Option<&'a OsStr>,
+    /// `SLURM_CONF`
+    pub conf: Option<&'a OsStr>,
+    /// The running executable.
+    pub executable: &'a Path,
+    /// The caller.
+    pub uid: u32,
+}
+
+/// Looks for Slurm. Where there is none this costs a look or two for each directory.
+pub fn find(question: &Question<'_>, files: &dyn Files) -> Option<Slurm> {
+    let first: Vec<PathBuf> = question
+        .directories
+        .iter()
+        .map(|directory| directory.join(FIRST.name()))
+        .collect();
+    // The directories themselves are looked at first: in one that is missing nothing needs a look.
+    files.prefetch(question.directories);
+    files.prefetch(&first);
+    let present = |directory: &&PathBuf| matches!(files.look(&directory.join(FIRST.name())), Look::Found(found) if found.kind == Kind::File);
+    let directories: Vec<&PathBuf> = question.directories.iter().filter(present).collect();
+    if directories.is_empty() {
+        return None;
+    }
+    let mut slurm = Slurm {
+        conf: conf(question, files),
+        shim: program(SHIM, question.executable, files),
+        chaperon: program(CHAPERON, question.executable, files),
+        ..Slurm::default()
+    };
+    let mut best: Option<(usize, Vec<(Command, PathBuf)>)> = None;
+    for directory in directories {
+        let trusted = slurm.look_in(directory, question.uid, files);
+        let rank = rank(question.search, directory);
+        let has_first = trusted.iter().any(|(command, _)| *command == FIRST);
+        if has_first && best.as_ref().is_none_or(|(other, _)| rank < *other) {
+            best = Some((rank, trusted));
+        }
+    }
+    slurm.commands = best.map(|(_, commands)| commands).unwrap_or_default();
+    Some(slurm)
+}
+
+/// The place of a directory in the search path.
+fn rank(search: Option<&OsStr>, directory: &Path) -> usize {
+    let mut entries = std::env::split_paths(search.unwrap_or_default());
+    entries
+        .position(|entry| entry == directory)
+        .unwrap_or(usize::MAX)
+}
+
+impl Slurm {
+    /// Notes everything in a directory that has the name of a command; those that can be trusted.
+    fn look_in(
+        &mut self,
+        directory: &Path,
+        uid: u32,
+        files: &dyn Files,
+    ) -> Vec<(Command, PathBuf)> {
+        let places: Vec<(Command, PathBuf)> = Command::ALL
+            .into_iter()
+            .map(|command| (command, directory.join(command.name())))
+            .collect();
+        let paths: Vec<PathBuf> = places.iter().map(|(_, path)| path.clone()).collect();
+        files.prefetch(&paths);
+        let mut trusted = Vec::new();
+        for (command, path) in places {
+            let Look::Found(found) = files.look(&path) else {
+                continue;
+            };
+            if found.kind != Kind::File {
+                continue;
+            }
+            match distrust(&found, uid, files) {
+                None if found.mode & 0o111 == 0 => {}
+                None => trusted.push((command, path)),
+                Some(reason) => self.distrusted.push((path, reason)),
+            }
+            if !self.covers.contains(&found.real) {
+                self.covers.push(found.real);
+            }
+        }
+        trusted
+    }
+
+    /// Our own programs, which no jail may write.
+    pub fn programs(&self) -> impl Iterator<Item = &PathBuf> {
+        self.shim.iter().chain(&self.chaperon)
+    }
+}
+
+/// Why the user, and so an agent of an earlier session, could have chosen what is found at a path;
+/// `None` if not: neither the file nor a directory above it, nor a link on the way, is the user's
+/// or can be written by others than its owner. Completes "`PATH` …".
+pub fn distrust(found: &Found, uid: u32, files: &dyn Files) -> Option<String> {
+    for (at, target) in &found.links {
+        // `..` behind a name leads through a directory of which nothing is known.
+        let mut named = false;
+        for part in target.components() {
+            if part == Component::ParentDir && named {
+                return Some(format!(
+                    "leads through the symbolic link `{}` to `{}`",
+                    at.display(),
+                    target.display()
+                ));
+            }
+            named |= matches!(part, Component::Normal(_));
+        }
+        if let Some(reason) = at.parent().and_then(|above| changeable(above, uid, files)) {
+            return Some(reason);
+        }
+    }
+    changeable(&found.real, uid, files)
+}
+
+/// Why a file at a real path, or a directory above it, could be replaced or changed by the user.
+fn changeable(real: &Path, uid: u32, files: &dyn Files) -> Option<String> {
+    const STICKY: u32 = 0o1000;
+    for above in real.ancestors() {
+        let Look::Found(found) = files.look(above) else {
+            return Some(format!(
+                "lies in `{}`, which does not answer",
+                above.display()
+            ));
+        };
+        let what = if above == real && found.kind != Kind::Directory {
+            String::new()
+        } else {
+            format!("lies in `{}`, which ", above.display())
+        };
+        if found.uid == uid {
+            return Some(format!("{what}belongs to you"));
+        }
+        // In a sticky directory nobody replaces what is another's, and what stands in this one on
+        // the way is not the user's.
+        let sticky = found.kind == Kind::Directory && found.mode & STICKY != 0;
+        if found.mode & 0o022 != 0 && !sticky {
+            return Some(format!("{what}can be changed by its group or by others"));
+        }
+    }
+    None
+}
+
+fn conf(question: &Question<'_>, files: &dyn Files) -> Conf {
+    let Some(path) = question.conf.filter(|path| !path.is_empty()) else {
+        return Conf::BuiltIn;
+    };
+    let path = PathBuf::from(path);
+    let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+    let reason = if !path.is_absolute() || !path.components().all(plain) {
+        Some("is not a plain absolute path".to_owned())
+    } else {
+        match files.look(&path) {
+            Look::Found(found) => distrust(&found, question.uid, files),
+            Look::Missing => Some("does not exist".to_owned()),
+            _ => Some("cannot be looked at".to_owned()),
+        }
+    };
+    match reason {
+        None => Conf::At(path),
+        Some(reason) => Conf::Distrusted { path, reason },
+    }
+}
+
+/// Where a program of ours stands: beside the executable, or in `../libexec/agent-sandbox`.
+pub fn program(name: &str, executable: &Path, files: &dyn Files) -> Option<PathBuf> {
+    let beside = executable.parent()?;
+    let places = [
+        Some(beside.join(name)),
+        beside
+            .parent()
+            .map(|above| above.join("libexec/agent-sandbox").join(name)),
+    ];
+    places
+        .into_iter()
+        .flatten()
+        .find_map(|path| match files.look(&path) {
+            Look::Found(found) if found.kind == Kind::File => Some(found.real),
+            _ => None,
+        })
+}

@@ -1,0 +1,103 @@
+//! What the process that becomes the command takes from itself before it does.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::streams;
+use crate::handoff::Order;
+use crate::sys::process;
+
+/// Confines this process as ordered and enters the current directory, which is the answer.
+///
+/// # Errors
+/// A sentence: what could not be done.
+pub(super) fn confine(order: &Order) -> Result<&[u8], String> {
+    if let Some(most) = order.max_processes {
+        let (_, hard) =
+            getrlimit(Resource::RLIMIT_NPROC).map_err(|error| format!("getrlimit: {error}"))?;
+        let most = most.min(hard);
+        setrlimit(Resource::RLIMIT_NPROC, most, most)
+            .map_err(|error| format!("cannot limit processes: {error}"))?;
+    }
+    streams::clear(&order.streams).map_err(|error| format!("cannot open `/dev/null`: {error}"))?;
+    if order.landlock_scope {
+        landlock(order.writable.as_deref())
+            .map_err(|error| format!("cannot confine the command with Landlock: {error}"))?;
+    }
+    let cwd = enter(order)?;
+    if let Some(mask) = order.umask {
+        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(mask));
+    }
+    process::default_signals().map_err(|error| format!("cannot reset the signals: {error}"))?;
+    Ok(cwd)
+}
+
+fn enter(order: &Order) -> Result<&[u8], String> {
+    let change = |bytes: &[u8]| {
+        let path = Path::new(OsStr::from_bytes(bytes));
+        std::env::set_current_dir(path)
+            .map_err(|error| format!("cannot change into `{}`: {error}", path.display()))
+    };
+    match (change(&order.cwd), &order.cwd_else) {
+        (Ok(()), _) => Ok(&order.cwd),
+        (Err(_), Some(other)) => change(other).map(|()| other.as_slice()),
+        (Err(reason), None) => Err(reason),
+    }
+}
+
+/// Keeps the command from abstract unix sockets and from processes outside (Landlock ABI 6), and
+/// from writing anywhere but below `writable`.
+fn landlock(writable: Option<&[Vec<u8>]>) -> Result<(), Box<dyn std::error::Error>> {
+    use landlock::{
+        ABI, AccessFs, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
+        RulesetCreatedAttr, Scope,
+    };
+    // Without the right on ioctl(2) of ABI 5: devices are chosen by the mounts.
+    let write = AccessFs::from_write(ABI::V3);
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .scope(Scope::AbstractUnixSocket | Scope::Signal)?;
+    if writable.is_some() {
+        rules = rules.handle_access(write)?;
+    }
+    let mut rules = rules.create()?;
+    for path in writable.unwrap_or_default() {
+        let file = open_path(Path::new(OsStr::from_bytes(path)))?;
+        let rights = if file.metadata()?.is_dir() {
+            write
+        } else {
+            write & AccessFs::from_file(ABI::V3)
+        };
+        rules = rules.add_rule(PathBeneath::new(file, rights))?;
+    }
+    if writable.is_some() {
+        // Programs write to /dev/stdout and /dev/stderr, which open the file behind them anew.
+        // Pipes and sockets need no rule.
+        for stream in [0, 1, 2] {
+            let file = match open_path(Path::new(&format!("/proc/self/fd/{stream}"))) {
+                Ok(file) => file,
+                Err(_) => continue,
+            };
+            let kind = file.metadata()?.file_type();
+            let output = stream != 0 && kind.is_file();
+            if output || kind.is_char_device() {
+                rules =
+                    rules.add_rule(PathBeneath::new(file, write & AccessFs::from_file(ABI::V3)))?;
+            }
+        }
+    }
+    rules.restrict_self()?;
+    Ok(())
+}
+
+fn open_path(path: &Path) -> std::io::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_CLOEXEC)
+        .open(path)
+}

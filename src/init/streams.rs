@@ -1,0 +1,97 @@
+//! Files behind the standard streams. The agent chose their names, so nothing here runs in init:
+//! the process that becomes the command opens them, confined as the command is. A name may lead to
+//! `/proc`: of init nothing can be opened, for it is not dumpable; of the opening process itself
+//! only what the command gets anyway, for everything else in it is a socket, which cannot be opened.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use crate::handoff::{ErrorStream, Streams};
+use crate::sys::fds;
+
+/// Which stream could not be opened, and why.
+#[derive(Debug)]
+pub(super) struct Unopened<'a> {
+    /// 0, 1 or 2.
+    pub(super) stream: i32,
+    /// The path that was asked for.
+    pub(super) path: &'a [u8],
+    /// The reason.
+    pub(super) error: io::Error,
+}
+
+/// Puts `/dev/null` in place of the streams that will lead to files. What they led to before (a
+/// file of the launcher's, outside) could be opened again through `/proc/self/fd`.
+///
+/// # Errors
+/// What `open(2)` or `dup2(2)` answer.
+pub(super) fn clear(streams: &Streams) -> io::Result<()> {
+    if !streams.any() {
+        return Ok(());
+    }
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    let replaced = [
+        streams.input.is_some(),
+        streams.output.is_some(),
+        streams.error != ErrorStream::AsItComes,
+    ];
+    for (number, replaced) in (0..).zip(replaced) {
+        if replaced {
+            fds::become_standard(&null, number)?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens the files and makes them the standard streams.
+///
+/// # Errors
+/// The first that cannot be opened.
+pub(super) fn open(streams: &Streams) -> Result<(), Unopened<'_>> {
+    if let Some(path) = &streams.input {
+        let mut input = OpenOptions::new();
+        place(input.read(true).custom_flags(libc::O_NOCTTY), 0, path)?;
+    }
+    // Slurm opens for appending even what it empties (slurmstepd, `io_get_file_flags`): streams and
+    // steps that lead to one file do not write over each other.
+    let mut output = OpenOptions::new();
+    output.append(true).create(true).mode(0o666);
+    // No terminal becomes the job's by being opened.
+    let empty = if streams.append { 0 } else { libc::O_TRUNC };
+    output.custom_flags(empty | libc::O_NOCTTY);
+    if let Some(path) = &streams.output {
+        place(&output, 1, path)?;
+    }
+    match &streams.error {
+        ErrorStream::AsItComes => {}
+        ErrorStream::WithOutput => {
+            let unopened = |error| Unopened {
+                stream: 2,
+                path: streams.output.as_deref().unwrap_or_default(),
+                error,
+            };
+            fds::become_standard(io::stdout(), 2).map_err(unopened)?;
+        }
+        ErrorStream::File(path) => place(&output, 2, path)?,
+    }
+    Ok(())
+}
+
+fn place<'a>(how: &OpenOptions, stream: i32, path: &'a [u8]) -> Result<(), Unopened<'a>> {
+    let unopened = |error| Unopened {
+        stream,
+        path,
+        error,
+    };
+    let file: File = how
+        .open(Path::new(OsStr::from_bytes(path)))
+        .map_err(unopened)?;
+    fds::become_standard(&file, stream).map_err(unopened)
+}

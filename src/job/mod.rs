@@ -1,0 +1,298 @@
+//! On a compute node: a capsule becomes a jail again. `agent-sandbox job` is the interpreter of a
+//! batch script that is a capsule, `agent-sandbox task` the program of a step; Slurm starts both.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "an effect module: it reads what Slurm passes"
+)]
+
+pub mod environment;
+pub mod patterns;
+pub mod program;
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use agent_sandbox_wire::capsule::{self, Capsule, CapsuleError, Program};
+use agent_sandbox_wire::order::JobContext;
+use agent_sandbox_wire::step;
+use anyhow::{Context, Result, bail};
+
+use crate::cli::Options;
+use crate::failure::{self, FAILED, Failure};
+use crate::handoff::{ErrorStream, Streams};
+use crate::launch::announcements::Announcements;
+use crate::launch::supervisor::Outcome;
+use crate::launch::{self, Asked, Entry};
+use crate::plan::Job;
+use crate::report;
+use crate::sys::process;
+use patterns::Names;
+
+/// The largest batch script that is read, in bytes; a capsule's content is not larger.
+const LARGEST: u64 = 64 << 20;
+/// Longer than any session's id.
+const LONGEST_SESSION: usize = 32;
+/// The signal that stands in a job's exit code where Slurm could not open its files: `sacct` shows
+/// `0:53` (seen with Slurm 22.05).
+const NO_STREAM: i32 = 53;
+
+/// `agent-sandbox job SCRIPT [ARGUMENTS]`: runs the capsule in the batch script SCRIPT. The
+/// arguments of the user's script are in the capsule. Answers the exit code.
+pub fn job(arguments: &[OsString]) -> u8 {
+    // First of all: what stands there already was said by Slurm and the site.
+    let announcements = Announcements::open();
+    conclude(run_job(arguments, announcements), Some(NO_STREAM))
+}
+
+/// `agent-sandbox task`: runs the capsule in the environment as a task of a step. Answers the exit
+/// code.
+pub fn task(arguments: &[OsString]) -> u8 {
+    conclude(run_task(arguments), None)
+}
+
+fn run_job(
+    arguments: &[OsString],
+    announcements: Option<Announcements>,
+) -> Result<(Outcome, OsString)> {
+    let context = started_by_slurm()?;
+    let script = arguments.first().map(PathBuf::from).unwrap_or_default();
+    if !script.is_absolute() {
+        return Err(misuse("agent-sandbox job"));
+    }
+    let capsule = read(&script)?;
+    let Program::Script {
+        script: content,
+        arguments,
+    } = &capsule.program
+    else {
+        bail!("the capsule of a step stands in a batch script");
+    };
+    let words = arguments.iter().cloned().map(OsString::from_vec);
+    let command: Vec<OsString> = std::iter::once(script.clone().into_os_string())
+        .chain(words)
+        .collect();
+    let names = names(&context, None);
+    let streams = streams(&capsule.streams, &names, Some(default_output(&names)));
+    let script = Some((script, content.clone()));
+    run(&capsule, command, script, streams, context, announcements)
+}
+
+fn run_task(arguments: &[OsString]) -> Result<(Outcome, OsString)> {
+    let context = started_by_slurm()?;
+    if !arguments.is_empty() {
+        return Err(misuse("agent-sandbox task"));
+    }
+    let variable = |name: &str| std::env::var_os(name).map(OsString::into_vec);
+    let capsule = step::capsule(variable)
+        .map_err(explain)
+        .context("cannot read the capsule of this step")?;
+    let task = number("SLURM_PROCID").unwrap_or(0);
+    let command: Vec<OsString> = match &capsule.program {
+        Program::Command(words) => words.iter().cloned().map(OsString::from_vec).collect(),
+        Program::PerTask(all) => program::of_task(all, task)
+            .with_context(|| format!("no program is named for task {task}"))?,
+        Program::Script { .. } => bail!("the capsule of a batch script stands in a step"),
+    };
+    let names = names(&context, Some(number("SLURM_STEP_ID").unwrap_or(0)));
+    let streams = streams(&capsule.streams, &names, None);
+    run(&capsule, command, None, streams, context, None)
+}
+
+fn run(
+    capsule: &Capsule,
+    command: Vec<OsString>,
+    script: Option<(PathBuf, Vec<u8>)>,
+    streams: Streams,
+    job: JobContext,
+    announcements: Option<Announcements>,
+) -> Result<(Outcome, OsString)> {
+    let session = &capsule.seal.session;
+    let plain = session.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if session.is_empty() || session.len() > LONGEST_SESSION || !plain {
+        bail!("the capsule names no session");
+    }
+    let name = command.first().cloned().unwrap_or_default();
+    let node: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let prepared = launch::prepare_sealed(
+        capsule.seal.clone(),
+        Asked {
+            cwd: PathBuf::from(OsStr::from_bytes(&capsule.cwd)),
+            command,
+            job: Job {
+                environment: environment::compose(capsule, &node),
+                script,
+            },
+        },
+    )?;
+    let entry = Entry {
+        cwd: capsule.cwd.clone(),
+        umask: capsule.umask & 0o777,
+        streams,
+        announcements,
+        job,
+    };
+    Ok((launch::run_by_slurm(prepared, entry)?, name))
+}
+
+/// Makes sure that Slurm started this process, and that a jail can be one here.
+fn started_by_slurm() -> Result<JobContext> {
+    launch::refuse_unsafe_start(&Options::default())?;
+    let Some(id) = number("SLURM_JOB_ID") else {
+        let failure = Failure::new("SLURM_JOB_ID is not set: Slurm did not start this")
+            .hint("submit a job with sbatch or srun from inside of `agent-sandbox`");
+        return Err(failure.into());
+    };
+    let environment = std::env::vars_os()
+        .filter(|(name, _)| name.as_bytes().starts_with(b"SLURM_"))
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+        .collect();
+    Ok(JobContext { id, environment })
+}
+
+fn misuse(what: &str) -> anyhow::Error {
+    Failure::new(format!("`{what}` is called by Slurm alone"))
+        .hint("submit a job with sbatch or srun from inside of `agent-sandbox`")
+        .into()
+}
+
+fn read(script: &Path) -> Result<Capsule> {
+    let shown = script.display();
+    let mut text = Vec::new();
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(script)
+        .with_context(|| format!("cannot open the batch script `{shown}`"))?;
+    let meta = file.metadata();
+    if !meta.is_ok_and(|meta| meta.is_file()) {
+        bail!("the batch script `{shown}` is not a regular file");
+    }
+    file.take(LARGEST + 1)
+        .read_to_end(&mut text)
+        .with_context(|| format!("cannot read the batch script `{shown}`"))?;
+    if text.len() as u64 > LARGEST {
+        bail!("the batch script `{shown}` is larger than {LARGEST} bytes");
+    }
+    Capsule::from_batch_script(&text)
+        .map_err(explain)
+        .with_context(|| format!("cannot use the batch script `{shown}`"))
+}
+
+fn explain(error: CapsuleError) -> anyhow::Error {
+    match error {
+        CapsuleError::Version { theirs } => {
+            let older = theirs < capsule::VERSION;
+            let side = if older { "submitted" } else { "run" };
+            Failure::new(error.to_string())
+                .hint(format!(
+                    "the older of the two installations is where the job was {side}; nothing was run"
+                ))
+                .into()
+        }
+        _ => error.into(),
+    }
+}
+
+/// A number that Slurm passes in a variable.
+fn number(name: &str) -> Option<u32> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn names(context: &JobContext, step: Option<u32>) -> Names {
+    let text = |name: &str| std::env::var_os(name).unwrap_or_default().into_vec();
+    // slurmstepd takes the host's short name, not the node's name in Slurm.
+    let host = nix::unistd::gethostname().unwrap_or_default().into_vec();
+    let short = host.split(|&byte| byte == b'.').next().unwrap_or(&host);
+    Names {
+        job: context.id,
+        array_job: number("SLURM_ARRAY_JOB_ID"),
+        array_task: number("SLURM_ARRAY_TASK_ID"),
+        step,
+        node: number("SLURM_NODEID").unwrap_or(0),
+        task: number("SLURM_PROCID").unwrap_or(0),
+        host: short.to_vec(),
+        user: text("SLURM_JOB_USER"),
+        job_name: text("SLURM_JOB_NAME"),
+    }
+}
+
+/// Where a batch script's output goes if nobody said (`sbatch(1)`, `--output`).
+fn default_output(names: &Names) -> &'static [u8] {
+    match names.array_task {
+        Some(_) => b"slurm-%A_%a.out",
+        None => b"slurm-%j.out",
+    }
+}
+
+/// The files behind the streams. `default` is where the output goes if nothing is said; `None`: as
+/// it comes.
+fn streams(asked: &capsule::Streams, names: &Names, default: Option<&[u8]>) -> Streams {
+    let file = |pattern: &[u8]| path(pattern, names);
+    let output = asked.output.as_deref().or(default).and_then(file);
+    let error = match asked.error.as_deref() {
+        Some(pattern) => file(pattern).map_or(ErrorStream::AsItComes, ErrorStream::File),
+        None if output.is_some() => ErrorStream::WithOutput,
+        None => ErrorStream::AsItComes,
+    };
+    Streams {
+        input: asked.input.as_deref().and_then(file),
+        output,
+        error,
+        append: asked.append,
+    }
+}
+
+/// A pattern as a path. In a step a number alone means the task that has the stream, as it comes;
+/// the others have nothing (`srun(1)`, "IO Redirection").
+fn path(pattern: &[u8], names: &Names) -> Option<Vec<u8>> {
+    let alone: Option<u32> = std::str::from_utf8(pattern)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    match (names.step, alone) {
+        (Some(_), Some(task)) if task == names.task => None,
+        (Some(_), Some(_)) => Some(b"/dev/null".to_vec()),
+        _ if pattern.is_empty() => None,
+        _ => Some(names.resolve(pattern)),
+    }
+}
+
+/// Ends as the command ended: by its exit code, or by its signal. Without one the reason is told,
+/// on the stream that Slurm gave. `no_stream` is the signal for a file that could not be opened.
+fn conclude(done: Result<(Outcome, OsString)>, no_stream: Option<i32>) -> u8 {
+    let ended = done.and_then(|(outcome, command)| match outcome {
+        Outcome::Ended(crate::handoff::End::Signal(signal)) => {
+            process::end_by_signal(signal);
+            Ok(crate::handoff::End::Signal(signal).exit_code())
+        }
+        Outcome::NoStream {
+            stream,
+            path,
+            errno,
+        } => {
+            let name = ["stdin", "stdout", "stderr"]
+                .get(usize::try_from(stream).unwrap_or(0))
+                .unwrap_or(&"stdin");
+            let shown = OsStr::from_bytes(&path).display().to_string();
+            failure::say(&format!(
+                "agent-sandbox: error: Could not open {name} file {}: {}\n",
+                failure::one_line(&shown),
+                nix::errno::Errno::from_raw(errno).desc()
+            ));
+            if let Some(signal) = no_stream {
+                process::end_by_signal(signal);
+            }
+            Ok(1)
+        }
+        other => launch::ending::conclude(other, &command),
+    });
+    ended.unwrap_or_else(|error| {
+        failure::say(&format!("agent-sandbox: {}", report::render(&error)));
+        error
+            .downcast_ref::<Failure>()
+            .map_or(FAILED, |failure| failure.code)
+    })
+}

@@ -1,0 +1,78 @@
+//! What Slurm itself has to say about a job (cancelled, time limit): slurmstepd writes it into the
+//! file that sbatch was given as the job's output. That is the launcher's own standard output, in
+//! the state directory; the job's own output goes elsewhere. The launcher reads along and hands
+//! the words on, for the user to find them where Slurm would have put them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes that are handed on at a time: they fit into one message to init.
+const MOST: usize = 8 << 10;
+/// The launcher's standard output.
+const OUTPUT: &str = "/proc/self/fd/1";
+
+/// The file, and how far it was read.
+#[derive(Debug)]
+pub struct Announcements {
+    file: File,
+    path: PathBuf,
+    offset: u64,
+}
+
+impl Announcements {
+    /// Opens it at its present end; `None` if standard output is no regular file, as in a step.
+    pub fn open() -> Option<Self> {
+        if !std::fs::metadata(OUTPUT).ok()?.is_file() {
+            return None;
+        }
+        let path = std::fs::read_link(OUTPUT).ok()?;
+        let file = File::open(OUTPUT).ok()?;
+        let offset = file.metadata().ok()?.len();
+        Some(Self { file, path, offset })
+    }
+
+    /// What stands in the file from its beginning to where this was opened: the words of
+    /// the site's task prolog.
+    pub fn before(&self) -> Vec<u8> {
+        let length = usize::try_from(self.offset).map_or(MOST, |all| all.min(MOST));
+        let mut text = vec![0; length];
+        match self.file.read_at(&mut text, 0) {
+            Ok(read) => text.truncate(read),
+            Err(_) => text.clear(),
+        }
+        text
+    }
+
+    /// Goes to the present end: what the launcher itself said is not Slurm's.
+    pub fn skip(&mut self) {
+        if let Ok(meta) = self.file.metadata() {
+            self.offset = meta.len();
+        }
+    }
+
+    /// What was added, at most one message; empty if nothing was.
+    pub fn news(&mut self) -> Vec<u8> {
+        let mut text = vec![0; MOST];
+        let read = self.file.read_at(&mut text, self.offset).unwrap_or(0);
+        text.truncate(read);
+        self.offset += read as u64;
+        text
+    }
+
+    /// Removes the file if nothing stands in it and it is one of ours, below `state`.
+    ///
+    /// # Errors
+    /// What `unlink(2)` answers.
+    pub fn remove_if_empty(self, state: &Path) -> io::Result<()> {
+        let open = self.file.metadata()?;
+        let named = std::fs::symlink_metadata(&self.path)?;
+        let same = (open.dev(), open.ino()) == (named.dev(), named.ino());
+        let ours = std::fs::canonicalize(state).is_ok_and(|state| self.path.starts_with(state));
+        if open.len() == 0 && same && ours {
+            std::fs::remove_file(&self.path)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,308 @@
+//! The launcher's side of the chaperon: what it is told, and its start at the first call from
+//! inside. A session that never asks for Slurm never has one.
+
+use std::ffi::{CString, OsStr};
+use std::fs::OpenOptions;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use agent_sandbox_wire::order::{JobContext, Order};
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::{Pid, setsid};
+
+use super::{FIRST_TIMEOUT, Prepared};
+use crate::env_vars;
+use crate::failure::{self, Failure};
+use crate::host::HostFacts;
+use crate::host::files::HostFiles;
+use crate::host::slurm::{self, Conf};
+use crate::plan::Plan;
+use crate::sys::fds;
+use crate::sys::process::{self, Side};
+
+/// Variables of the caller's that the real commands get: how they speak and tell the time.
+const PASSED: [&str; 3] = ["LANG", "LANGUAGE", "TZ"];
+/// A longer name of a language or a time zone is none.
+const LONGEST_VALUE: usize = 64;
+/// How long a chaperon may take to end before it is killed, in milliseconds.
+const PATIENCE_MS: u16 = 2000;
+/// What the chaperon had to say stands here, below the state directory. Its audit record is kept
+/// elsewhere: this is for what should not happen.
+const LOG: &str = "slurm/chaperon.log";
+/// A larger log is begun anew, in bytes.
+const LARGEST_LOG: u64 = 1 << 20;
+
+/// A chaperon that runs, or that will when it is needed.
+#[derive(Debug)]
+pub struct Chaperon {
+    program: PathBuf,
+    order: Option<OwnedFd>,
+    listener: Option<OwnedFd>,
+    log: PathBuf,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    pid: Pid,
+    /// The chaperon ends when the launcher's end is closed.
+    life: UnixStream,
+}
+
+impl Chaperon {
+    /// What a launch needs of it; `None` if the plan wants no chaperon. `job` is the job in which
+    /// this launch runs.
+    ///
+    /// # Errors
+    /// The order cannot be written.
+    pub fn new(prepared: &Prepared, plan: &Plan, job: Option<JobContext>) -> Result<Option<Self>> {
+        let host = &prepared.host;
+        let Some(slurm) = host.slurm.as_ref().filter(|_| plan.wants_chaperon()) else {
+            return Ok(None);
+        };
+        let program = slurm
+            .chaperon
+            .clone()
+            .context("the chaperon is not installed")?;
+        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        let rules = &prepared.policy.slurm;
+        let order = Order {
+            seal: prepared.seal.clone(),
+            scope: rules.scope.value,
+            queries: rules.queries.value,
+            limits: rules.limits.values(),
+            commands: slurm
+                .commands
+                .iter()
+                .map(|(command, path)| (*command, bytes(path)))
+                .collect(),
+            agent_sandbox: bytes(&host.executable),
+            state: bytes(&host.state_directory),
+            environment: environment(host, &slurm.conf),
+            user: user(host),
+            uid: host.uid,
+            home: bytes(&host.home),
+            job,
+        };
+        let text = postcard::to_allocvec(&order).context("cannot write the chaperon's order")?;
+        Ok(Some(Self {
+            program,
+            order: Some(fds::memory_file(c"agent-sandbox-slurm", &text)?),
+            listener: None,
+            log: host.state_directory.join(LOG),
+            running: None,
+        }))
+    }
+
+    /// Takes the socket on which calls from inside arrive.
+    pub fn listening(&mut self, listener: OwnedFd) {
+        if self.order.is_some() {
+            self.listener = Some(listener);
+        }
+    }
+
+    /// What becomes readable when somebody inside calls, as long as no chaperon was started.
+    pub fn waiting(&self) -> Option<BorrowedFd<'_>> {
+        self.listener.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Starts the chaperon, which takes the calls from now on. Does nothing without a socket, or
+    /// if it was started before: what is known of a session is told once.
+    ///
+    /// # Errors
+    /// What `socketpair(2)` or `fork(2)` answer. The socket is closed then, so that callers get an
+    /// error instead of waiting.
+    pub fn start(&mut self) -> io::Result<()> {
+        let (Some(order), Some(listener)) = (self.order.take(), self.listener.take()) else {
+            return Ok(());
+        };
+        let (life, theirs) = UnixStream::pair()?;
+        let log = log(&self.log)?;
+        let null = OpenOptions::new().read(true).open("/dev/null")?;
+        let theirs = OwnedFd::from(theirs);
+        let given = [&order, &listener, &theirs];
+        let numbers = given.map(|fd| fd.as_raw_fd().to_string());
+        let words = ["agent-sandbox-chaperon", "serve"]
+            .into_iter()
+            .chain(numbers.iter().map(String::as_str));
+        let argv: Vec<CString> = words.map(CString::new).collect::<Result<_, _>>()?;
+        let path = CString::new(self.program.as_os_str().as_bytes())?;
+        match process::fork()? {
+            Side::Child => {
+                let become_it = || -> io::Result<()> {
+                    // Away from the terminal, whose keys are for the command inside.
+                    setsid()?;
+                    process::default_signals()?;
+                    fds::become_standard(&null, 0)?;
+                    fds::become_standard(&log, 1)?;
+                    fds::become_standard(&log, 2)?;
+                    given.into_iter().try_for_each(fds::inheritable)?;
+                    Err(process::exec(&path, &argv, &[]))
+                };
+                let _ = become_it();
+                process::exit_now(127)
+            }
+            Side::Parent(pid) => self.running = Some(Running { pid, life }),
+        }
+        Ok(())
+    }
+
+    /// Ends the chaperon and waits for its end, for a bounded time.
+    pub fn end(&mut self) {
+        self.listener = None;
+        let Some(Running { pid, life }) = self.running.take() else {
+            return;
+        };
+        // The other end is the chaperon's alone: it is closed when the process is gone.
+        let _ = life.shutdown(Shutdown::Write);
+        let mut gone = [PollFd::new(life.as_fd(), PollFlags::POLLIN)];
+        while let Err(Errno::EINTR) = poll(&mut gone, PollTimeout::from(PATIENCE_MS)) {}
+        if gone[0].revents().is_none_or(|events| events.is_empty()) {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        while let Err(Errno::EINTR) = waitpid(pid, None::<WaitPidFlag>) {}
+    }
+}
+
+impl Drop for Chaperon {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Lets the chaperon's program say what is allowed of a command line of Slurm's; its exit code.
+///
+/// # Errors
+/// It is not installed, or cannot be started.
+pub fn explain(line: &OsStr) -> Result<u8> {
+    let executable = std::env::current_exe().context("cannot find the running executable")?;
+    let files = HostFiles::new(FIRST_TIMEOUT);
+    let program = slurm::program(slurm::CHAPERON, &executable, &files).ok_or_else(|| {
+        Failure::new(format!("`{}` is not installed", slurm::CHAPERON))
+            .hint("install agent-sandbox again with all of its programs")
+    })?;
+    let status = Command::new(&program)
+        .arg("explain")
+        .arg(line)
+        .env_clear()
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("cannot start `{}`", program.display()))?;
+    Ok(status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(failure::FAILED))
+}
+
+/// The file for what the chaperon has to say; `/dev/null` where there can be none.
+fn log(path: &Path) -> io::Result<OwnedFd> {
+    let open = || -> io::Result<std::fs::File> {
+        if let Some(directory) = path.parent() {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(directory)?;
+        }
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(path)?;
+        if file.metadata()?.len() > LARGEST_LOG {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    };
+    match open() {
+        Ok(file) => Ok(file.into()),
+        Err(_) => Ok(OpenOptions::new().write(true).open("/dev/null")?.into()),
+    }
+}
+
+fn user(host: &HostFacts) -> String {
+    host.user.clone().unwrap_or_else(|| host.uid.to_string())
+}
+
+/// The whole environment of the real commands, `NAME=VALUE`. Nothing of it comes from inside.
+fn environment(host: &HostFacts, conf: &Conf) -> Vec<Vec<u8>> {
+    let user = user(host);
+    let line = host.databases.caller.as_deref().unwrap_or_default();
+    let shell = line
+        .rsplit(':')
+        .next()
+        .filter(|shell| shell.starts_with('/'))
+        .unwrap_or("/bin/sh");
+    let mut all: Vec<(&OsStr, &OsStr)> = Vec::new();
+    let mut set = |name, value| all.push((OsStr::new(name), value));
+    set(env_vars::PATH, OsStr::new("/usr/bin:/bin"));
+    set(env_vars::HOME, host.home.as_os_str());
+    set("USER", OsStr::new(&user));
+    set("LOGNAME", OsStr::new(&user));
+    set("SHELL", OsStr::new(shell));
+    if let Conf::At(path) = conf {
+        set(env_vars::SLURM_CONF, path.as_os_str());
+    }
+    let passed = host.environment.iter().filter(|(name, value)| {
+        let name = name.to_str().unwrap_or_default();
+        (PASSED.contains(&name) || name.starts_with("LC_")) && is_plain(name, value)
+    });
+    all.extend(passed.map(|(name, value)| (name.as_os_str(), value.as_os_str())));
+    all.into_iter()
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+        .collect()
+}
+
+/// Whether a value names a language or a time zone of the system's. One that is a path would make
+/// the C library read that file (`setlocale(3)`, `tzset(3)`).
+fn is_plain(name: &str, value: &OsStr) -> bool {
+    let text = value.as_bytes();
+    let letters = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.@:,+".contains(byte);
+    let zone = |byte: &u8| letters(byte) || *byte == b'/';
+    let path =
+        text.starts_with(b"/") || text.starts_with(b":") || text.windows(2).any(|two| two == b"..");
+    text.len() <= LONGEST_VALUE
+        && !path
+        && if name == "TZ" {
+            text.iter().all(zone)
+        } else {
+            text.iter().all(letters)
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_plain;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn names_of_languages_and_zones_pass_and_paths_do_not() {
+        let plain = |name, value: &str| is_plain(name, OsStr::new(value));
+        assert!(plain("LANG", "de_DE.UTF-8@euro"));
+        assert!(plain("LANGUAGE", "de:en"));
+        assert!(plain("TZ", "Europe/Berlin"));
+        assert!(plain("TZ", "CET-1CEST,M3.5.0,M10.5.0/3"));
+        for (name, value) in [
+            ("LANG", "/home/ada/project/locale"),
+            ("LC_ALL", "../../home/ada/x"),
+            ("LC_ALL", "a/b"),
+            ("TZ", "/tmp/zone"),
+            ("TZ", ":/tmp/zone"),
+            ("TZ", "Europe/../../../tmp/zone"),
+            ("LANG", "a\nb"),
+        ] {
+            assert!(!plain(name, value), "{name}={value}");
+        }
+        assert!(!plain("LANG", &"a".repeat(65)));
+    }
+}

@@ -1,0 +1,238 @@
+//! The session's policy as it travels with a job, and back into layers on the job's node.
+//!
+//! Text travels, not the merged policy: the node merges it with its own built-in layer and its own
+//! site's, so that a job gets no more than its node allows.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use agent_sandbox_wire::capsule::{self, LayerKind, Seal};
+use anyhow::Result;
+
+use super::{absolute, additions, normal};
+use crate::cli::Options;
+use crate::config::load::{Locations, RawLayer, Sealed, load_sealed};
+use crate::config::source::Layer;
+use crate::policy::merge::Additions;
+
+/// What every job of a session carries: the layers that are the user's, and the options of the
+/// command line. `cwd` is the directory to which paths of the options are relative.
+pub fn seal(
+    options: &Options,
+    cwd: &Path,
+    session: &str,
+    project: &Path,
+    layers: &[RawLayer],
+) -> Seal {
+    let paths = |given: &[PathBuf]| {
+        let whole = given.iter().map(|path| normal(&absolute(cwd, path)));
+        whole
+            .map(|path| path.into_os_string().into_vec())
+            .collect::<Vec<_>>()
+    };
+    Seal {
+        session: session.to_owned(),
+        project: project.as_os_str().as_bytes().to_vec(),
+        layers: layers.iter().filter_map(sealed_layer).collect(),
+        options: capsule::Options {
+            read: paths(&options.read),
+            write: paths(&options.write),
+            hide: paths(&options.hide),
+            env: options
+                .env
+                .iter()
+                .map(|entry| entry.as_bytes().to_vec())
+                .collect(),
+            home: options.home.clone(),
+        },
+    }
+}
+
+/// A layer as it travels; `None` for those of which each node has its own.
+fn sealed_layer(layer: &RawLayer) -> Option<capsule::Layer> {
+    let kind = match layer.layer {
+        Layer::BuiltIn | Layer::SiteDefaults | Layer::SiteEnforced => return None,
+        Layer::Profile => LayerKind::Profile,
+        Layer::User => LayerKind::User,
+        Layer::Project => LayerKind::Project,
+        Layer::CommandLine => LayerKind::CommandLine,
+    };
+    // The text of a section for a project is the user's file, which travels already.
+    let text = layer.project.as_deref().unwrap_or(&layer.text);
+    Some(capsule::Layer {
+        kind,
+        file: layer.file.to_string(),
+        text: text.to_owned(),
+    })
+}
+
+/// The layers of a job on this node, weakest first, and what options add to them. Merged they give
+/// the policy of the session, as far as this node allows it.
+///
+/// # Errors
+/// This node's site has a policy that cannot be applied; a text or an option means nothing to this
+/// version of agent-sandbox.
+pub fn unseal(seal: &Seal) -> Result<(Vec<RawLayer>, Additions)> {
+    unseal_at(&super::locations()?, seal)
+}
+
+fn unseal_at(locations: &Locations, seal: &Seal) -> Result<(Vec<RawLayer>, Additions)> {
+    let sealed: Vec<Sealed<'_>> = seal
+        .layers
+        .iter()
+        .map(|layer| Sealed {
+            layer: match layer.kind {
+                LayerKind::Profile => Layer::Profile,
+                LayerKind::User => Layer::User,
+                LayerKind::Project => Layer::Project,
+                LayerKind::CommandLine => Layer::CommandLine,
+            },
+            file: &layer.file,
+            text: &layer.text,
+        })
+        .collect();
+    let layers = load_sealed(locations, &sealed)?;
+    let given = &seal.options;
+    let paths = |all: &[Vec<u8>]| {
+        all.iter()
+            .map(|path| PathBuf::from(OsStr::from_bytes(path)))
+            .collect()
+    };
+    let options = Options {
+        read: paths(&given.read),
+        write: paths(&given.write),
+        hide: paths(&given.hide),
+        env: given.env.iter().cloned().map(OsString::from_vec).collect(),
+        home: given.home.clone(),
+        ..Options::default()
+    };
+    // Paths were made absolute when they were sealed.
+    let additions = additions(&options, Path::new("/"))?;
+    Ok((layers, additions))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::load::{Request, load};
+    use crate::policy::merge::merge;
+
+    const USER: &str = "[files]\nread = [\"/data\"]\n\n[slurm.limits]\njobs = 9\n\n\
+        [projects.\"/work\".files]\nhide = [\"/work/secret\"]\n\n\
+        [projects.\"/work/a\".slurm]\nscope = \"session\"\n\n\
+        [projects.\"/elsewhere\".network]\nmode = \"isolated\"\n";
+    const PROFILE: &str = "[profile]\ncommands = [\"tool\"]\n\n[env]\npass = [\"MY_KEY\"]\n";
+
+    fn locations(root: &Path) -> Locations {
+        Locations {
+            home: root.to_owned(),
+            config_dir: root.join("config"),
+            site_dir: root.join("site"),
+        }
+    }
+
+    /// Both policies as text, sources included.
+    fn both(options: &Options, project: &str, command: &str) -> (String, String) {
+        let directory = tempfile::tempdir().unwrap();
+        let here = locations(directory.path());
+        std::fs::create_dir_all(here.config_dir.join("profiles")).unwrap();
+        std::fs::write(here.config_dir.join("config.toml"), USER).unwrap();
+        std::fs::write(here.config_dir.join("profiles/tool.toml"), PROFILE).unwrap();
+        let cwd = Path::new("/work/a");
+        let project = Path::new(project);
+        let layers = load(&Request {
+            locations: &here,
+            profile: options.profile.as_deref(),
+            command: Some(OsStr::new(command)),
+            project: Some(project),
+            set: &options.set,
+        })
+        .unwrap();
+        let policy = merge(&layers, &additions(options, cwd).unwrap()).unwrap();
+        let sealed = seal(options, cwd, "s", project, &layers);
+        let bytes = postcard::to_allocvec(&sealed).unwrap();
+        let (layers, additions) = unseal_at(
+            &locations(Path::new("/nonexistent")),
+            &postcard::from_bytes(&bytes).unwrap(),
+        )
+        .unwrap();
+        let again = merge(&layers, &additions).unwrap();
+        let text = |policy| serde_json::to_string_pretty(policy).unwrap();
+        (text(&policy), text(&again))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn what_is_unsealed_is_the_policy_that_was_sealed(
+            project in prop::sample::select(vec!["/work", "/work/a", "/work/a/b", "/other"]),
+            command in prop::sample::select(vec!["tool", "claude", "bash"]),
+            read in prop::collection::vec("[a-z.]{1,6}(/[a-z.]{1,4}){0,2}", 0..3),
+            hide in prop::collection::vec("/[a-z]{1,6}", 0..3),
+            env in prop::collection::vec("[A-Z]{1,6}(=[a-z =]{0,5})?", 0..3),
+            home in prop::option::of(prop::sample::select(vec!["tmpfs", "read", "write"])),
+            set in prop::collection::vec(
+                prop::sample::select(vec![
+                    "slurm.mode=off", "jail.tmp_size=8G", "slurm.limits.gpus=2",
+                    "files.read=[\"/x\"]", "env.set.A=\"quoted\"",
+                ]),
+                0..3,
+            ),
+        ) {
+            let options = Options {
+                read: read.iter().map(PathBuf::from).collect(),
+                hide: hide.iter().map(PathBuf::from).collect(),
+                env: env.iter().map(OsString::from).collect(),
+                home: home.map(str::to_owned),
+                set: set.iter().map(|&one| one.to_owned()).collect(),
+                ..Options::default()
+            };
+            let (before, after) = both(&options, project, command);
+            prop_assert_eq!(before, after);
+        }
+    }
+
+    #[test]
+    fn a_section_that_is_missing_is_an_error() {
+        let layer = |kind, text: &str| capsule::Layer {
+            kind,
+            file: "f".into(),
+            text: text.into(),
+        };
+        let mut seal = seal(
+            &Options::default(),
+            Path::new("/"),
+            "s",
+            Path::new("/w"),
+            &[],
+        );
+        let here = locations(Path::new("/nonexistent"));
+        seal.layers = vec![layer(LayerKind::Project, "/w")];
+        assert!(unseal_at(&here, &seal).is_err());
+        seal.layers = vec![
+            layer(LayerKind::User, "[files]\nread = []\n"),
+            layer(LayerKind::Project, "/w"),
+        ];
+        assert!(unseal_at(&here, &seal).is_err());
+    }
+
+    #[test]
+    fn a_site_policy_of_the_node_refuses() {
+        let directory = tempfile::tempdir().unwrap();
+        let here = locations(directory.path());
+        std::fs::create_dir_all(&here.site_dir).unwrap();
+        std::fs::write(here.site_dir.join("enforced.toml"), "").unwrap();
+        let seal = seal(
+            &Options::default(),
+            Path::new("/"),
+            "s",
+            Path::new("/w"),
+            &[],
+        );
+        assert!(unseal_at(&here, &seal).is_err());
+    }
+}

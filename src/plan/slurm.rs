@@ -1,0 +1,204 @@
+//! Slurm inside: stand-ins (shims) under the names of its commands, and the place of the socket on
+//! which they reach the chaperon.
+
+use std::path::{Path, PathBuf};
+
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::{SHIMS, SOCKET};
+use serde::Serialize;
+
+use super::hides::Hides;
+use super::tree::Tree;
+use super::{Access, Mount, Omitted, PlanError, Why};
+use crate::config::source::{Layer, Sourced};
+use crate::host::HostFacts;
+use crate::host::files::{Files, Look};
+use crate::host::slurm::{CHAPERON, Conf, SHIM, Slurm};
+use crate::policy::{Policy, SlurmMode};
+
+/// Where the shim's program stands inside; the names in [`SHIMS`] are links to it.
+pub const PROGRAM: &str = "/run/agent-sandbox/shim";
+
+/// The socket alone stands in its file system.
+const SOCKET_ROOM: u64 = 64 << 10;
+
+/// What the jail has of Slurm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Use {
+    /// The host has none.
+    Absent,
+    /// Its commands say that they do not work here.
+    Off,
+    /// Its commands ask the chaperon.
+    On,
+}
+
+/// What the jail has of Slurm, with the key that decided.
+///
+/// # Errors
+/// The launcher's `SLURM_CONF` cannot be trusted.
+pub fn standing(policy: &Policy, host: &HostFacts) -> Result<Sourced<Use>, PlanError> {
+    let mode = &policy.slurm.mode;
+    let decided = |what| Ok(Sourced::new(what, mode.source.clone()));
+    let Some(slurm) = &host.slurm else {
+        return decided(Use::Absent);
+    };
+    if mode.value == SlurmMode::Off || slurm.commands.is_empty() {
+        return decided(Use::Off);
+    }
+    if let Conf::Distrusted { path, reason } = &slurm.conf {
+        let message = format!(
+            "SLURM_CONF is `{}`, which {reason}; it decides which libraries Slurm's commands load outside the jail",
+            path.display()
+        );
+        return Err(PlanError::new(message).hint(format!("unset SLURM_CONF, or {OFF}")));
+    }
+    decided(Use::On)
+}
+
+const OFF: &str = "switch Slurm off inside with `--set slurm.mode=off`";
+
+/// The directory of the socket.
+pub fn socket_directory() -> &'static Path {
+    Path::new(SOCKET).parent().unwrap_or(Path::new("/run"))
+}
+
+/// Puts the shims and the socket's directory into the jail.
+///
+/// # Errors
+/// Slurm is to be used, and a program of ours that stands between it and the jail is missing, or a
+/// file that Slurm's commands read outside can be changed inside.
+pub fn place(
+    tree: &mut Tree,
+    omitted: &mut Vec<Omitted>,
+    policy: &Policy,
+    host: &HostFacts,
+    files: &dyn Files,
+    hides: &Hides,
+) -> Result<(), PlanError> {
+    let Some(slurm) = &host.slurm else {
+        return Ok(());
+    };
+    let on = standing(policy, host)?.value == Use::On;
+    let why = Why::key("slurm.mode", &policy.slurm.mode);
+    if policy.slurm.mode.value == SlurmMode::Auto {
+        tell_distrusted(omitted, slurm, policy);
+    }
+    let shim = slurm.shim.as_deref().map(|path| files.look(path));
+    let Some(Look::Found(shim)) = shim else {
+        // Without shims the real commands stay in sight, and reach nothing: what they would prove
+        // the user's identity with is not there.
+        return if on { Err(missing(SHIM, host)) } else { Ok(()) };
+    };
+    if on {
+        if slurm.chaperon.is_none() {
+            return Err(missing(CHAPERON, host));
+        }
+        unchangeable_inside(tree, slurm, files)?;
+        tree.put(
+            socket_directory(),
+            Mount::Tmpfs {
+                size: SOCKET_ROOM,
+                mode: 0o700,
+            },
+            why.clone(),
+        );
+    }
+    let bind = || Mount::Bind {
+        from: shim.real.clone(),
+        access: Access::Read,
+        id: shim.id,
+    };
+    tree.put(PROGRAM, bind(), why.clone());
+    for command in Command::ALL {
+        let link = Mount::Link {
+            target: PathBuf::from(PROGRAM),
+        };
+        tree.put(Path::new(SHIMS).join(command.name()), link, why.clone());
+    }
+    for place in &slurm.covers {
+        if tree.access(place).is_some() && hides.rule_for(place).is_none() {
+            tree.put(place, bind(), why.clone());
+        }
+    }
+    Ok(())
+}
+
+/// Says which commands are not used. Loud if none is.
+fn tell_distrusted(omitted: &mut Vec<Omitted>, slurm: &Slurm, policy: &Policy) {
+    for (path, reason) in &slurm.distrusted {
+        let asked = policy.slurm.directories.iter().find(|directory| {
+            let written = directory.value.to_string();
+            path.parent()
+                .is_some_and(|parent| parent == Path::new(&written))
+        });
+        let loud = slurm.commands.is_empty()
+            && (path.ends_with(Command::Squeue.name())
+                || asked.is_some_and(|rule| rule.source.layer > Layer::Profile));
+        omitted.push(Omitted {
+            path: path.display().to_string(),
+            reason: format!("it {reason}, so it is not used outside the jail"),
+            why: match asked {
+                Some(rule) => Why::rule("slurm.directories", rule),
+                None => Why::key("slurm.mode", &policy.slurm.mode),
+            },
+            loud,
+        });
+    }
+}
+
+fn missing(program: &str, host: &HostFacts) -> PlanError {
+    let directory = host.executable.parent().unwrap_or(Path::new("/"));
+    let above = directory.parent().unwrap_or(directory);
+    PlanError::new(format!(
+        "this host has Slurm, and `{program}` is installed neither in `{}` nor in `{}`",
+        directory.display(),
+        above.join("libexec/agent-sandbox").display()
+    ))
+    .hint(format!(
+        "install agent-sandbox again with all of its programs, or {OFF}"
+    ))
+}
+
+/// What runs or is read outside must not be writable inside, whatever the policy gives.
+fn unchangeable_inside(tree: &Tree, slurm: &Slurm, files: &dyn Files) -> Result<(), PlanError> {
+    let conf = match &slurm.conf {
+        Conf::At(path) => Some(path),
+        _ => None,
+    };
+    let commands = slurm.commands.iter().map(|(_, path)| path);
+    for path in commands.chain(conf) {
+        let Look::Found(found) = files.look(path) else {
+            return Err(PlanError::new(format!("`{}` is gone", path.display())));
+        };
+        let links = found.links.iter().map(|(at, _)| at.as_path());
+        let open = links
+            .chain([found.real.as_path()])
+            .flat_map(Path::ancestors)
+            .find(|place| tree.access(place) == Some(Access::Write))
+            .and_then(|place| tree.over(place));
+        if let Some((open, _)) = open {
+            let message = format!(
+                "`{}` is used outside the jail, and `{}` is writable inside",
+                path.display(),
+                open.display()
+            );
+            return Err(
+                PlanError::new(message).hint(format!("take it out of files.write, or {OFF}"))
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The search path inside: the shims come last, so that a name outside `PATH` is found as well.
+pub fn search_path(path: &std::ffi::OsStr) -> Option<std::ffi::OsString> {
+    if path.is_empty() || std::env::split_paths(path).any(|entry| entry == Path::new(SHIMS)) {
+        return None;
+    }
+    let mut longer = path.to_owned();
+    longer.push(":");
+    longer.push(SHIMS);
+    Some(longer)
+}

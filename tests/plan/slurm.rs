@@ -1,0 +1,291 @@
+//! Slurm: what stands over its commands, what must not be trusted, what is missing.
+
+use std::path::{Path, PathBuf};
+
+use agent_sandbox::host::slurm::{Conf, Question, Slurm, find};
+use agent_sandbox::plan::slurm::Use;
+use agent_sandbox_wire::command::Command;
+
+use crate::host::plain;
+use crate::scenario::Scenario;
+use crate::tree::{OWNER, Tree};
+
+const ROOT: u32 = 0;
+
+/// A host on which root installed Slurm's commands and agent-sandbox with all of its programs.
+fn with_slurm() -> Tree {
+    programs(slurm_in(plain(), "/usr/bin"))
+        .owned_by("/usr/bin", ROOT)
+        .owned_by("/usr/bin/squeue", ROOT)
+        .owned_by("/usr/bin/sbatch", ROOT)
+}
+
+fn slurm_in(tree: Tree, directory: &str) -> Tree {
+    tree.file(&format!("{directory}/squeue"), "ELF")
+        .file(&format!("{directory}/sbatch"), "ELF")
+}
+
+fn programs(tree: Tree) -> Tree {
+    tree.file("/usr/libexec/agent-sandbox/agent-sandbox-shim", "ELF")
+        .file("/usr/libexec/agent-sandbox/agent-sandbox-chaperon", "ELF")
+}
+
+fn root_owns(mut tree: Tree, paths: &[&str]) -> Tree {
+    for path in paths {
+        tree = tree.owned_by(path, ROOT);
+    }
+    tree
+}
+
+/// What is found in some directories.
+fn found(tree: &Tree, directories: &[&str], search: &str, conf: Option<&str>) -> Option<Slurm> {
+    let directories: Vec<PathBuf> = directories.iter().map(PathBuf::from).collect();
+    let question = Question {
+        directories: &directories,
+        search: Some(search.as_ref()),
+        conf: conf.map(AsRef::as_ref),
+        executable: "/usr/bin/agent-sandbox".as_ref(),
+        uid: OWNER,
+    };
+    find(&question, tree)
+}
+
+fn commands(tree: &Tree, directories: &[&str]) -> Vec<String> {
+    let slurm = found(tree, directories, "/usr/bin", None);
+    let commands = slurm.into_iter().flat_map(|slurm| slurm.commands);
+    commands
+        .map(|(_, path)| path.display().to_string())
+        .collect()
+}
+
+/// The scenario's own facts, with what is found on its tree.
+fn scenario(tree: Tree) -> Scenario {
+    scenario_with(tree, "")
+}
+
+fn scenario_with(tree: Tree, policy: &str) -> Scenario {
+    let mut scenario = Scenario::new(tree).policy(policy);
+    let merged = scenario.merged();
+    scenario.host.find_slurm(&merged, &scenario.tree);
+    scenario
+}
+
+#[test]
+fn shims_stand_over_slurms_commands() {
+    scenario(with_slurm()).snapshot("slurm");
+}
+
+#[test]
+fn switched_off_the_commands_say_so() {
+    let scenario = scenario_with(with_slurm(), "slurm.mode = \"off\"");
+    let plan = scenario.plan().unwrap();
+    assert!(!plan.wants_chaperon());
+    let covered = |at: &str| plan.steps.iter().any(|step| step.at == Path::new(at));
+    assert!(covered("/usr/bin/sbatch") && covered("/run/agent-sandbox/bin/sbatch"));
+    assert!(!covered("/run/agent-sandbox/slurm"));
+    scenario.text();
+}
+
+#[test]
+fn a_host_without_slurm_has_nothing_of_it() {
+    let scenario = scenario(programs(plain()));
+    let plan = scenario.plan().unwrap();
+    assert_eq!(plan.slurm.value, Use::Absent);
+    assert!(!scenario.text().contains("/run/agent-sandbox/bin"));
+}
+
+#[test]
+fn refusals() {
+    let no_shim = || with_slurm().without("/usr/libexec/agent-sandbox/agent-sandbox-shim");
+    let no_chaperon = || with_slurm().without("/usr/libexec/agent-sandbox/agent-sandbox-chaperon");
+    let mut all = String::new();
+    let mut case = |name: &str, scenario: Scenario| {
+        all.push_str(&format!("# {name}\n{}\n", scenario.text()));
+    };
+    case("no shim", scenario(no_shim()));
+    case("no chaperon", scenario(no_chaperon()));
+    let conf = |value: &str, tree: Tree| {
+        let mut scenario = Scenario::new(tree).variable("SLURM_CONF", value);
+        let merged = scenario.merged();
+        scenario.host.find_slurm(&merged, &scenario.tree);
+        scenario
+    };
+    case(
+        "the user's own SLURM_CONF",
+        conf(
+            "/home/ada/slurm.conf",
+            with_slurm().file("/home/ada/slurm.conf", ""),
+        ),
+    );
+    case(
+        "a SLURM_CONF that is missing",
+        conf("/etc/slurm-b/slurm.conf", with_slurm()),
+    );
+    case("a relative SLURM_CONF", conf("slurm.conf", with_slurm()));
+    let shared = root_owns(
+        with_slurm().file("/shared/conf/slurm.conf", ""),
+        &["/shared/conf", "/shared/conf/slurm.conf"],
+    );
+    let mut scenario = Scenario::new(shared)
+        .variable("SLURM_CONF", "/shared/conf/slurm.conf")
+        .policy("files.write = [\"/shared\"]");
+    let merged = scenario.merged();
+    scenario.host.find_slurm(&merged, &scenario.tree);
+    case("a SLURM_CONF that is writable inside", scenario);
+    case(
+        "off, though the shim is missing",
+        scenario_with(no_shim(), "slurm.mode = \"off\""),
+    );
+    // That one is a plan, of which the first lines tell enough.
+    let end = all.find("\nfiles\n").unwrap_or(all.len());
+    all.truncate(end);
+    crate::scenario::compare("slurm_refusals", &all);
+}
+
+#[test]
+fn commands_that_the_user_could_have_put_there_are_not_used() {
+    let good = with_slurm();
+    assert_eq!(
+        commands(&good, &["/usr/bin"]),
+        ["/usr/bin/sbatch", "/usr/bin/squeue"]
+    );
+    // A command of the user's own, one that others can write, one that is no program.
+    for tree in [
+        good.clone().owned_by("/usr/bin/sbatch", OWNER),
+        good.clone().with_mode("/usr/bin/sbatch", 0o775),
+        good.clone().with_mode("/usr/bin/sbatch", 0o757),
+        good.clone().with_mode("/usr/bin/sbatch", 0o644),
+    ] {
+        assert_eq!(commands(&tree, &["/usr/bin"]), ["/usr/bin/squeue"]);
+    }
+    // A directory above them that can be changed.
+    for tree in [
+        good.clone().owned_by("/usr/bin", OWNER),
+        good.clone().with_mode("/usr/bin", 0o775),
+        good.clone().with_mode("/usr", 0o777),
+    ] {
+        assert_eq!(commands(&tree, &["/usr/bin"]), Vec::<String>::new());
+    }
+    // In a sticky directory nobody replaces what is another's.
+    let sticky = good.with_mode("/usr", 0o1777);
+    assert_eq!(commands(&sticky, &["/usr/bin"]).len(), 2);
+}
+
+#[test]
+fn links_count_as_the_directories_that_they_stand_in() {
+    let versions = || {
+        root_owns(
+            slurm_in(plain(), "/opt/slurm/23.11/bin"),
+            &[
+                "/opt/slurm",
+                "/opt/slurm/23.11",
+                "/opt/slurm/23.11/bin",
+                "/opt/slurm/23.11/bin/squeue",
+                "/opt/slurm/23.11/bin/sbatch",
+            ],
+        )
+    };
+    let tree = versions().link("/opt/slurm/current", "23.11");
+    assert_eq!(
+        commands(&tree, &["/opt/slurm/current/bin"]),
+        [
+            "/opt/slurm/current/bin/sbatch",
+            "/opt/slurm/current/bin/squeue"
+        ]
+    );
+    let slurm = found(&tree, &["/opt/slurm/current/bin"], "", None).unwrap();
+    let real: Vec<_> = ["sbatch", "squeue"]
+        .map(|name| PathBuf::from("/opt/slurm/23.11/bin").join(name))
+        .into();
+    assert_eq!(slurm.covers, real);
+    // A link that the user could turn elsewhere, and one through a directory that is unknown.
+    let tree = versions()
+        .directory("/data/ada")
+        .link("/data/ada/slurm", "/opt/slurm/23.11/bin");
+    assert_eq!(commands(&tree, &["/data/ada/slurm"]), Vec::<String>::new());
+    let tree = versions()
+        .directory("/data/ada/x")
+        .link("/opt/slurm/odd", "/data/ada/../../opt/slurm/23.11");
+    assert_eq!(
+        commands(&tree, &["/opt/slurm/odd/bin"]),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn the_directory_that_the_user_knows_wins() {
+    let tree = root_owns(
+        slurm_in(with_slurm(), "/opt/slurm/bin"),
+        &[
+            "/opt/slurm",
+            "/opt/slurm/bin",
+            "/opt/slurm/bin/squeue",
+            "/opt/slurm/bin/sbatch",
+        ],
+    );
+    let directories = ["/usr/bin", "/opt/slurm/bin"];
+    let used = |search: &str| {
+        let slurm = found(&tree, &directories, search, None).unwrap();
+        assert_eq!(slurm.covers.len(), 4);
+        let sbatch = slurm.commands.iter().find(|(c, _)| *c == Command::Sbatch);
+        sbatch.unwrap().1.display().to_string()
+    };
+    assert_eq!(used(""), "/usr/bin/sbatch");
+    assert_eq!(used("/opt/slurm/bin:/usr/bin"), "/opt/slurm/bin/sbatch");
+    assert_eq!(used("/home/ada/bin:/usr/bin"), "/usr/bin/sbatch");
+}
+
+#[test]
+fn the_configuration_of_the_real_commands() {
+    let tree = root_owns(
+        with_slurm().file("/etc/slurm-b/slurm.conf", ""),
+        &["/etc/slurm-b", "/etc/slurm-b/slurm.conf"],
+    );
+    let conf = |value| found(&tree, &["/usr/bin"], "", value).unwrap().conf;
+    assert_eq!(conf(None), Conf::BuiltIn);
+    assert_eq!(conf(Some("")), Conf::BuiltIn);
+    assert_eq!(
+        conf(Some("/etc/slurm-b/slurm.conf")),
+        Conf::At("/etc/slurm-b/slurm.conf".into())
+    );
+    for other in ["slurm.conf", "/etc/x/../slurm.conf", "/home/ada/notes.txt"] {
+        assert!(
+            matches!(conf(Some(other)), Conf::Distrusted { .. }),
+            "{other}"
+        );
+    }
+}
+
+/// Where there is no Slurm hardly anything is asked.
+#[test]
+fn a_directory_without_queue_is_looked_at_once() {
+    let tree = plain();
+    assert_eq!(
+        found(&tree, &["/usr/bin", "/opt/slurm/bin"], "", None),
+        None
+    );
+    assert!(!tree.was_asked("/usr/bin/sbatch"));
+    assert!(!tree.was_asked("/opt/slurm/bin/sbatch"));
+}
+
+/// What stands between Slurm and the jail is not writable inside.
+#[test]
+fn a_project_around_the_chaperon_is_refused() {
+    let tree = slurm_in(plain(), "/usr/bin")
+        .file("/home/ada/project/libexec/x", "")
+        .owned_by("/usr/bin", ROOT)
+        .owned_by("/usr/bin/squeue", ROOT)
+        .owned_by("/usr/bin/sbatch", ROOT);
+    let scenario = Scenario::new(tree).facts(|host| {
+        host.slurm = Some(Slurm {
+            shim: Some("/home/ada/project/libexec/x".into()),
+            chaperon: Some("/usr/bin/cc".into()),
+            ..Slurm::default()
+        });
+    });
+    let text = scenario.text();
+    assert!(
+        text.contains("agent-sandbox itself is installed in it"),
+        "{text}"
+    );
+}

@@ -1,0 +1,252 @@
+//! A script on one side of the jail: how it is started, bounded in time, and what it said.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::world::{PATIENCE, Side, World};
+
+/// A call that is being put together.
+pub(crate) struct Call<'a> {
+    world: &'a World,
+    side: Side,
+    options: Vec<OsString>,
+    words: Vec<OsString>,
+    cwd: PathBuf,
+    variables: Vec<(OsString, OsString)>,
+    patience: Duration,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(world: &'a World, side: Side, script: &str) -> Self {
+        Self {
+            world,
+            side,
+            options: Vec::new(),
+            words: ["/bin/bash", "-c", script].map(OsString::from).to_vec(),
+            cwd: world.place(side),
+            variables: Vec::new(),
+            patience: PATIENCE,
+        }
+    }
+
+    /// Another command than a script.
+    pub(crate) fn words<S: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
+        self.words = words.into_iter().map(|w| w.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// One more option of the launcher's; without effect outside.
+    pub(crate) fn option(mut self, option: impl AsRef<OsStr>) -> Self {
+        self.options.push(option.as_ref().to_owned());
+        self
+    }
+
+    /// A key of the policy.
+    pub(crate) fn set(self, assignment: &str) -> Self {
+        self.option("--set").option(assignment)
+    }
+
+    pub(crate) fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// As the user, in the directory of its side.
+    pub(crate) fn command(&self) -> Command {
+        let cluster = self.world.cluster;
+        let mut command = match self.side {
+            Side::Inside => {
+                let mut command = cluster.command(self.world.user, &cluster.launcher);
+                command.arg("-q").args(&self.options).arg("--");
+                command.args(&self.words);
+                command
+            }
+            Side::Outside => {
+                let mut command = cluster.command(self.world.user, &self.words[0]);
+                command.args(&self.words[1..]);
+                command
+            }
+        };
+        command.current_dir(&self.cwd).envs(self.variables.clone());
+        command
+    }
+
+    /// For a terminal, which it gets as its own: what is opened there belongs to the user.
+    pub(crate) fn at_terminal(&self) -> Command {
+        let inner = self.command();
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", r#"chown "$0" "$(tty)" && exec "$@""#])
+            .arg(self.world.user.uid.to_string())
+            .arg(inner.get_program())
+            .args(inner.get_args());
+        command.env_clear();
+        for (name, value) in inner.get_envs() {
+            if let Some(value) = value {
+                command.env(name, value);
+            }
+        }
+        command.current_dir(&self.cwd);
+        command
+    }
+
+    /// Starts it, with pipes and in a process group of its own.
+    #[track_caller]
+    pub(crate) fn start(self) -> Running {
+        let mut command = self.command();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let stdout = drain(child.stdout.take().unwrap());
+        let stderr = drain(child.stderr.take().unwrap());
+        Running {
+            child,
+            stdout,
+            stderr,
+            patience: self.patience,
+            what: format!("{:?}: {:?}", self.side, self.words),
+        }
+    }
+
+    /// Runs it to its end.
+    #[track_caller]
+    pub(crate) fn run(self) -> Output {
+        self.start().end()
+    }
+}
+
+/// A call that runs.
+pub(crate) struct Running {
+    child: Child,
+    stdout: thread::JoinHandle<Vec<u8>>,
+    stderr: thread::JoinHandle<Vec<u8>>,
+    patience: Duration,
+    what: String,
+}
+
+impl Running {
+    /// Its first process.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+    }
+
+    /// A signal to it alone.
+    pub(crate) fn signal(&self, signal: Signal) {
+        nix::sys::signal::kill(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for its end; what takes too long is killed, and the test with it.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> Output {
+        let deadline = Instant::now() + self.patience;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if Instant::now() > deadline {
+                let _ = killpg(self.pid(), Signal::SIGKILL);
+                let _ = self.child.wait();
+                let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+                panic!(
+                    "did not end within {:?}: {}\n-- stdout:\n{}\n-- stderr:\n{}",
+                    self.patience,
+                    self.what,
+                    text(self.stdout.join().unwrap()),
+                    text(self.stderr.join().unwrap())
+                );
+            }
+            thread::sleep(Duration::from_millis(4));
+        };
+        Output {
+            code: code(status),
+            stdout: self.stdout.join().unwrap(),
+            stderr: self.stderr.join().unwrap(),
+        }
+    }
+}
+
+fn drain(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        let _ = from.read_to_end(&mut all);
+        all
+    })
+}
+
+/// The exit code; for a process that a signal killed, the signal's number, negated.
+pub(crate) fn code(status: ExitStatus) -> i32 {
+    status
+        .code()
+        .unwrap_or_else(|| -status.signal().unwrap_or(0))
+}
+
+/// Waits for the end of a process at a terminal.
+#[track_caller]
+pub(crate) fn wait(child: &mut Child, what: &str) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            panic!("did not end within {PATIENCE:?}: {what}");
+        }
+        thread::sleep(Duration::from_millis(4));
+    }
+}
+
+/// How a call ended and what it said.
+#[derive(Clone)]
+pub(crate) struct Output {
+    pub(crate) code: i32,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+}
+
+impl Output {
+    pub(crate) fn out(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub(crate) fn err(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// It ended with 0.
+    #[track_caller]
+    pub(crate) fn good(self) -> Self {
+        assert_eq!(self.code, 0, "{self}");
+        self
+    }
+
+    /// Standard output without white space at its ends.
+    pub(crate) fn word(&self) -> String {
+        self.out().trim().to_owned()
+    }
+}
+
+impl fmt::Display for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "exit code {}\n-- stdout:\n{}\n-- stderr:\n{}",
+            self.code,
+            self.out(),
+            self.err()
+        )
+    }
+}

@@ -1,0 +1,112 @@
+//! Large and many.
+
+use crate::world::{Side, World};
+
+#[test]
+fn a_large_script_is_submitted_or_refused_with_both_sizes() {
+    let Some(world) = World::new() else { return };
+    // 3.9 MB that compress.
+    world.write(
+        "large.sh",
+        format!(
+            "#!/bin/bash\n#SBATCH -o large.txt\n{}\necho ran\n",
+            "# the same line again\n".repeat(185_000)
+        ),
+    );
+    world.inside("sbatch large.sh").run().good();
+    world.settle(Side::Inside);
+    assert_eq!(world.read("large.txt"), "ran\n");
+    // More than Slurm takes.
+    world.write(
+        "huge.sh",
+        format!(
+            "#!/bin/bash\n{}\n",
+            "# the same line again\n".repeat(400_000)
+        ),
+    );
+    let outside = world.outside("sbatch huge.sh").run();
+    let inside = world.inside("sbatch huge.sh; sbatch < huge.sh").run();
+    assert!(outside.code != 0 && inside.code != 0, "{outside}\n{inside}");
+    assert!(inside.err().contains("sbatch: error: "), "{inside}");
+    // 4 MB that do not compress.
+    let output = world.inside("(printf '#!/bin/bash\n: '; head -c 3900000 /dev/urandom | base64 -w0 | head -c 4000000; echo) > random.sh; sbatch random.sh").run();
+    assert!(
+        output.code != 0 && output.err().contains("sbatch: error: "),
+        "{output}"
+    );
+    assert!(output.err().chars().any(|c| c.is_ascii_digit()), "{output}");
+}
+
+#[test]
+fn ten_thousand_tasks_are_submitted_seen_and_cancelled() {
+    let Some(world) = World::new() else { return };
+    let largest = world.cluster.said("scontrol", ["show", "config"]);
+    let line = largest
+        .lines()
+        .find(|line| line.starts_with("MaxArraySize"));
+    let size: u32 = line
+        .and_then(|line| line.split('=').nth(1))
+        .and_then(|n| n.trim().parse().ok())
+        .unwrap();
+    let tasks = 10_000.min(size - 1);
+    if tasks < 10_000 {
+        crate::cluster::not_checked(&format!("the cluster takes arrays of {tasks} tasks"));
+    }
+    let output = world
+        .inside(&format!(
+            "id=$(sbatch --parsable -H -a 1-{tasks} --wrap true) && squeue -h -r -j $id -o %K | wc -l && squeue -h -j $id | wc -l; scancel $id; squeue -h -j $id | wc -l"
+        ))
+        .run();
+    assert_eq!(
+        output.out().split_whitespace().collect::<Vec<_>>(),
+        [tasks.to_string().as_str(), "1", "0"],
+        "{output}"
+    );
+}
+
+#[test]
+fn limits_of_the_policy_hold() {
+    let Some(world) = World::new() else { return };
+    for (limit, call) in [
+        ("slurm.limits.nodes=1", "sbatch -H -N2 --wrap true"),
+        ("slurm.limits.nodes=1", "srun -N2 true"),
+        ("slurm.limits.minutes=5", "sbatch -H -t 10 --wrap true"),
+        ("slurm.limits.gpus=1", "sbatch -H --gres=gpu:2 --wrap true"),
+        ("slurm.limits.gpus=1", "sbatch -H -G 2 --wrap true"),
+        (
+            "slurm.limits.jobs=2",
+            "sbatch -H --wrap true > /dev/null; sbatch -H --wrap true > /dev/null; sbatch -H --wrap true",
+        ),
+        ("slurm.limits.jobs=2", "sbatch -H -a 1-3 --wrap true"),
+    ] {
+        let output = world.inside(call).set(limit).run();
+        assert!(
+            output.code != 0 && output.err().contains("slurm.limits"),
+            "{limit}: {call}: {output}"
+        );
+        world.inside("scancel --me").run();
+    }
+    // Nor are they passed by a change afterwards.
+    let output = world
+        .inside("id=$(sbatch --parsable -H -t 3 --wrap true); scontrol update job=$id TimeLimit=60 || echo refused; squeue -h -j $id -o %l")
+        .set("slurm.limits.minutes=5")
+        .run();
+    assert!(
+        output.out().contains("refused") && output.out().contains("3:00"),
+        "{output}"
+    );
+}
+
+#[test]
+fn slurm_can_be_switched_off() {
+    let Some(world) = World::new() else { return };
+    let output = world
+        .inside("squeue; echo $?; sbatch --wrap true; echo $?")
+        .set("slurm.mode=\"off\"")
+        .run();
+    assert!(!output.out().contains('0'), "{output}");
+    assert!(
+        output.err().contains("slurm.mode") || output.err().contains("not available"),
+        "{output}"
+    );
+}

@@ -1,0 +1,34 @@
+//! Slurm from inside, on a real cluster: the real commands, outside and in a jail, with the same
+//! scripts; and attacks that try to read a planted secret or to write where the jail cannot.
+//!
+//! `tests/run slurm` starts the cluster (`tests/slurm/cluster`) and runs this as root, which becomes
+//! the cluster's two ordinary users. Without a cluster each test prints `not checked: slurm: WHY`.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+#![allow(clippy::disallowed_methods)] // effects: starts processes, makes throw-away projects
+
+mod allocation;
+mod authority;
+mod batch;
+mod call;
+mod cluster;
+mod control;
+mod environment;
+mod escape;
+mod failure;
+mod files;
+mod injection;
+mod limits;
+mod paths;
+mod protocol;
+mod query;
+mod record;
+mod scope;
+mod script;
+mod step;
+mod terminal;
+mod world;
+
+/// A terminal with somebody at it.
+#[allow(dead_code)] // here fewer keys are pressed than there
+#[path = "../cli/pty.rs"]
+mod pty;

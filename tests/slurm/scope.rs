@@ -1,0 +1,245 @@
+//! Which jobs are seen and touched: those of the project, unless the policy says otherwise.
+
+use crate::call::Output;
+use crate::world::{Side, World};
+
+/// A pending job of this world's user, outside of every jail.
+fn foreign(world: &World, name: &str) -> String {
+    let place = world.place(Side::Outside);
+    let place = place.to_str().unwrap();
+    let words = [
+        "sbatch",
+        "--parsable",
+        "-H",
+        "-D",
+        place,
+        "-J",
+        name,
+        "--comment",
+        name,
+        "-o",
+        "/dev/null",
+        "--wrap",
+        "echo script-of-it",
+    ];
+    world.real(&words).good().word()
+}
+
+fn state(world: &World, id: &str) -> String {
+    world
+        .real(&["squeue", "-h", "-j", id, "-o", "%T/%l/%j/%P/%Q"])
+        .word()
+}
+
+/// Everything that changes a job.
+fn touch(world: &World, id: &str) -> Output {
+    let script = r#"for id in @ID@ @ID@_1 @ID@.0 @ID@.batch '@ID@,@ID@' '@ID@_[1-3]'; do
+            scancel $id; scontrol hold $id; scontrol release $id; scontrol requeue $id; scontrol suspend $id; scontrol resume $id
+            scontrol update job=$id TimeLimit=1; scontrol update jobid=$id Name=taken; scontrol top $id
+        done 2>> err.txt
+        scancel -n foreign-name; scancel -u $USER; scancel -t PENDING; scancel --me; scancel -p debug -f
+        scontrol update jobname=foreign-name TimeLimit=1; scontrol update job @ID@ Partition=long
+        srun --jobid=@ID@ true; SLURM_JOB_ID=@ID@ srun true; sattach @ID@.0
+        sbatch --dependency=singleton --hold --wrap true > /dev/null; true"#;
+    world.inside(&script.replace("@ID@", id)).run()
+}
+
+#[test]
+fn jobs_of_other_projects_are_not_touched() {
+    let (Some(world), Some(other)) = (World::new(), World::new()) else {
+        return;
+    };
+    let id = foreign(&other, "foreign-name");
+    let before = state(&other, &id);
+    let output = touch(&world, &id);
+    assert_eq!(
+        state(&other, &id),
+        before,
+        "{output}\n{}",
+        world.read("err.txt")
+    );
+}
+
+#[test]
+fn jobs_of_other_users_are_not_touched_or_named() {
+    let Some(world) = World::new() else { return };
+    let bob = World::of(world.cluster, &world.cluster.bob);
+    let id = foreign(&bob, "foreign-name");
+    let before = state(&bob, &id);
+    let output = touch(&world, &id);
+    assert_eq!(state(&bob, &id), before, "{output}");
+    names_are_hidden(
+        &world,
+        &id,
+        &[
+            "foreign-name",
+            "script-of-it",
+            &world.cluster.bob.name,
+            bob.place(Side::Outside).to_str().unwrap(),
+        ],
+    );
+}
+
+#[test]
+fn jobs_of_other_projects_are_not_named() {
+    let (Some(world), Some(other)) = (World::new(), World::new()) else {
+        return;
+    };
+    let id = foreign(&other, "foreign-name");
+    names_are_hidden(
+        &world,
+        &id,
+        &[
+            "foreign-name",
+            "script-of-it",
+            other.place(Side::Outside).to_str().unwrap(),
+        ],
+    );
+}
+
+fn names_are_hidden(world: &World, id: &str, names: &[&str]) {
+    for call in [
+        "squeue",
+        "squeue -l",
+        "squeue -a -r -t all",
+        "squeue -o %all",
+        "squeue -O ALL",
+        "squeue --json",
+        "squeue --yaml",
+        "squeue -o '%i %j %u %U %a %k %Z %o %g %G %q %v %w %n %B'",
+        "squeue -o '%.100j|%100u|%.200Z|%.200o|%100k'",
+        "squeue -O 'JobID,Name:100,UserName:100,WorkDir:300,Comment:100,Command:300,STDOUT:300,STDERR:300,UserID,Account'",
+        "squeue -j @ID@ -o '%j %u %Z'",
+        "squeue -n foreign-name -o '%i %j'",
+        "squeue -s -o '%i %j %u'",
+        "squeue --start",
+        "squeue -S u -o %u",
+        "SQUEUE_FORMAT='%j %u %Z' squeue",
+        "SQUEUE_FORMAT2=Name,UserName,WorkDir squeue",
+        "scontrol show job",
+        "scontrol show job @ID@",
+        "scontrol -d show jobs",
+        "scontrol -o show job=@ID@",
+        "scontrol --json show jobs",
+        "scontrol show step @ID@.0",
+        "scontrol write batch_script @ID@ -",
+        "scontrol listpids @ID@",
+        "sacct -a -P -o ALL",
+        "sacct -a -X -o JobID,JobName%100,User%50,WorkDir%200,Comment%50,SubmitLine%300",
+        "sacct -j @ID@ -P -o ALL",
+        "sacct -B -j @ID@",
+        "sacct --json -j @ID@",
+        "sacct -u @BOB@ -P -o ALL",
+        "sacct --name=foreign-name -a -P -o ALL",
+        "sacct --env-vars -j @ID@",
+        "sstat -a -P -o ALL @ID@",
+        "sprio -l",
+        "sprio -o '%i %u %n'",
+        "sprio -j @ID@ -o '%u'",
+    ] {
+        let call = call.replace("@ID@", id).replace("@BOB@", "no-such-user");
+        let output = world.inside(&format!("{call} 2> /dev/null")).run();
+        for name in names {
+            assert!(
+                !output.out().contains(name),
+                "`{call}` shows `{name}`: {output}"
+            );
+        }
+    }
+}
+
+#[test]
+fn that_other_jobs_exist_is_shown() {
+    let Some(world) = World::new() else { return };
+    let bob = World::of(world.cluster, &world.cluster.bob);
+    let id = foreign(&bob, "foreign-name");
+    let shown = world.inside("squeue -h -o '%A %T'").run().good();
+    assert!(shown.out().contains(&format!("{id} PENDING")), "{shown}");
+    let none = world
+        .inside("squeue -h -o '%A %T'")
+        .set("slurm.queries=\"none\"")
+        .run()
+        .good();
+    assert!(!none.out().contains(&id), "{none}");
+}
+
+#[test]
+fn the_scope_may_be_the_session_or_the_user() {
+    let Some(world) = World::new() else { return };
+    let place = world.place(Side::Outside);
+    let plain = foreign(&world, "outside-name");
+    let first = world
+        .inside("sbatch --parsable -H -J first --wrap true")
+        .run()
+        .good()
+        .word();
+    let look = format!(
+        "squeue -h -j {first} -o %j; squeue -h -j {plain} -o %j; scancel {first} {plain}; echo $?"
+    );
+    let session = world.inside(&look).set("slurm.scope=\"session\"").run();
+    assert!(
+        !session.out().contains("first") && !session.out().contains("outside-name"),
+        "{session} {place:?}"
+    );
+    assert!(state(&world, &first).starts_with("PENDING"), "{session}");
+    let project = world.inside(&look).run();
+    assert!(
+        project.out().contains("first") && !project.out().contains("outside-name"),
+        "{project}"
+    );
+    assert!(state(&world, &plain).starts_with("PENDING"), "{project}");
+    let user = world.inside(&look).set("slurm.scope=\"user\"").run();
+    assert!(user.out().contains("outside-name"), "{user}");
+    assert!(!state(&world, &plain).starts_with("PENDING"), "{user}");
+}
+
+#[test]
+fn a_record_cannot_be_forged_from_inside() {
+    let (Some(world), Some(other)) = (World::new(), World::new()) else {
+        return;
+    };
+    let id = foreign(&other, "foreign-name");
+    let records = world.records();
+    let script = format!(
+        "mkdir -p {0}; echo '{{}}' > {0}/{id}.json; for f in {0}/*.json; do cp $f {0}/{id}.json; done; ls {0}; scancel {id}",
+        records.display()
+    );
+    let output = world.inside(&script).run();
+    assert!(state(&other, &id).starts_with("PENDING"), "{output}");
+    assert!(!records.join(format!("{id}.json")).exists(), "{output}");
+}
+
+#[test]
+fn a_step_of_another_job_cannot_be_started() {
+    let (Some(world), Some(other)) = (World::new(), World::new()) else {
+        return;
+    };
+    let place = other.place(Side::Outside);
+    let id = other
+        .real(&[
+            "sbatch",
+            "--parsable",
+            "-D",
+            place.to_str().unwrap(),
+            "-o",
+            "begun.txt",
+            "--wrap",
+            "echo begun; sleep 30",
+        ])
+        .good()
+        .word();
+    other.until(Side::Outside, "begun.txt", "begun");
+    let output = world.defended(&format!(
+        "srun --jobid={id} --overlap touch here; SLURM_JOB_ID={id} SLURM_JOBID={id} srun --overlap touch here; srun --jobi {id} --overlap touch here; ls"
+    ));
+    assert!(!output.out().contains("here"), "{output}");
+    let steps = world
+        .cluster
+        .said("squeue", ["-h", "-s", "-j", &id, "-o", "%i"]);
+    assert!(
+        steps
+            .lines()
+            .all(|step| step.contains("batch") || step.contains("extern")),
+        "{steps}"
+    );
+}
