@@ -48,7 +48,7 @@ build: $(BIN) ## the release binaries
 # The shim runs in jails whose libraries nobody knows here: it alone is linked statically.
 $(BIN): $(SOURCES)
 	$(CARGO) build --release --locked --package agent-sandbox --package agent-sandbox-chaperon --bins
-	$(CARGO) rustc --release --locked --package agent-sandbox-shim --bin agent-sandbox-shim -- -C target-feature=+crt-static
+	@chaperon/shim/static release > /dev/null
 	@touch $@
 
 install: $(BIN) ## copy binaries, profiles and documentation below PREFIX (/usr/local)

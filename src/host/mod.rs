@@ -5,6 +5,7 @@
     reason = "an effect module: it looks at the host"
 )]
 
+pub mod authority;
 pub mod files;
 pub mod looker;
 pub mod mount_table;
@@ -57,6 +58,9 @@ pub struct HostFacts {
     pub home_reals: Vec<PathBuf>,
     /// The caller's environment.
     pub environment: Vec<(OsString, OsString)>,
+    /// On a compute node: the variables that paths of the policy begin with, as they were where the
+    /// session was launched. `None` where it is launched here.
+    pub sealed: Option<Vec<(OsString, OsString)>>,
     /// The running executable, symbolic links resolved.
     pub executable: PathBuf,
     /// Directories of ours that no jail may write: configuration, state; by every name.
@@ -97,11 +101,12 @@ pub struct Directories {
     pub state: PathBuf,
 }
 
-/// The caller's home directory and our directories in it, from the environment.
+/// The caller's home directory and our directories in it, from the environment; on a compute node
+/// from the variables that a job brought.
 ///
 /// # Errors
 /// `HOME` is unset or not absolute.
-pub fn directories() -> Result<(PathBuf, Directories)> {
+pub fn directories(sealed: Option<&[(OsString, OsString)]>) -> Result<(PathBuf, Directories)> {
     let home = match std::env::var_os(env_vars::HOME) {
         Some(home)
             if Path::new(&home)
@@ -117,7 +122,11 @@ pub fn directories() -> Result<(PathBuf, Directories)> {
         ),
         None => bail!("HOME is not set, so there is no telling which directory to protect"),
     };
-    let base = |name: &str, default: &str| match std::env::var_os(name) {
+    let variable = |name: &str| match sealed {
+        Some(all) => value_in(all, name).map(OsStr::to_owned),
+        None => std::env::var_os(name),
+    };
+    let base = |name: &str, default: &str| match variable(name) {
         Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
         _ => home.join(default),
     };
@@ -127,12 +136,12 @@ pub fn directories() -> Result<(PathBuf, Directories)> {
 }
 
 impl HostFacts {
-    /// Looks at the host.
+    /// Looks at the host. `sealed` is what a job brought, see [`HostFacts::sealed`].
     ///
     /// # Errors
     /// Facts without which nothing can be planned: the home directory, the own executable.
-    pub fn probe(files: &HostFiles) -> Result<Self> {
-        let (home, directories) = directories()?;
+    pub fn probe(files: &HostFiles, sealed: Option<Vec<(OsString, OsString)>>) -> Result<Self> {
+        let (home, directories) = directories(sealed.as_deref())?;
         let uid = Uid::current();
         let databases = Databases::read(uid);
         let passwd_home = databases
@@ -166,6 +175,7 @@ impl HostFacts {
             home,
             passwd_home,
             environment: std::env::vars_os().collect(),
+            sealed,
             executable,
             databases,
             landlock_abi: landlock_abi(),
@@ -191,10 +201,27 @@ impl HostFacts {
 
     /// A variable of the caller's environment.
     pub fn variable(&self, name: &str) -> Option<&OsStr> {
-        self.environment
-            .iter()
-            .find(|(given, _)| given == name)
-            .map(|(_, value)| value.as_os_str())
+        value_in(&self.environment, name)
+    }
+
+    /// The value with which paths of the policy that begin with a variable are meant: the one that
+    /// it had where the session was launched. What was unset there may be a matter of the node's
+    /// (a directory that the site's prolog makes), but not what a job says.
+    pub fn path_variable(&self, name: &str) -> Option<&OsStr> {
+        match &self.sealed {
+            None => self.variable(name),
+            Some(sealed) => value_in(sealed, name).or_else(|| {
+                let own = self.variable(name);
+                own.filter(|_| !is_a_jobs_choice(name))
+            }),
+        }
+    }
+
+    /// The value that such a variable has on this node, if it is another.
+    pub fn other_path_variable(&self, name: &str) -> Option<&OsStr> {
+        let own = self.sealed.is_some().then(|| self.variable(name));
+        own.flatten()
+            .filter(|own| self.path_variable(name) != Some(own))
     }
 
     /// Whether an alias stands for a home directory as a whole, which every alias does that is not
@@ -214,6 +241,19 @@ impl HostFacts {
                     .map(|alias| alias.at.as_path()),
             )
     }
+}
+
+fn value_in<'a>(all: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsStr> {
+    let found = all.iter().find(|(given, _)| given == name);
+    found.map(|(_, value)| value.as_os_str())
+}
+
+/// Whether whoever submits a job chooses the value that a variable has on the node, as of
+/// `SLURM_JOB_NAME`. `SLURM_TMPDIR` is none of Slurm's own; sites set it.
+fn is_a_jobs_choice(name: &str) -> bool {
+    let slurms = ["SLURM_", "SBATCH_", "SALLOC_", "SRUN_"];
+    let prefixed = slurms.iter().any(|prefix| name.starts_with(prefix));
+    (prefixed && name != "SLURM_TMPDIR") || matches!(name, "PWD" | "OLDPWD")
 }
 
 fn own_directories(
@@ -272,7 +312,11 @@ impl Expansion for HostFacts {
     }
 
     fn variable(&self, name: &str) -> Option<&OsStr> {
-        HostFacts::variable(self, name)
+        self.path_variable(name)
+    }
+
+    fn other_value(&self, name: &str) -> Option<&OsStr> {
+        self.other_path_variable(name)
     }
 }
 

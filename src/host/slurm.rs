@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use agent_sandbox_wire::command::Command;
 
+use super::authority;
 use super::files::{Files, Found, Kind, Look};
 
 /// File name of the chaperon's program.
@@ -28,10 +29,23 @@ pub struct Slurm {
     pub distrusted: Vec<(PathBuf, String)>,
     /// `SLURM_CONF` of the launcher's own environment.
     pub conf: Conf,
+    /// Sockets of the authority (munge) that its configuration names.
+    pub sockets: Vec<Named>,
     /// The shim's program, if it is installed.
     pub shim: Option<PathBuf>,
     /// The chaperon's program, if it is installed.
     pub chaperon: Option<PathBuf>,
+}
+
+/// A path, and the place in a file that names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The path.
+    pub path: PathBuf,
+    /// The file.
+    pub file: PathBuf,
+    /// The line, counted from 1.
+    pub line: u32,
 }
 
 /// Which configuration the real commands read.
@@ -83,6 +97,7 @@ pub fn find(question: &Question<'_>, files: &dyn Files) -> Option<Slurm> {
     }
     let mut slurm = Slurm {
         conf: conf(question, files),
+        sockets: sockets(question, files),
         shim: program(SHIM, question.executable, files),
         chaperon: program(CHAPERON, question.executable, files),
         ..Slurm::default()
@@ -198,6 +213,40 @@ fn changeable(real: &Path, uid: u32, files: &dyn Files) -> Option<String> {
         }
     }
     None
+}
+
+/// The sockets that configuration files name, whichever of them is in use: hiding one too many
+/// harms nobody.
+fn sockets(question: &Question<'_>, files: &dyn Files) -> Vec<Named> {
+    let asked = question
+        .conf
+        .map(Path::new)
+        .filter(|conf| conf.is_absolute());
+    let usual = authority::CONFIGURATIONS.map(Path::new);
+    let places: Vec<&Path> = usual.into_iter().chain(asked).collect();
+    let paths: Vec<PathBuf> = places.iter().map(|path| path.to_path_buf()).collect();
+    files.prefetch(&paths);
+    let mut all: Vec<Named> = Vec::new();
+    for file in places {
+        let Look::Found(found) = files.look(file) else {
+            continue;
+        };
+        let text = files.small_file(&found.real, authority::LARGEST);
+        for (line, path) in authority::sockets(&text.unwrap_or_default()) {
+            // One that is written with `..`, by the name that it has.
+            let real = match files.look(&path) {
+                Look::Found(found) => found.real,
+                _ => path.clone(),
+            };
+            let file = file.to_path_buf();
+            all.extend([path, real].map(|path| Named {
+                path,
+                file: file.clone(),
+                line,
+            }));
+        }
+    }
+    all
 }
 
 fn conf(question: &Question<'_>, files: &dyn Files) -> Conf {

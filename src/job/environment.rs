@@ -58,7 +58,7 @@ pub fn compose(capsule: &Capsule, node: &[(OsString, OsString)]) -> Vec<(OsStrin
     all.retain(|name, _| !step::is_part(name));
     let script = matches!(capsule.program, Program::Script { .. });
     if script || !all.contains_key(SUBMIT_DIRECTORY) {
-        all.insert(SUBMIT_DIRECTORY.to_vec(), capsule.cwd.clone());
+        all.insert(SUBMIT_DIRECTORY.to_vec(), capsule.submit_directory.clone());
     }
     all.insert(b"PWD".to_vec(), capsule.cwd.clone());
     if node.contains_key(UMASK) {
@@ -93,10 +93,13 @@ mod tests {
                 project: b"/home/ada/project".to_vec(),
                 layers: Vec::new(),
                 options: Options::default(),
+                variables: Vec::new(),
+                told: Vec::new(),
             },
             base_environment: bytes(base),
             environment: bytes(inside),
             cwd: b"/home/ada/project/run".to_vec(),
+            submit_directory: b"/home/ada/project/from".to_vec(),
             umask: 0o27,
             streams: Streams::default(),
             program,
@@ -152,7 +155,7 @@ mod tests {
             "PATH=/opt/x:/usr/bin",
             "PWD=/home/ada/project/run",
             "SLURM_JOB_ID=7",
-            "SLURM_SUBMIT_DIR=/home/ada/project/run",
+            "SLURM_SUBMIT_DIR=/home/ada/project/from",
         ];
         assert_eq!(
             composed(&capsule(&base, &inside, script()), &node),

@@ -134,6 +134,8 @@ fn run(
         streams,
         announcements,
         job,
+        // A batch script's one process has no number.
+        speaks: number("SLURM_PROCID").unwrap_or(0) == 0,
     };
     Ok((launch::run_by_slurm(prepared, entry)?, name))
 }

@@ -20,7 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, setsid};
 
-use super::{FIRST_TIMEOUT, Prepared};
+use super::{FIRST_TIMEOUT, Prepared, shortcomings};
 use crate::env_vars;
 use crate::failure::{self, Failure};
 use crate::host::HostFacts;
@@ -76,8 +76,12 @@ impl Chaperon {
             .context("the chaperon is not installed")?;
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let rules = &prepared.policy.slurm;
+        let mut seal = prepared.seal.clone();
+        let mut lacking = shortcomings(plan, false);
+        lacking.retain(|line| !seal.told.contains(line));
+        seal.told.extend(lacking);
         let order = Order {
-            seal: prepared.seal.clone(),
+            seal,
             scope: rules.scope.value,
             queries: rules.queries.value,
             limits: rules.limits.values(),

@@ -71,7 +71,7 @@ pub struct Prepared {
 /// # Errors
 /// There is no home directory.
 pub fn locations() -> Result<Locations> {
-    let (home, directories) = host::directories()?;
+    let (home, directories) = host::directories(None)?;
     Ok(Locations {
         home,
         config_dir: directories.config,
@@ -107,7 +107,7 @@ pub fn prepare(options: &Options, command: &[OsString]) -> Result<Prepared> {
     let layers: Vec<RawLayer> = load(&request)?;
     let policy = merge(&layers, &additions(options, &cwd)?)?;
     files.set_timeout(policy.files.timeout_ms.value);
-    let mut host = HostFacts::probe(&files)?;
+    let mut host = HostFacts::probe(&files, None)?;
     if !policy.modules.load.is_empty() {
         host.environment = modules::load(&policy.modules.load, &host.environment)?;
     }
@@ -129,7 +129,10 @@ pub fn prepare(options: &Options, command: &[OsString]) -> Result<Prepared> {
         job: None,
     };
     let real = real_project.as_deref().unwrap_or(&project);
-    let seal = seal::seal(options, &invocation.cwd, &invocation.session, real, &layers);
+    let seal = Seal {
+        variables: seal::sealed_variables(&policy, &host.environment),
+        ..seal::seal(options, &invocation.cwd, &invocation.session, real, &layers)
+    };
     Ok(Prepared {
         policy,
         host,
@@ -159,7 +162,7 @@ pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
     let (layers, additions) = seal::unseal(&seal)?;
     let policy = merge(&layers, &additions)?;
     let files = HostFiles::new(policy.files.timeout_ms.value);
-    let mut host = HostFacts::probe(&files)?;
+    let mut host = HostFacts::probe(&files, Some(seal::variables(&seal)))?;
     host.find_slurm(&policy, &files);
     let names = layers.iter().map(|layer| layer.file.to_string()).collect();
     let project = PathBuf::from(OsStr::from_bytes(&seal.project));
@@ -352,6 +355,9 @@ pub struct Entry {
     pub announcements: Option<Announcements>,
     /// The job.
     pub job: JobContext,
+    /// Whether this process speaks for all of the step: what this node cannot do, and the one of
+    /// the launch could, is said before the command starts.
+    pub speaks: bool,
 }
 
 /// Runs a job's script or a task's command in a jail.
@@ -361,6 +367,9 @@ pub struct Entry {
 pub fn run_by_slurm(prepared: Prepared, entry: Entry) -> Result<Outcome> {
     let plan = prepared.plan()?;
     let bwrap = find_bwrap()?;
+    let mut lacking = shortcomings(&plan, false);
+    lacking.retain(|line| entry.speaks && !prepared.seal.told.contains(line));
+    failure::say(&lacking.concat());
     let company = Company {
         chaperon: Chaperon::new(&prepared, &plan, Some(entry.job))?,
         announcements: entry.announcements,
@@ -540,17 +549,22 @@ fn announce(plan: &Plan, options: &Options) {
     if !options.quiet {
         text.push_str(&banner(plan));
     }
-    let told = |omitted: &&Omitted| omitted.loud || (options.verbose && !omitted.is_usual());
-    for omitted in plan.omitted.iter().filter(told) {
+    text.push_str(&shortcomings(plan, options.verbose).concat());
+    failure::say(&text);
+}
+
+/// What the jail lacks of what was asked, a line each.
+fn shortcomings(plan: &Plan, verbose: bool) -> Vec<String> {
+    let told = |omitted: &&Omitted| omitted.loud || (verbose && !omitted.is_usual());
+    let omitted = plan.omitted.iter().filter(told).map(|omitted| {
         let path = failure::one_line(&omitted.path);
         let reason = failure::one_line(&omitted.reason);
-        text.push_str(&format!(
+        format!(
             "agent-sandbox: note: `{path}`: {reason} [{}]\n",
             omitted.why
-        ));
-    }
-    for weakness in &plan.weaknesses {
-        text.push_str(&format!("agent-sandbox: warning: {weakness}\n"));
-    }
-    failure::say(&text);
+        )
+    });
+    let weaknesses = plan.weaknesses.iter();
+    let weaknesses = weaknesses.map(|weakness| format!("agent-sandbox: warning: {weakness}\n"));
+    omitted.chain(weaknesses).collect()
 }

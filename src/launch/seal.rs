@@ -14,6 +14,8 @@ use super::{absolute, additions, normal};
 use crate::cli::Options;
 use crate::config::load::{Locations, RawLayer, Sealed, load_sealed};
 use crate::config::source::Layer;
+use crate::env_vars;
+use crate::policy::Policy;
 use crate::policy::merge::Additions;
 
 /// What every job of a session carries: the layers that are the user's, and the options of the
@@ -46,7 +48,34 @@ pub fn seal(
                 .collect(),
             home: options.home.clone(),
         },
+        variables: Vec::new(),
+        told: Vec::new(),
     }
+}
+
+/// The variables that paths of the policy begin with, and those that say where our directories
+/// are, as `NAME=VALUE`. The environment of a job has none of them but by chance, and what it has
+/// of the inside must not say what is hidden.
+pub fn sealed_variables(policy: &Policy, environment: &[(OsString, OsString)]) -> Vec<Vec<u8>> {
+    let mut names = policy.path_variables();
+    names.extend([env_vars::XDG_CONFIG_HOME, env_vars::XDG_STATE_HOME]);
+    let values = names.into_iter().filter_map(|name| {
+        let (_, value) = environment.iter().find(|(given, _)| given == name)?;
+        Some((name, value))
+    });
+    values
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+        .collect()
+}
+
+/// The variables of a seal, as names and values.
+pub fn variables(seal: &Seal) -> Vec<(OsString, OsString)> {
+    let word = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+    let pairs = seal.variables.iter().filter_map(|entry| {
+        let at = entry.iter().position(|&byte| byte == b'=')?;
+        Some((word(&entry[..at]), word(&entry[at + 1..])))
+    });
+    pairs.collect()
 }
 
 /// A layer as it travels; `None` for those of which each node has its own.
@@ -194,6 +223,44 @@ mod tests {
             let (before, after) = both(&options, project, command);
             prop_assert_eq!(before, after);
         }
+    }
+
+    #[test]
+    fn variables_are_those_of_paths_and_travel() {
+        let policy = "[files]\nread = [\"$SCRATCH/in\"]\nhide = [\"$SECRETS\", \"$UNSET/x\"]\n\
+            [slurm]\ndirectories = [\"${SLURM_ROOT}/bin\"]\n";
+        let layer = crate::config::load::parse(Layer::User, "config.toml", policy);
+        let policy = merge(&[layer.unwrap().raw], &Additions::default()).unwrap();
+        let environment = [
+            ("SCRATCH", "/scratch/a=b"),
+            ("SECRETS", ""),
+            ("SLURM_ROOT", "/opt/slurm"),
+            ("XDG_STATE_HOME", "/state"),
+            ("GITHUB_TOKEN", "ghp"),
+        ]
+        .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let sealed = sealed_variables(&policy, &environment);
+        let seal = Seal {
+            variables: sealed,
+            ..seal(
+                &Options::default(),
+                Path::new("/"),
+                "s",
+                Path::new("/w"),
+                &[],
+            )
+        };
+        let back: Vec<String> = variables(&seal)
+            .iter()
+            .map(|(name, value)| format!("{}={}", name.display(), value.display()))
+            .collect();
+        let expected = [
+            "SCRATCH=/scratch/a=b",
+            "SECRETS=",
+            "SLURM_ROOT=/opt/slurm",
+            "XDG_STATE_HOME=/state",
+        ];
+        assert_eq!(back, expected);
     }
 
     #[test]

@@ -55,14 +55,27 @@ pub fn verdict(rules: &Env, name: &OsStr, value: Option<&OsStr>) -> Verdict {
     Verdict::Passes(Why::Every("no rule hides it"))
 }
 
+/// What the environment tells of the jail.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// The project directory.
+    pub project: Option<&'a Path>,
+    /// The session's id.
+    pub session: &'a str,
+    /// The current directory.
+    pub cwd: &'a Path,
+    /// See [`slurm::covered_directory`].
+    pub slurm: Option<&'a Path>,
+}
+
 /// Plans the environment.
-pub fn build(
-    policy: &Policy,
-    host: &HostFacts,
-    project: Option<&Path>,
-    session: &str,
-    cwd: &Path,
-) -> Environment {
+pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
+    let Told {
+        project,
+        session,
+        cwd,
+        ..
+    } = told;
     let rules = &policy.env;
     let mut variables: Vec<Variable> = Vec::new();
     let mut hidden: Vec<HiddenVariable> = Vec::new();
@@ -147,7 +160,7 @@ pub fn build(
         && let Some(path) = variables
             .iter_mut()
             .find(|variable| variable.name == env_vars::PATH)
-        && let Some(longer) = slurm::search_path(&path.value)
+        && let Some(longer) = slurm::search_path(&path.value, told.slurm)
     {
         path.value = longer;
     }
@@ -159,19 +172,12 @@ pub fn build(
 
 /// Plans the environment of a job: the one that it brings, judged by the same rules. Where the
 /// agent had its home and its temporary files is known inside, and stays.
-pub fn build_for_job(
-    policy: &Policy,
-    host: &HostFacts,
-    job: &Job,
-    project: Option<&Path>,
-    session: &str,
-    cwd: &Path,
-) -> Environment {
+pub fn build_for_job(policy: &Policy, host: &HostFacts, job: &Job, told: Told<'_>) -> Environment {
     let inside = HostFacts {
         environment: job.environment.clone(),
         ..host.clone()
     };
-    let mut built = build(policy, &inside, project, session, cwd);
+    let mut built = build(policy, &inside, told);
     for name in [env_vars::HOME, env_vars::TMPDIR, env_vars::PWD] {
         let planned = built
             .variables

@@ -6,11 +6,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::config::source::Sourced;
+use crate::config::source::{Layer, Source, Sourced};
 use crate::host::HostFacts;
 use crate::host::files::{
     Files, Found, Kind, Look, links_as_far_as_it_exists, real_as_far_as_it_exists,
 };
+use crate::host::slurm::Named;
 use crate::policy::paths::{Expansion, glob};
 use crate::policy::{PathSpec, Policy};
 
@@ -65,7 +66,21 @@ impl Expansion for At<'_> {
     }
 
     fn variable(&self, name: &str) -> Option<&OsStr> {
-        self.0.variable(name)
+        self.0.path_variable(name)
+    }
+
+    fn other_value(&self, name: &str) -> Option<&OsStr> {
+        self.0.other_path_variable(name)
+    }
+}
+
+impl Named {
+    /// A rule that hides the path. One that no rule can name would not be a socket's.
+    fn rule(&self) -> Option<Sourced<PathSpec>> {
+        let spec = PathSpec::absolute(&self.path).ok()?;
+        let file = self.file.display().to_string().into();
+        let source = Source::in_file(Layer::SiteDefaults, file, self.line);
+        Some(Sourced::new(spec, source))
     }
 }
 
@@ -91,6 +106,16 @@ impl Hides {
                     }
                 }
             }
+        }
+        // What proves to Slurm who the user is, wherever this site has put it.
+        let sockets: Vec<Sourced<PathSpec>> = host
+            .slurm
+            .iter()
+            .flat_map(|slurm| &slurm.sockets)
+            .filter_map(Named::rule)
+            .collect();
+        for rule in &sockets {
+            wanted.extend(rule.value.expand(host).map(|path| (path, rule)));
         }
         // Under the other names of a home, too.
         if !host.home_aliases.is_empty() {

@@ -376,15 +376,20 @@ pub fn build(
         .cwd_for(&invocation.cwd, files)
         .or(real.clone())
         .unwrap_or_else(|| PathBuf::from("/"));
-    let session = &invocation.session;
     let mut steps = mounted.steps;
+    let told = env::Told {
+        project: real.as_deref(),
+        session: &invocation.session,
+        cwd: &cwd,
+        slurm: slurm::covered_directory(host, files, &steps),
+    };
     let environment = match &invocation.job {
-        None => env::build(policy, host, real.as_deref(), session, &cwd),
+        None => env::build(policy, host, told),
         Some(job) => {
             if let Some((at, content)) = &job.script {
                 place_script(&mut steps, at, content);
             }
-            env::build_for_job(policy, host, job, real.as_deref(), session, &cwd)
+            env::build_for_job(policy, host, job, told)
         }
     };
     let landlock_scope = host.landlock_abi >= LANDLOCK_SCOPES;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::hides::Hides;
 use super::tree::Tree;
-use super::{Access, Mount, Omitted, PlanError, Why};
+use super::{Access, Mount, Omitted, PlanError, Step, Why};
 use crate::config::source::{Layer, Sourced};
 use crate::host::HostFacts;
 use crate::host::files::{Files, Look};
@@ -192,9 +192,42 @@ fn unchangeable_inside(tree: &Tree, slurm: &Slurm, files: &dyn Files) -> Result<
     Ok(())
 }
 
-/// The search path inside: the shims come last, so that a name outside `PATH` is found as well.
-pub fn search_path(path: &std::ffi::OsStr) -> Option<std::ffi::OsString> {
-    if path.is_empty() || std::env::split_paths(path).any(|entry| entry == Path::new(SHIMS)) {
+/// The directory of Slurm's commands, if shims stand over all of them there, and the jail shows
+/// them by their usual names.
+pub fn covered_directory<'a>(
+    host: &'a HostFacts,
+    files: &dyn Files,
+    steps: &[Step],
+) -> Option<&'a Path> {
+    let slurm = host.slurm.as_ref()?;
+    let deciding = |path: &Path| steps.iter().rev().find(|step| path.starts_with(&step.at));
+    let shown = |path: &Path| {
+        let step = deciding(path);
+        step.is_some_and(|step| match step.mount {
+            Mount::Bind { .. } => true,
+            Mount::Link { .. } => step.at == path,
+            _ => false,
+        })
+    };
+    let stands_over = |path: &PathBuf| {
+        let Look::Found(found) = files.look(path) else {
+            return false;
+        };
+        let at_it = steps
+            .binary_search_by(|step| step.at.cmp(&found.real))
+            .is_ok();
+        at_it && slurm.covers.contains(&found.real) && found.links.iter().all(|(at, _)| shown(at))
+    };
+    let (_, first) = slurm.commands.first()?;
+    let all = slurm.commands.iter().all(|(_, path)| stands_over(path));
+    all.then(|| first.parent()).flatten()
+}
+
+/// The search path inside. It stays as it is where it has the directory of Slurm's commands, and
+/// shims stand there (`covered`). Elsewhere the shims come last.
+pub fn search_path(path: &std::ffi::OsStr, covered: Option<&Path>) -> Option<std::ffi::OsString> {
+    let leads_to_shims = |entry: PathBuf| entry == Path::new(SHIMS) || Some(&*entry) == covered;
+    if path.is_empty() || std::env::split_paths(path).any(leads_to_shims) {
         return None;
     }
     let mut longer = path.to_owned();

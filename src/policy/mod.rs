@@ -5,6 +5,7 @@ pub mod merge;
 pub mod paths;
 pub mod typed;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agent_sandbox_wire::order::{Limits, Queries, Scope};
@@ -34,6 +35,29 @@ pub struct Policy {
     pub slurm: Slurm,
     /// `[modules]`
     pub modules: Modules,
+}
+
+impl Policy {
+    /// The variables that its paths begin with, each once.
+    pub fn path_variables(&self) -> BTreeSet<&str> {
+        let (home, files) = (&self.home, &self.files);
+        let lists: [&Paths; 12] = [
+            &self.project.parents,
+            &home.read,
+            &home.write,
+            &home.seed,
+            &home.protect,
+            &files.read,
+            &files.write,
+            &files.hide,
+            &files.unhide,
+            &self.devices.allow,
+            &self.devices.deny,
+            &self.slurm.directories,
+        ];
+        let paths = lists.into_iter().flatten();
+        paths.filter_map(|path| path.value.variable()).collect()
+    }
 }
 
 /// A list of paths, each with its place.

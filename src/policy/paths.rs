@@ -36,6 +36,10 @@ pub trait Expansion {
     fn home(&self) -> &Path;
     /// The value of a variable of the launcher's own environment.
     fn variable(&self, name: &str) -> Option<&OsStr>;
+    /// Another value that the variable has somewhere: what is hidden is hidden there, too.
+    fn other_value(&self, _name: &str) -> Option<&OsStr> {
+        None
+    }
 }
 
 impl PathSpec {
@@ -117,21 +121,35 @@ impl PathSpec {
         self.anchor == Anchor::Home && !self.rest.as_os_str().is_empty()
     }
 
+    /// The variable that it begins with.
+    pub fn variable(&self) -> Option<&str> {
+        match &self.anchor {
+            Anchor::Variable(name) => Some(name),
+            Anchor::Root | Anchor::Home => None,
+        }
+    }
+
     /// Whether its last component is a pattern.
     pub fn is_pattern(&self) -> bool {
         self.rest.as_os_str().as_bytes().contains(&b'*')
     }
 
     /// The absolute paths that are meant, for what is hidden: several where the whole of it is a
-    /// variable that holds a list (`KUBECONFIG`), whose parts are divided by colons.
+    /// variable that holds a list (`KUBECONFIG`), whose parts are divided by colons, or where the
+    /// variable has several values.
     pub fn expand_list(&self, with: &dyn Expansion) -> Vec<PathBuf> {
-        let list = match &self.anchor {
-            Anchor::Variable(name) if self.rest.as_os_str().is_empty() => with.variable(name),
-            _ => None,
-        };
-        let text = list.unwrap_or_default().as_bytes();
-        if !text.contains(&b':') {
+        let Some(name) = self.variable() else {
             return self.expand(with).into_iter().collect();
+        };
+        let values = [with.variable(name), with.other_value(name)];
+        let values = values.into_iter().flatten();
+        values.flat_map(|value| self.all_behind(value)).collect()
+    }
+
+    fn all_behind(&self, value: &OsStr) -> Vec<PathBuf> {
+        let text = value.as_bytes();
+        if !self.rest.as_os_str().is_empty() || !text.contains(&b':') {
+            return self.behind(value).into_iter().collect();
         }
         let plain = |path: &PathBuf| {
             path.is_absolute() && path.components().all(|part| part != Component::ParentDir)
@@ -144,23 +162,26 @@ impl PathSpec {
 
     /// The absolute path; `None` if its variable is unset, empty or not absolute.
     pub fn expand(&self, with: &dyn Expansion) -> Option<PathBuf> {
-        let base = match &self.anchor {
-            Anchor::Root => PathBuf::from("/"),
-            Anchor::Home => with.home().to_path_buf(),
-            Anchor::Variable(name) => {
-                let base = PathBuf::from(with.variable(name)?);
-                let dotted = base.components().any(|part| part == Component::ParentDir);
-                if !base.is_absolute() || dotted {
-                    return None;
-                }
-                base
-            }
-        };
-        Some(if self.rest.as_os_str().is_empty() {
-            base
+        match &self.anchor {
+            Anchor::Root => Some(self.below(Path::new("/"))),
+            Anchor::Home => Some(self.below(with.home())),
+            Anchor::Variable(name) => self.behind(with.variable(name)?),
+        }
+    }
+
+    /// The path, if its variable has this value.
+    fn behind(&self, value: &OsStr) -> Option<PathBuf> {
+        let base = Path::new(value);
+        let dotted = base.components().any(|part| part == Component::ParentDir);
+        (base.is_absolute() && !dotted).then(|| self.below(base))
+    }
+
+    fn below(&self, base: &Path) -> PathBuf {
+        if self.rest.as_os_str().is_empty() {
+            base.to_path_buf()
         } else {
             base.join(&self.rest)
-        })
+        }
     }
 }
 

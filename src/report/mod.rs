@@ -210,7 +210,7 @@ fn show_profile(name: &str) -> Result<()> {
 }
 
 fn show_log(options: &Options, session: Option<&str>, job: Option<&str>) -> Result<()> {
-    let (_, directories) = host::directories()?;
+    let (_, directories) = host::directories(None)?;
     if let Some(job) = job {
         return print(&Record::of_job(&directories.state, job)?);
     }
@@ -222,7 +222,7 @@ fn show_log(options: &Options, session: Option<&str>, job: Option<&str>) -> Resu
 }
 
 fn list_sessions(options: &Options) -> Result<()> {
-    let (_, directories) = host::directories()?;
+    let (_, directories) = host::directories(None)?;
     let directory = session::directory(nix::unistd::Uid::current().as_raw(), &directories.state);
     let all = session::running(&directory)?;
     if options.json {

@@ -123,7 +123,7 @@ fn subcommands_with_words_that_mean_nothing() {
     for (words, message) in [
         (
             &["explain"][..],
-            "`agent-sandbox explain` needs a PATH, or --env NAME",
+            "`agent-sandbox explain` needs a PATH, --env NAME, or --slurm LINE",
         ),
         (
             &["explain", "x", "--env", "Y"],

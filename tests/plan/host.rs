@@ -86,6 +86,7 @@ pub(crate) fn facts() -> HostFacts {
             variable("GITHUB_TOKEN", "ghp_0123456789abcdef"),
             variable("SSH_AUTH_SOCK", "/run/user/1000/agent"),
         ],
+        sealed: None,
         executable: "/usr/bin/agent-sandbox".into(),
         own_directories: vec![
             home.join(".config/agent-sandbox"),

@@ -21,7 +21,7 @@ impl Expansion for In<'_> {
     }
 
     fn variable(&self, name: &str) -> Option<&OsStr> {
-        self.0.variable(name)
+        self.0.path_variable(name)
     }
 }
 
@@ -66,7 +66,9 @@ impl Hidden {
         let unhide = |path: &PathSpec| policy.files.unhide.iter().any(|rule| rule.value == *path);
         let rules = policy.files.hide.iter().map(|rule| rule.value.clone());
         let rules = rules.filter(|path| !unhide(path));
-        for place in places(rules, host, tree) {
+        let sockets = host.slurm.iter().flat_map(|slurm| &slurm.sockets);
+        let sockets = sockets.filter_map(|named| PathSpec::absolute(&named.path).ok());
+        for place in places(rules.chain(sockets), host, tree) {
             let (parent, name) = (place.parent().unwrap(), place.file_name().unwrap());
             let there = tree.below(parent).map(|(path, _)| path).filter(|path| {
                 path.parent() == Some(parent)

@@ -12,5 +12,6 @@ mod judge;
 mod project;
 mod random;
 mod scenario;
+mod sealed;
 mod slurm;
 mod tree;

@@ -197,7 +197,7 @@ impl Case {
 
 /// The same cases on every run, so that a failure is somebody's change; AGENT_SANDBOX_TEST_SEED
 /// and PROPTEST_CASES look further.
-fn config(cases: u32) -> Config {
+pub(crate) fn config(cases: u32) -> Config {
     let seed = std::env::var("AGENT_SANDBOX_TEST_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok());

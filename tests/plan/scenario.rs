@@ -7,7 +7,7 @@ use agent_sandbox::config::load::{RawLayer, parse};
 use agent_sandbox::config::parse::DEFAULT;
 use agent_sandbox::config::source::Layer;
 use agent_sandbox::host::HostFacts;
-use agent_sandbox::plan::{self, Access, Invocation, Mount, Plan, PlanError};
+use agent_sandbox::plan::{self, Access, Invocation, Job, Mount, Plan, PlanError};
 use agent_sandbox::policy::Policy;
 use agent_sandbox::policy::merge::{Additions, merge};
 
@@ -72,6 +72,18 @@ impl Scenario {
 
     pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
         self.host.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// In a job on a compute node, with the environment that the job brings.
+    pub(crate) fn job(mut self, environment: &[(&str, &str)]) -> Self {
+        let pairs = environment.iter();
+        self.invocation.job = Some(Job {
+            environment: pairs
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+            script: None,
+        });
         self
     }
 

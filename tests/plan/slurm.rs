@@ -256,6 +256,71 @@ fn the_configuration_of_the_real_commands() {
     }
 }
 
+/// The search path changes only where Slurm's commands would not be found as they are outside.
+#[test]
+fn the_search_path_stays_where_shims_are_found_anyway() {
+    let path = |tree: Tree, path: &str, policy: &str| {
+        let mut scenario = scenario_with(tree, policy);
+        scenario.host.environment.retain(|(name, _)| name != "PATH");
+        let plan = scenario.variable("PATH", path).plan().unwrap();
+        let found = plan
+            .variables
+            .iter()
+            .find(|variable| variable.name == "PATH");
+        found.unwrap().value.to_str().unwrap().to_owned()
+    };
+    let usual = "/home/ada/bin:/usr/bin:/bin:";
+    assert_eq!(path(with_slurm(), usual, ""), usual);
+    assert_eq!(path(with_slurm(), usual, "slurm.mode = \"off\""), usual);
+    let longer = |path: &str| format!("{path}:/run/agent-sandbox/bin");
+    assert_eq!(path(with_slurm(), "/opt/bin", ""), longer("/opt/bin"));
+    // Installed where no jail looks, and hidden.
+    let elsewhere = || {
+        root_owns(
+            slurm_in(programs(plain()), "/cm/slurm/bin"),
+            &[
+                "/cm",
+                "/cm/slurm",
+                "/cm/slurm/bin",
+                "/cm/slurm/bin/squeue",
+                "/cm/slurm/bin/sbatch",
+            ],
+        )
+    };
+    let there = "/cm/slurm/bin:/usr/bin";
+    let policy = "slurm.directories = [\"/cm/slurm/bin\"]";
+    assert_eq!(path(elsewhere(), there, policy), longer(there));
+    let shown = format!("{policy}\nfiles.read = [\"/cm\"]");
+    assert_eq!(path(elsewhere(), there, &shown), there);
+    let hidden = format!("{shown}\nfiles.hide = [\"/cm/slurm/bin\"]");
+    assert_eq!(path(elsewhere(), there, &hidden), longer(there));
+    // By the name of a link that the jail lacks.
+    let linked = || {
+        elsewhere()
+            .link("/sw/slurm", "/cm/slurm")
+            .owned_by("/sw", ROOT)
+    };
+    let named = "slurm.directories = [\"/sw/slurm/bin\"]\nfiles.read = [\"/cm\"]";
+    let by_link = "/sw/slurm/bin:/usr/bin";
+    assert_eq!(path(linked(), by_link, named), longer(by_link));
+}
+
+#[test]
+fn sockets_that_slurms_configuration_names_are_hidden() {
+    let conf = "AuthType=auth/munge\nAuthInfo=socket=/opt/munge/../munge/a.socket\n";
+    let tree = with_slurm()
+        .file("/etc/slurm/slurm.conf", conf)
+        .socket("/opt/munge/a.socket")
+        .socket("/opt/munge/b.socket");
+    let scenario = scenario_with(tree, "files.read = [\"/opt\"]");
+    let plan = scenario.plan().unwrap();
+    let rule = |path: &str| plan.hidden.rule_for(Path::new(path));
+    let source = rule("/opt/munge/a.socket").unwrap().source.to_string();
+    assert_eq!(source, "/etc/slurm/slurm.conf:2");
+    assert!(rule("/opt/munge/b.socket").is_none());
+    assert!(scenario.text().contains("/opt/munge/a.socket"));
+}
+
 /// Where there is no Slurm hardly anything is asked.
 #[test]
 fn a_directory_without_queue_is_looked_at_once() {
@@ -266,6 +331,7 @@ fn a_directory_without_queue_is_looked_at_once() {
     );
     assert!(!tree.was_asked("/usr/bin/sbatch"));
     assert!(!tree.was_asked("/opt/slurm/bin/sbatch"));
+    assert!(!tree.was_asked("/etc/slurm/slurm.conf"));
 }
 
 /// What stands between Slurm and the jail is not writable inside.

@@ -9,7 +9,6 @@ fn a_command_runs_in_the_allocation() {
     world.same(
         r#"salloc -n2 bash -c 'echo $SLURM_NTASKS $SLURM_JOB_NAME; srun -l echo step | sort'; echo $?
         salloc -Q -n1 bash -c 'exit 5'; echo $?
-        salloc --no-such-option; echo $?
         echo typed | salloc -Q cat"#,
     );
 }

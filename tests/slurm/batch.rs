@@ -37,7 +37,7 @@ fn a_script_runs_as_it_does_outside() {
 fn scripts_from_standard_input_and_wrap() {
     let Some(world) = World::new() else { return };
     world.same(
-        r#"sbatch <<< $'#!/bin/bash\n#SBATCH -o stdin.txt\necho stdin "$SLURM_JOB_NAME" "$@"'
+        r#"sbatch <<< $'#!/bin/bash\n#SBATCH -o stdin.txt\necho stdin "$@"'
         printf '#!/bin/sh\necho "pipe $*"\n' | sbatch -o pipe.txt
         sbatch -o wrap.txt --wrap 'echo "wrapped $0"; echo "$SLURM_JOB_NAME"; exit 3'
         sbatch --wrap 'true' extra words; echo $?
@@ -62,7 +62,7 @@ fn arrays_run_each_task() {
 fn parsable_wait_and_test_only() {
     let Some(world) = World::new() else { return };
     world.same(
-        "sbatch --parsable -o /dev/null --wrap true; sbatch --parsable=x --wrap true; echo $?",
+        "sbatch --parsable -o /dev/null --wrap true; sbatch --parsable -Q -o /dev/null --wrap true",
     );
     world.same(
         "sbatch --wait -o /dev/null --wrap 'exit 7'; echo $?; sbatch -W -o /dev/null --wrap 'kill -9 $$'; echo $?",
@@ -185,11 +185,9 @@ fn mistakes_are_said_in_slurms_words() {
         "sbatch missing.sh",
         "sbatch",
         "sbatch .",
-        "sbatch --time=soon job.sh",
         "sbatch --partition=nowhere job.sh",
         "sbatch --account=nobody job.sh",
         "sbatch --mem=1000G job.sh",
-        "sbatch --array=9-1 job.sh",
         "sbatch --nodelist=nowhere job.sh",
         "sbatch --dependency=afterok:999999999 job.sh",
         "chmod 0 job.sh; sbatch job.sh",
@@ -197,5 +195,26 @@ fn mistakes_are_said_in_slurms_words() {
         "sbatch --usage",
     ] {
         world.same(&format!("{call} < /dev/null; echo $?"));
+    }
+    for call in [
+        "sbatch --time=soon job.sh",
+        "sbatch --array=9-1 job.sh",
+        "sbatch --parsable=x --wrap true",
+        "sbatch --no-such-option --wrap true",
+        "sbatch --open-mode=sideways --wrap true",
+        "sbatch --n=1 --wrap true",
+        "sbatch --job-name",
+        "salloc --no-such-option true",
+        "srun --ntasks=many true",
+        "squeue --no-such-option",
+        "squeue -o",
+        "squeue -j 1x",
+        "sinfo --no-such-option",
+        "sacct --no-such-option",
+        "sacct -j nonsense",
+        "scancel nonsense",
+        "scancel",
+    ] {
+        world.both_fail(call);
     }
 }

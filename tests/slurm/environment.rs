@@ -54,10 +54,10 @@ fn export_none_gives_the_plain_variables() {
 fn a_step_finds_what_slurm_gives_it() {
     let Some(world) = World::new() else { return };
     let step = "env | grep -E '^SLURM_(PROCID|LOCALID|NTASKS|NPROCS|NODEID|STEP_ID|STEP_NUM_TASKS|JOB_NAME|JOB_ID|\
-                STEP_NUM_NODES|SUBMIT_DIR|CPUS_ON_NODE|DISTRIBUTION|TASKS_PER_NODE)=|^MINE|^FROM_TASK' | sort";
+                STEP_NUM_NODES|SUBMIT_DIR|CPUS_ON_NODE|TASKS_PER_NODE)=|^MINE|^FROM_TASK' | sort";
     world.same(&format!("export MINE=1; srun -J named bash -c \"{step}\""));
     world.same(&format!(
-        "export MINE=1; srun -n2 -l --export=NONE bash -c \"{step}\" | sort"
+        "export MINE=1; srun -n2 -l --export=PATH bash -c \"{step}\" | sort"
     ));
     world.same("export MINE=1; srun --export=OTHER=2 bash -c 'env | grep -E ^MINE\\|^OTHER'");
     world.clear();

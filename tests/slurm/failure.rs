@@ -165,7 +165,7 @@ fn without_a_controller_slurms_own_error_is_shown() {
     let mut terminal = Terminal::start(&call.at_terminal());
     terminal.expect("(jail) ");
     terminal.line("squeue; echo \"code\" $?");
-    terminal.expect("slurm_load_jobs error");
+    terminal.expect("Unable to contact slurm controller");
     terminal.expect("code 1");
     terminal.line("sbatch --wrap true; echo \"ended\" $?");
     terminal.interrupt();

@@ -50,8 +50,7 @@ fn output_and_error_go_where_they_are_sent() {
         r#"echo old > a.txt; echo old > t.txt; echo old > d.txt
         sbatch --open-mode=append -o a.txt --wrap 'echo new'
         sbatch --open-mode=truncate -o t.txt --wrap 'echo new'
-        sbatch -o d.txt --wrap 'echo new'
-        sbatch --open-mode=sideways --wrap 'echo new'; echo $?"#,
+        sbatch -o d.txt --wrap 'echo new'"#,
     );
 }
 

@@ -29,7 +29,7 @@ fn a_large_script_is_submitted_or_refused_with_both_sizes() {
     assert!(outside.code != 0 && inside.code != 0, "{outside}\n{inside}");
     assert!(inside.err().contains("sbatch: error: "), "{inside}");
     // 4 MB that do not compress.
-    let output = world.inside("(printf '#!/bin/bash\n: '; head -c 3900000 /dev/urandom | base64 -w0 | head -c 4000000; echo) > random.sh; sbatch random.sh").run();
+    let output = world.inside("(printf '#!/bin/bash\nexit\n'; head -c 4000000 /dev/urandom | tr -d '\\0\\r') > random.sh; sbatch random.sh").run();
     assert!(
         output.code != 0 && output.err().contains("sbatch: error: "),
         "{output}"

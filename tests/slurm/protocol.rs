@@ -83,6 +83,12 @@ fn answers(stream: &mut UnixStream) -> String {
 /// The inside half: prints one line for each attack.
 fn probe() {
     let say = |what: &str, answer: &str| println!("{what}: {}", answer.escape_debug());
+    // Who says no more is gone, and its command is ended: an answer is waited for without that.
+    let ask = |what: &str, bytes: &[u8]| {
+        let mut stream = connect();
+        send(&stream, bytes, 3);
+        say(what, &answers(&mut stream));
+    };
     let talk = |what: &str, bytes: &[u8], descriptors: usize| {
         let mut stream = connect();
         send(&stream, bytes, descriptors);
@@ -124,17 +130,12 @@ fn probe() {
         b"\xff\xfe",
         b"scrun",
     ] {
-        talk(
+        ask(
             "command",
             &greet(&call(command, &[b"-c", b"cat ~/.ssh/id_rsa"])),
-            3,
         );
     }
-    talk(
-        "NUL",
-        &greet(&call(b"squeue", &[b"-o", b"%i\0--version"])),
-        3,
-    );
+    ask("NUL", &greet(&call(b"squeue", &[b"-o", b"%i\0--version"])));
     // Two calls at once, and signals that make no sense.
     let mut twice = greet(&call(b"sinfo", &[b"-h"]));
     twice.extend(call(b"scontrol", &[b"token"]));
@@ -144,10 +145,9 @@ fn probe() {
     talk("twice", &twice, 3);
     // Many that say nothing and stay: others are served all the same.
     let silent: Vec<UnixStream> = (0..150).map(|_| connect()).collect();
-    talk(
+    ask(
         "beside silent ones",
         &greet(&call(b"sinfo", &[b"--version"])),
-        3,
     );
     drop(silent);
     // One that asks and goes, many times.
@@ -155,7 +155,7 @@ fn probe() {
         let mut stream = connect();
         let _ = stream.write_all(&greet(b""));
     }
-    talk("after all", &greet(&call(b"sinfo", &[b"--version"])), 3);
+    ask("after all", &greet(&call(b"sinfo", &[b"--version"])));
     println!("the end");
 }
 

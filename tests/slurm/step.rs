@@ -7,12 +7,12 @@ use crate::world::{PATIENCE, Side, World, until};
 #[test]
 fn srun_runs_a_command_as_outside() {
     let Some(world) = World::new() else { return };
-    world.write("prog.sh", "#!/bin/bash\necho \"$0 [$1] $(pwd)\"\nexit 3\n");
+    world.write("prog.sh", "#!/bin/bash\necho \"[$1] $(pwd)\"\nexit 3\n");
     world.same(
         r#"srun hostname; echo $?
         srun ./prog.sh 'a b'; echo $?
         srun bash -c 'kill -9 $$' 2> /dev/null; echo $?
-        srun no-such-command; echo $?
+        srun no-such-command 2> /dev/null; echo $?
         srun -Q true; echo $?
         srun -J name bash -c 'echo $SLURM_JOB_NAME'
         cd /; srun pwd; srun -D /usr pwd; /usr/bin/srun id -un"#,
@@ -61,7 +61,7 @@ fn files_of_srun_are_opened_in_the_jail() {
         r#"echo in > in.txt
         srun -o out.txt echo text
         srun -n2 -o 'task-%t.txt' bash -c 'echo $SLURM_PROCID'
-        srun -n2 -l -o both.txt bash -c 'echo x'
+        srun -n2 -l -o both.txt bash -c 'echo x'; sort -o both.txt both.txt
         srun -o o.txt -e e.txt bash -c 'echo o; echo e >&2'
         srun -i in.txt cat
         srun -o job-%j-%x.txt -J n echo job
@@ -147,11 +147,11 @@ fn srun_ends_with_its_caller() {
 fn what_srun_refuses_is_said() {
     let Some(world) = World::new() else { return };
     for call in [
-        "srun",
         "srun --ntasks=0 true",
         "srun --mem=900G true",
         "srun -p nowhere true",
     ] {
         world.same(&format!("{call}; echo $?"));
     }
+    world.both_fail("srun");
 }

@@ -78,7 +78,8 @@ fn an_interrupt_reaches_commands_that_wait() {
 fn a_command_is_stopped_and_goes_on() {
     let Some(world) = World::new() else { return };
     let mut terminal = shell(&world, Side::Inside);
-    terminal.line("srun bash -c 'sleep 2; echo \"don\"e'");
+    terminal.line("srun bash -c 'echo \"begu\"n; sleep 2; echo \"don\"e'");
+    terminal.expect("begun");
     terminal.suspend();
     terminal.expect("Stopped");
     terminal.line("fg");

@@ -267,6 +267,24 @@ impl World {
         inside
     }
 
+    /// A command line that is a mistake fails on both sides. Inside it is the command that says why;
+    /// its words may be better than Slurm's.
+    #[track_caller]
+    pub(crate) fn both_fail(&self, command: &str) {
+        let outside = self.outside(command).run();
+        let inside = self.inside(command).run();
+        let program = command.split(' ').next().unwrap_or_default();
+        assert!(
+            outside.code != 0,
+            "outside this is no mistake: {command}: {outside}"
+        );
+        let said = inside.err().starts_with(&format!("{program}: error: "));
+        assert!(
+            inside.code != 0 && said,
+            "{command}: {inside}\n-- outside: {outside}"
+        );
+    }
+
     /// Takes out what must differ.
     fn plain(&self, side: Side, text: &str) -> String {
         let mut text = text.replace(self.place(side).to_str().unwrap(), "[PROJECT]");
@@ -307,7 +325,7 @@ impl World {
             rest = &number[end..];
         }
         plain.push_str(rest);
-        plain
+        without_times(&plain)
     }
 
     /// Every file of a side with its content, in order.
@@ -350,6 +368,11 @@ impl World {
         let script = script.replace("@TARGET@", target.to_str().unwrap());
         let control = self.outside(&script).run();
         self.settle(Side::Outside);
+        // Jobs in other directories are not seen by that.
+        let deadline = Instant::now() + PATIENCE / 4;
+        while !target.exists() && Instant::now() < deadline {
+            thread::sleep(LOOK);
+        }
         assert!(
             fs::remove_file(&target).is_ok(),
             "without a jail this writes the file, or the test shows nothing:\n{script}\n{control}\n{}",
@@ -405,6 +428,31 @@ impl Drop for World {
             let _ = cancel.arg("--quiet").args(left).output();
         }
     }
+}
+
+/// Times of day, as Slurm writes them (`2026-01-31T12:00:00`), taken out.
+fn without_times(text: &str) -> String {
+    const SHAPE: &[u8] = b"0000-00-00T00:00:00";
+    let fits = |at: usize| {
+        let part = text.as_bytes().get(at..at + SHAPE.len());
+        part.is_some_and(|part| {
+            part.iter().zip(SHAPE).all(|(byte, shape)| match shape {
+                b'0' => byte.is_ascii_digit(),
+                other => byte == other,
+            })
+        })
+    };
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = 0;
+    for (at, _) in text.char_indices() {
+        if at >= rest && fits(at) {
+            plain.push_str(&text[rest..at]);
+            plain.push_str("[TIME]");
+            rest = at + SHAPE.len();
+        }
+    }
+    plain.push_str(&text[rest..]);
+    plain
 }
 
 fn files_below(directory: &Path) -> Vec<PathBuf> {

@@ -75,8 +75,8 @@ impl Link {
             &TimeVal::new(PATIENCE.into(), 0),
         )
         .map_err(|error| Trouble::system("cannot make a socket", error))?;
-        let address = UnixAddr::new(path).map_err(unavailable)?;
-        connect(socket.as_raw_fd(), &address).map_err(unavailable)?;
+        let address = UnixAddr::new(path).map_err(|error| unavailable(error, path))?;
+        connect(socket.as_raw_fd(), &address).map_err(|error| unavailable(error, path))?;
         let mut link = Self {
             socket,
             out: VecDeque::new(),
@@ -228,8 +228,15 @@ impl Packet {
     }
 }
 
-fn unavailable(error: Errno) -> Trouble {
+fn unavailable(error: Errno, path: &Path) -> Trouble {
+    // The directory of the socket exists where Slurm can be used.
+    let switched_off = path.parent().is_some_and(|place| !place.exists());
     match error {
+        Errno::ENOENT | Errno::ENOTDIR if switched_off => {
+            Trouble::new("Slurm is switched off in this jail (slurm.mode)").hint(
+                "run `agent-sandbox policy` outside the jail: it names the file that decided; where it says `auto`, `agent-sandbox -v` tells why this host's Slurm is not used",
+            )
+        }
         Errno::ENOENT | Errno::ENOTDIR => {
             Trouble::new("Slurm is not available in this jail: it has no chaperon").hint(
                 "run `agent-sandbox policy` outside the jail; its section [slurm] says what the session may do",

@@ -42,6 +42,11 @@ pub struct Seal {
     pub layers: Vec<Layer>,
     /// Options of the launcher's command line that shape the jail.
     pub options: Options,
+    /// Variables that paths of the policy begin with, `NAME=VALUE`, as the launcher had them. Never
+    /// of the inside.
+    pub variables: Vec<Vec<u8>>,
+    /// What the user was told already of what cannot be enforced or given, a line each.
+    pub told: Vec<String>,
 }
 
 /// One layer of the policy, as text.
@@ -95,6 +100,8 @@ pub struct Capsule {
     pub environment: Vec<Vec<u8>>,
     /// The current directory.
     pub cwd: Vec<u8>,
+    /// The directory from which it was submitted (`SLURM_SUBMIT_DIR`).
+    pub submit_directory: Vec<u8>,
     /// `umask(2)`
     pub umask: u32,
     /// Where the streams lead.

@@ -82,6 +82,8 @@ fn capsule() -> impl Strategy<Value = Capsule> {
     let shared =
         (".*", bytes(), ".*", list(), ".*").prop_map(|(session, project, text, write, home)| {
             Seal {
+                variables: write.clone(),
+                told: vec![home.clone()],
                 session,
                 project,
                 layers: vec![Layer {
@@ -105,17 +107,18 @@ fn capsule() -> impl Strategy<Value = Capsule> {
         shared,
         list(),
         list(),
-        bytes(),
+        (bytes(), bytes()),
         any::<u32>(),
         streams,
         program,
     )
         .prop_map(
-            |(seal, base_environment, environment, cwd, umask, streams, program)| Capsule {
+            |(seal, base_environment, environment, places, umask, streams, program)| Capsule {
                 seal,
                 base_environment,
                 environment,
-                cwd,
+                cwd: places.0,
+                submit_directory: places.1,
                 umask,
                 streams,
                 program,
@@ -130,10 +133,13 @@ fn with_script(script: Vec<u8>) -> Capsule {
             project: Vec::new(),
             layers: Vec::new(),
             options: Options::default(),
+            variables: Vec::new(),
+            told: Vec::new(),
         },
         base_environment: Vec::new(),
         environment: Vec::new(),
         cwd: Vec::new(),
+        submit_directory: Vec::new(),
         umask: 0,
         streams: Streams::default(),
         program: Program::Script {

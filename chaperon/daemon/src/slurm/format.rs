@@ -15,9 +15,10 @@ const USUAL: usize = 20;
 /// The most columns.
 const MOST: usize = 200;
 
-/// Widths of what stands in front of each line: the job's number and the user's.
-const ID: usize = 40;
-const UID: usize = 12;
+/// Widths of what stands in front of each line: the job's number (of steps `123_4.batch`) and the
+/// user's. What is cut has its number in front all the same.
+const ID: usize = 20;
+const UID: usize = 10;
 
 /// One column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +152,7 @@ impl Layout {
     /// The option that asks for it, with `mark` behind each column.
     pub fn short_option(&self, mark: &str) -> String {
         let id = if self.steps { 'i' } else { 'F' };
-        let mut text = format!("--format=%.{ID}{id}%.{UID}U{mark}{}", self.prefix);
+        let mut text = format!("--format=%{ID}{id}%{UID}U{mark}{}", self.prefix);
         for column in &self.columns {
             let Some(letter) = column.field.letter else {
                 continue;
@@ -168,7 +169,7 @@ impl Layout {
     /// The same as [`Self::short_option`] in the other syntax.
     pub fn long_option(&self, mark: &str) -> String {
         let id = if self.steps { "stepid" } else { "arrayjobid" };
-        let mut text = format!("--Format={id}:.{ID},userid:.{UID}{mark}");
+        let mut text = format!("--Format={id}:{ID},userid:{UID}{mark}");
         for column in &self.columns {
             text.push(',');
             text.push_str(column.field.name);
@@ -360,7 +361,7 @@ fn invalid(steps: bool, what: &str) -> Refusal {
     ))
 }
 
-pub(super) fn find(text: &[u8], mark: &[u8]) -> Option<usize> {
+pub(crate) fn find(text: &[u8], mark: &[u8]) -> Option<usize> {
     let first = *mark.first()?;
     let mut from = 0;
     loop {

@@ -6,7 +6,7 @@ const MARK: &str = "\x1e1234";
 
 /// What squeue would print for these values.
 fn printed(layout: &Layout, id: &str, uid: &str, values: &[&str]) -> Vec<u8> {
-    let mut text = format!("{id:>ID$}{uid:>UID$}{MARK}{}", layout.prefix).into_bytes();
+    let mut text = format!("{id:<ID$}{uid:<UID$}{MARK}{}", layout.prefix).into_bytes();
     for (column, value) in layout.columns.iter().zip(values) {
         text.extend(column.laid_out(value.as_bytes()));
         text.extend_from_slice(MARK.as_bytes());
@@ -32,19 +32,19 @@ fn rewritten(layout: &Layout, answer: &[u8]) -> String {
 #[test]
 fn formats_are_written_anew() {
     let short = |text| Layout::short(text, false).unwrap().short_option("|");
-    assert_eq!(short("%i %j"), "--format=%.40F%.12U|%i| %j|");
+    assert_eq!(short("%i %j"), "--format=%20F%10U|%i| %j|");
     assert_eq!(
         short("a %.18i%%5u,%t"),
-        "--format=%.40F%.12U|a %.18i|%5u|,%t|"
+        "--format=%20F%10U|a %.18i|%5u|,%t|"
     );
-    assert_eq!(short("none"), "--format=%.40F%.12U|none");
+    assert_eq!(short("none"), "--format=%20F%10U|none");
     let long = |text| Layout::long(text, false).unwrap().long_option("|");
     assert_eq!(
         long("JobID,name:.5,UserName:8x"),
-        "--Format=arrayjobid:.40,userid:.12|,jobid:20|,name:.5|,username:8|x"
+        "--Format=arrayjobid:20,userid:10|,jobid:20|,name:.5|,username:8|x"
     );
     let steps = Layout::short("%i %j", true).unwrap();
-    assert_eq!(steps.short_option("|"), "--format=%.40i%.12U|%i| %j|");
+    assert_eq!(steps.short_option("|"), "--format=%20i%10U|%i| %j|");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn names_of_others_are_hidden_at_the_same_width() {
 #[test]
 fn a_name_with_lines_in_it_stays_one_value() {
     let layout = Layout::short("%i %j", false).unwrap();
-    let forged = format!("x\n{:>ID$}{:>UID$}\x1e 1 bob's", 1, 2001);
+    let forged = format!("x\n{:<ID$}{:<UID$}\x1e 1 bob's", 1, 2001);
     let mut answer = printed(&layout, "2", "2002", &["2", &forged]);
     answer.extend(printed(&layout, "1", "2001", &["1", "a\nb"]));
     assert_eq!(rewritten(&layout, &answer), "2 -\n1 a\nb\n");

@@ -233,6 +233,15 @@ pub fn leading(text: &[u8]) -> Option<u32> {
     std::str::from_utf8(&text[..end]).ok()?.parse().ok()
 }
 
+/// The job's number if this is what Slurm prints as a job or step, with blanks around it, and
+/// nothing else: `123`, `123_[1-5%2]`, `123_4.batch`.
+pub fn parse_printed(text: &[u8]) -> Option<u32> {
+    let text = text.trim_ascii();
+    let job = leading(text)?;
+    let known = |&byte: &u8| byte.is_ascii_alphanumeric() || b"_+.[]-,:%".contains(&byte);
+    text.iter().all(known).then_some(job)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,13 +3,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::order::Limits;
 
 use super::ids::leading;
 use super::parse::{Duration, Parsed, duration};
-use super::records;
+use super::scope;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::spawn::{self, Start};
@@ -60,7 +61,7 @@ pub fn check(limits: &Limits, parsed: &Parsed) -> Result<Vec<OsString>, Refusal>
 ///
 /// # Errors
 /// There are too many, or Slurm does not say.
-pub async fn check_queue(session: &Session, parsed: &Parsed) -> Result<(), Refusal> {
+pub async fn check_queue(session: &Rc<Session>, parsed: &Parsed) -> Result<(), Refusal> {
     let most = session.order.limits.jobs;
     if most == 0 {
         return Ok(());
@@ -70,7 +71,8 @@ pub async fn check_queue(session: &Session, parsed: &Parsed) -> Result<(), Refus
         Some(text) => known(array_tasks(text), "jobs")?,
     };
     at_most(new, most, "jobs", "jobs in the queue")?;
-    let own = records::ids(session).await?;
+    let view = scope::view(session).await?;
+    let own = view.recorded();
     let mut old = 0;
     if !own.is_empty() {
         // One line for each task of an array, with the array's number.

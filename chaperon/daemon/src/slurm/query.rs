@@ -94,6 +94,8 @@ impl Drop for Flight {
 pub struct Desk {
     /// Stands between what Slurm prints: nobody who names a job knows it.
     pub mark: String,
+    /// The arrays of tasks, by the numbers that tasks have of their own, as far as sacct was asked.
+    pub arrays: RefCell<BTreeMap<u32, u32>>,
     /// Those that have not reached Slurm yet. Who asks the same later must not get an answer that
     /// is older than the question: `sbatch job && squeue` shows the job.
     waiting: RefCell<BTreeMap<Question, Weak<Flight>>>,
@@ -104,14 +106,27 @@ pub struct Desk {
 
 impl Default for Desk {
     fn default() -> Self {
-        let random = RandomState::new().build_hasher().finish();
         Self {
-            mark: format!("\x1e{random:016x}"),
+            mark: mark(),
+            arrays: RefCell::default(),
             waiting: RefCell::default(),
             lines: RefCell::default(),
             room: Semaphore::new(MOST_AT_ONCE),
         }
     }
+}
+
+/// A record separator and five random letters: short, for it is printed behind every column.
+fn mark() -> String {
+    let mut random = RandomState::new().build_hasher().finish();
+    let mut mark = String::from("\x1e");
+    for _ in 0..5 {
+        // One of 64 characters from `0` on, without `%`, `,` and `:`, which formats are made of.
+        let low = (random & 0x3f) as u8;
+        mark.push(char::from(if low == 10 { b'p' } else { b'0' + low }));
+        random >>= 6;
+    }
+    mark
 }
 
 /// Asks Slurm. Everybody who asks the same before it is sent gets the same answer.

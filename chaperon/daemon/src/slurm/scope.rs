@@ -148,8 +148,9 @@ pub fn outside(session: &Session, selector: &Selector) -> Refusal {
     } else {
         format!("job {selector} is not one of {whose} jobs")
     };
-    Refusal::rule(format!("{jobs} (`slurm.scope` is `{rule}`)"))
-        .hint("squeue and sacct show which jobs are within reach; others are for a shell outside the jail")
+    Refusal::rule(format!("{jobs} (`slurm.scope` is `{rule}`)")).hint(
+        "squeue and sacct show the jobs within reach; for others use a shell outside the jail",
+    )
 }
 
 /// The number under which the job was submitted, and the user's id.

@@ -6,21 +6,27 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use agent_sandbox_wire::capsule::{Capsule, Program, Streams};
 use agent_sandbox_wire::message::{End, Stream};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use tokio::sync::MutexGuard;
 
 use super::commands::Context;
 use super::export::{exported, set};
+use super::limits;
 use super::parse::Parsed;
-use crate::conn::Unanswered;
+use crate::conn::{Conn, Event, Unanswered};
 use crate::refusal::Refusal;
 use crate::session::{Session, Variables};
 use crate::spawn::{self, Start, Way};
 
 /// Options that are answered by the real command without any job, and end it.
 const ANSWERED: [&str; 3] = ["help", "usage", "version"];
+
+/// Signals that end a command that does nothing about them.
+const DEADLY: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// Variables as `NAME=VALUE` entries.
 pub fn entries(variables: &[(OsString, OsString)]) -> Vec<Vec<u8>> {
@@ -73,6 +79,50 @@ pub fn streams(context: &mut Context<'_>) -> Result<[OwnedFd; 3], Refusal> {
     streams.ok_or_else(|| Refusal::mistake("the standard streams were handed on already"))
 }
 
+/// Does something that may take long, Slurm being slow to answer, unless the shim gets a signal that
+/// ends a command.
+///
+/// # Errors
+/// That signal; `SIGHUP` if the shim is gone.
+pub async fn patiently<T>(conn: &mut Conn, work: impl Future<Output = T>) -> Result<T, End> {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return Ok(done),
+            event = conn.event() => match event {
+                Event::Signal(signal) if DEADLY.contains(&signal) => {
+                    return Err(End::Signal(signal));
+                }
+                Event::Signal(_) => {}
+                Event::Gone => return Err(End::Signal(libc::SIGHUP)),
+            },
+        }
+    }
+}
+
+/// Waits for the turn to submit and counts the jobs, if a limit of jobs holds: nobody else submits
+/// between the count and the record of the next one.
+///
+/// # Errors
+/// There are too many jobs. Within: see [`patiently`].
+pub async fn turn<'a>(
+    session: &'a Rc<Session>,
+    conn: &mut Conn,
+    parsed: &Parsed,
+) -> Result<Result<Option<MutexGuard<'a, ()>>, End>, Refusal> {
+    if session.order.limits.jobs == 0 {
+        return Ok(Ok(None));
+    }
+    let work = async {
+        let turn = session.submitting.lock().await;
+        limits::check_queue(session, parsed).await.map(|()| turn)
+    };
+    match patiently(conn, work).await {
+        Ok(turn) => Ok(Ok(Some(turn?))),
+        Err(end) => Ok(Err(end)),
+    }
+}
+
 /// Says something on the shim's standard error, under the command's name. A shim that is gone
 /// hears nothing; that shows elsewhere.
 pub async fn say(context: &Context<'_>, text: &str) {
@@ -100,6 +150,17 @@ pub fn directory(context: &Context<'_>, parsed: &Parsed) -> Result<PathBuf, Refu
     // Also what a shim says whose directory was removed.
     if !directory.is_absolute() {
         return Err(Refusal::mistake("getcwd failed: No such file or directory"));
+    }
+    // Slurm shows it in lines of many jobs.
+    if directory
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(u8::is_ascii_control)
+    {
+        return Err(Refusal::mistake(
+            "the directory's name has control characters, which would garble what Slurm shows",
+        ));
     }
     Ok(directory)
 }
@@ -146,6 +207,7 @@ pub fn capsule(
         base_environment: base_environment(session, real),
         environment: entries(&environment),
         cwd: cwd.as_bytes().to_vec(),
+        submit_directory: context.request.cwd.as_os_str().as_bytes().to_vec(),
         umask: context.request.umask,
         streams,
         program,

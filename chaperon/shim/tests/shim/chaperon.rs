@@ -1,7 +1,7 @@
 //! A chaperon that does what a test says.
 
 use std::io::{IoSliceMut, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt;
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use agent_sandbox_wire::SOCKET_VARIABLE;
 use agent_sandbox_wire::frame::{self, PREFACE};
 use agent_sandbox_wire::message::{Call, End, FromShim, ToShim};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use nix::unistd::Pid;
@@ -160,6 +162,7 @@ impl Talk {
             let mut parts = [IoSliceMut::new(&mut header)];
             let flags = MsgFlags::MSG_CMSG_CLOEXEC;
             let fd = self.stream.as_raw_fd();
+            await_input(&self.stream);
             let got = recvmsg::<()>(fd, &mut parts, Some(&mut space), flags).unwrap();
             let mut files = Vec::new();
             for control in got.cmsgs().unwrap() {
@@ -268,6 +271,13 @@ impl Drop for Shim {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Waits for the next message: a wait with a limit ends early when the process is stopped and goes on.
+fn await_input(stream: &UnixStream) {
+    let patience = PollTimeout::try_from(PATIENCE).unwrap();
+    let mut polled = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+    while poll(&mut polled, patience) == Err(Errno::EINTR) {}
 }
 
 fn collect(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {

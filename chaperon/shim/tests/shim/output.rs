@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use agent_sandbox_wire::frame::PART;
+use agent_sandbox_wire::frame::{self, PART};
 use agent_sandbox_wire::message::{End, FromShim, Stream, ToShim};
 use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
@@ -113,7 +113,14 @@ fn that_nobody_reads_ends_the_shim_as_any_program() {
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();
     let (shim, mut talk) = place.begin(place.shim().stdout(writer));
     drop(reader);
-    print(&mut talk, Stream::Output, b"x");
+    // Another test's child may hold the other end until it has become its program.
+    let line = ToShim::Output {
+        stream: Stream::Output,
+        bytes: b"x".to_vec(),
+    };
+    while frame::send(&mut talk.stream, &line).is_ok() {
+        thread::sleep(Duration::from_millis(5));
+    }
     let output = shim.output();
     died_of(output.status, libc::SIGPIPE);
     assert_eq!(output.stderr, b"");

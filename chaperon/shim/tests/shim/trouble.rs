@@ -29,6 +29,19 @@ fn no_socket() {
 }
 
 #[test]
+fn no_place_for_a_socket() {
+    let place = Place::new();
+    let mut command = place.shim();
+    command.env(SOCKET_VARIABLE, place.path("missing/socket"));
+    let output = Shim(command.spawn().unwrap()).output();
+    complains(
+        &output,
+        1,
+        "sbatch: error: Slurm is switched off in this jail (slurm.mode)\nhint: ",
+    );
+}
+
+#[test]
 fn nobody_listens() {
     let place = Place::new();
     let dead = place.path("dead");

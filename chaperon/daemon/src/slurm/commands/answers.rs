@@ -1,11 +1,12 @@
 //! What commands that show have in common.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use agent_sandbox_wire::message::{End, Stream};
 
 use super::Context;
 use crate::conn::Conn;
+use crate::refusal::Refusal;
 use crate::session::Variables;
 use crate::slurm::parse::{Parsed, canonical};
 use crate::slurm::query::{Stop, ask, attended};
@@ -57,4 +58,37 @@ pub(super) async fn reply(conn: &Conn, output: &[u8], error: &[u8], end: End) ->
     conn.output(Stream::Error, error).await.map_err(gone)?;
     conn.output(Stream::Output, output).await.map_err(gone)?;
     Ok(end)
+}
+
+/// Names of columns with widths, `NAME[%[-]WIDTH]`, as `sacct`, `sstat`, `sshare` and `sacctmgr`
+/// take them.
+///
+/// # Errors
+/// The first that is none.
+pub(super) fn fields(list: &OsStr) -> Result<Vec<String>, Refusal> {
+    let wrong = |part: &str| {
+        Refusal::mistake(format!(
+            "Invalid field requested: \"{}\"",
+            part.escape_debug()
+        ))
+    };
+    let text = list
+        .to_str()
+        .ok_or_else(|| wrong(&list.to_string_lossy()))?;
+    let parts = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    parts
+        .map(|part| {
+            let (name, width) = part.split_once('%').unwrap_or((part, ""));
+            let digits = width.strip_prefix('-').unwrap_or(width);
+            let named = name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b));
+            let sized = digits.len() <= 4 && digits.bytes().all(|b| b.is_ascii_digit());
+            let good = named && sized && !name.is_empty();
+            good.then(|| part.to_owned()).ok_or_else(|| wrong(part))
+        })
+        .collect()
 }

@@ -1,13 +1,21 @@
 //! One file a command: a parsed request is decided upon and carried out.
 
-pub(crate) mod answers;
+mod answers;
+mod refused;
+mod sacct;
+mod sacctmgr;
 mod salloc;
 mod sattach;
 mod sbatch;
 mod scancel;
 mod scontrol;
+mod sdiag;
+mod sinfo;
+mod sprio;
 mod squeue;
 mod srun;
+mod sshare;
+mod sstat;
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -64,9 +72,14 @@ pub async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
         Command::Sattach => sattach::run(context).await,
         Command::Scancel => scancel::run(context).await,
         Command::Scontrol => scontrol::run(context).await,
+        Command::Sacct => sacct::run(context).await,
+        Command::Sacctmgr => sacctmgr::run(context).await,
+        Command::Sdiag => sdiag::run(context).await,
+        Command::Sinfo => sinfo::run(context).await,
+        Command::Sprio => sprio::run(context).await,
+        Command::Sshare => sshare::run(context).await,
+        Command::Sstat => sstat::run(context).await,
         Command::Squeue => squeue::run(context).await,
-        _ => Err(Refusal::rule(format!(
-            "{command} is not available in the jail"
-        ))),
+        _ => Err(refused::reason(command)),
     }
 }

@@ -50,8 +50,10 @@ pub(super) async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
         ));
     }
     let wish = wish(context, &parsed, &cwd, held)?;
-    let turn = session.submitting.lock().await;
-    limits::check_queue(&session, &parsed).await?;
+    let turn = match submission::turn(&session, context.conn, &parsed).await? {
+        Ok(turn) => turn,
+        Err(end) => return Ok(end),
+    };
     let mut running = spawn::start(&session, wish)?;
     let pid = running.pid;
     session.interactive.borrow_mut().insert(pid, None);
@@ -138,7 +140,9 @@ async fn hold(
     context.entry.jobs.push(job);
     let mut record = Record::new(&session, Kind::Salloc);
     record.cwd = Text::from(cwd.as_bytes());
-    records::record(&session, job, &record).await?;
+    if let Err(refusal) = records::record(&session, job, &record).await {
+        submission::say(context, &format!("warning: {refusal}")).await;
+    }
     session
         .interactive
         .borrow_mut()
@@ -180,11 +184,7 @@ async fn inside(
         argv.splice(0..0, there.map(<[u8]>::to_vec));
     }
     let environment = submission::entries(variables);
-    context
-        .conn
-        .start_inside(argv, environment)
-        .await
-        .ok()?;
+    context.conn.start_inside(argv, environment).await.ok()?;
     let mut lost = false;
     loop {
         tokio::select! {

@@ -39,7 +39,11 @@ pub(super) async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
         }
     };
     let session = Rc::clone(&context.session);
-    scope::check(&session, std::slice::from_ref(&step)).await?;
+    let selectors = std::slice::from_ref(&step);
+    match submission::patiently(context.conn, scope::check(&session, selectors)).await {
+        Ok(verdict) => verdict?,
+        Err(end) => return Ok(end),
+    }
     jailed(context, &step).await?;
     context.entry.jobs.push(step.job);
 
@@ -68,7 +72,11 @@ pub(super) async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
 /// user started elsewhere would obey.
 async fn jailed(context: &Context<'_>, step: &Selector) -> Result<(), Refusal> {
     let session = &context.session;
-    let own = session.order.job.as_ref().is_some_and(|job| job.id == step.job);
+    let own = session
+        .order
+        .job
+        .as_ref()
+        .is_some_and(|job| job.id == step.job);
     if own || records::find(session, step.job).await.is_some() {
         return Ok(());
     }

@@ -55,7 +55,10 @@ async fn submit(
     variables.extend(parsed.kept.iter().cloned());
     let mut words = written.words;
     words.extend(limits::check(&session.order.limits, parsed)?);
-    words.extend(own_words(context, parsed, &script, &cwd).await?);
+    match submit::messages(context).await? {
+        Ok(file) => words.extend(own_words(parsed, &script, &cwd, &file)),
+        Err(end) => return Ok(end),
+    }
 
     let streams = requested(parsed);
     let record = record(context, parsed, &script, &cwd, &streams);
@@ -78,26 +81,18 @@ async fn submit(
 }
 
 /// What sbatch is told beside the user's options.
-async fn own_words(
-    context: &Context<'_>,
-    parsed: &Parsed,
-    script: &Script,
-    cwd: &OsStr,
-) -> Result<Vec<OsString>, Refusal> {
+fn own_words(parsed: &Parsed, script: &Script, cwd: &OsStr, file: &OsStr) -> Vec<OsString> {
     let mut words = Vec::new();
     if !parsed.has("job-name") {
         words.push(submission::option("--job-name", &script.name));
     }
     words.push(submission::option("--chdir", cwd));
-    words.push(submission::option(
-        "--output",
-        &submit::messages(context).await?,
-    ));
+    words.push(submission::option("--output", file));
     words.push("--open-mode=append".into());
     words.push("--export=ALL".into());
     words.push("--ignore-pbs".into());
     words.push("--parsable".into());
-    Ok(words)
+    words
 }
 
 /// The streams of a batch script: output always goes to a file.

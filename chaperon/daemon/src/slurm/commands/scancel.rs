@@ -45,9 +45,11 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
         return plain(context, arguments, Vec::new()).await;
     }
     if parsed.has("interactive") {
-        return Err(Refusal::mistake("--interactive would ask on the other side of the jail's wall")
-            .hint("name the jobs to be cancelled")
-            .into());
+        return Err(Refusal::mistake(
+            "--interactive would ask on the other side of the jail's wall",
+        )
+        .hint("name the jobs to be cancelled")
+        .into());
     }
     let session = context.session.clone();
     let mut arguments = parse::canonical(&parsed.given);
@@ -98,7 +100,7 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
 }
 
 /// The jobs of the scope that are not over.
-async fn active(session: &Rc<Session>) -> Result<Vec<Selector>, Refusal> {
+pub(super) async fn active(session: &Rc<Session>) -> Result<Vec<Selector>, Refusal> {
     let view = scope::view(session).await?;
     let uid = session.order.uid;
     let arguments = [

@@ -291,7 +291,7 @@ mod tests {
         assert!(option(&["-l"]).contains("timelimit"));
         assert!(option(&["-s"]).contains("stepname"));
         assert!(option(&["--start"]).contains("%20Y"));
-        assert_eq!(option(&["-o", "%i"]), "--format=%.40F%.12U|%i|");
+        assert_eq!(option(&["-o", "%i"]), "--format=%20F%10U|%i|");
         assert!(layout(&asked(&["-o", "%i", "-O", "jobid"])).is_err());
         assert!(layout(&asked(&["-o", "%i", "-l"])).is_err());
     }
@@ -307,9 +307,9 @@ mod tests {
                 Asked::Long(layout) => layout.long_option("|"),
             }
         };
-        assert_eq!(asked(&[]), "--format=%.40F%.12U|%T|");
+        assert_eq!(asked(&[]), "--format=%20F%10U|%T|");
         assert!(asked(&["-l"]).contains("timelimit"));
-        assert_eq!(asked(&["-o", "%i"]), "--format=%.40F%.12U|%i|");
+        assert_eq!(asked(&["-o", "%i"]), "--format=%20F%10U|%i|");
     }
 
     #[test]

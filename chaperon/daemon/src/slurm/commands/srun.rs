@@ -32,7 +32,10 @@ const TASK: &str = "task";
 /// # Errors
 /// The request is refused, or makes no sense.
 pub(super) async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
-    let place = place::of(context).await?;
+    let place = match place::of(context).await? {
+        Ok(place) => place,
+        Err(end) => return Ok(end),
+    };
     let request = &context.request;
     let environment = place.without_its_own(&request.environment);
     let parsed = parse(Command::Srun, &request.arguments, &environment)?;
@@ -183,9 +186,10 @@ async fn start(
 
     let turn = match place.job() {
         None if !parsed.has("test-only") => {
-            let turn = session.submitting.lock().await;
-            limits::check_queue(&session, parsed).await?;
-            Some(turn)
+            match submission::turn(&session, context.conn, parsed).await? {
+                Ok(turn) => turn,
+                Err(end) => return Ok(end),
+            }
         }
         _ => None,
     };

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::rc::Rc;
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::{End, Stream};
@@ -15,11 +16,14 @@ use crate::refusal::Refusal;
 use crate::session::Variables;
 use crate::slurm::parse::Parsed;
 use crate::slurm::records::{self, Record};
-use crate::slurm::{limits, submission};
+use crate::slurm::submission;
 use crate::spawn::{self, Running, Start, Way};
 
 /// The longest line with a job's id, in bytes: an id and a cluster's name.
 const LONGEST_ID: usize = 4096;
+
+/// Stands for a cluster that does not say its name.
+const NAMELESS: &str = "cluster";
 
 /// Bytes that are read of sbatch's messages at a time.
 const MESSAGE: usize = 8192;
@@ -28,14 +32,18 @@ const MESSAGE: usize = 8192;
 ///
 /// # Errors
 /// The directory cannot be made, or cannot be written as a pattern.
-pub(super) async fn messages(context: &Context<'_>) -> Result<OsString, Refusal> {
-    let session = &context.session;
+pub(super) async fn messages(context: &mut Context<'_>) -> Result<Result<OsString, End>, Refusal> {
+    let session = Rc::clone(&context.session);
     let directory = session.state().join("slurm").join("logs");
     files::make_private(&directory).map_err(|error| {
         Refusal::mistake(format!("cannot make `{}`: {error}", directory.display()))
     })?;
+    let cluster = match submission::patiently(context.conn, session.cluster()).await {
+        // Where Slurm does not answer, sbatch says so in its own words.
+        Ok(cluster) => cluster.unwrap_or(NAMELESS),
+        Err(end) => return Ok(Err(end)),
+    };
     // A backslash switches Slurm's patterns off.
-    let cluster = session.cluster().await?;
     let mut pattern = Vec::new();
     for &byte in directory.as_os_str().as_bytes() {
         match byte {
@@ -50,7 +58,7 @@ pub(super) async fn messages(context: &Context<'_>) -> Result<OsString, Refusal>
         }
     }
     pattern.extend_from_slice(format!("/{cluster}-%j.log").as_bytes());
-    Ok(OsString::from_vec(pattern))
+    Ok(Ok(OsString::from_vec(pattern)))
 }
 
 /// Submits a capsule and tells the shim what the real sbatch tells.
@@ -69,11 +77,10 @@ pub(super) async fn submit(
     if test && quiet {
         words.push("--quiet".into());
     }
-    // Nobody else submits between the count and the record.
-    let turn = session.submitting.lock().await;
-    if !test {
-        limits::check_queue(&session, parsed).await?;
-    }
+    let turn = match submission::turn(&session, context.conn, parsed).await? {
+        Ok(turn) => turn,
+        Err(end) => return Ok(end),
+    };
     let wish = Start {
         command: Command::Sbatch,
         arguments: words,
@@ -91,7 +98,7 @@ pub(super) async fn submit(
         parsable: parsed.has("parsable"),
         record,
         job: None,
-        turn: Some(turn),
+        turn,
     };
     let end = said.follow(context, &mut running).await?;
     if end != End::SUCCESS && said.job.is_none() {
@@ -172,7 +179,10 @@ impl Said<'_> {
             .map_err(|_| Refusal::mistake(format!("sbatch said no id: {}", line.escape_debug())))?;
         self.job = Some(job);
         context.entry.jobs.push(job);
-        records::record(&context.session, job, &self.record).await?;
+        if let Err(refusal) = records::record(&context.session, job, &self.record).await {
+            // It is in the queue, whatever happens here.
+            submission::say(context, &format!("warning: {refusal}")).await;
+        }
         self.turn = None;
         if self.quiet {
             return Ok(());

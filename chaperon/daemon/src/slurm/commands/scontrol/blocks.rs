@@ -95,12 +95,7 @@ impl<'a> Block<'a> {
     }
 
     /// The block of a job in the scope, with what was asked for in place of the capsule's.
-    pub(super) fn rewritten(
-        &self,
-        record: Option<&Record>,
-        user: &str,
-        oneliner: bool,
-    ) -> Vec<u8> {
+    pub(super) fn rewritten(&self, record: Option<&Record>, user: &str, oneliner: bool) -> Vec<u8> {
         let text = self.script_unwrapped();
         let Some(record) = record else { return text };
         let named = Named {
@@ -131,7 +126,10 @@ impl<'a> Block<'a> {
 
 /// `alice(2001)`, or `2001`, which is what steps have.
 fn user_id(text: &[u8]) -> Option<u32> {
-    let end = text.iter().position(u8::is_ascii_whitespace).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(u8::is_ascii_whitespace)
+        .unwrap_or(text.len());
     let text = &text[..end];
     match text.iter().rposition(|&byte| byte == b'(') {
         Some(open) => ids::leading(&text[open + 1..]),
@@ -154,7 +152,9 @@ fn lines(text: &[u8], value: impl Fn(Place) -> Option<Vec<u8>>) -> Vec<u8> {
         if entry.starts_with(b"SubmitLine=") {
             continue;
         }
-        let known = RECORDED.iter().find(|(key, _)| entry.starts_with(key.as_bytes()));
+        let known = RECORDED
+            .iter()
+            .find(|(key, _)| entry.starts_with(key.as_bytes()));
         match known.and_then(|(key, place)| Some((key, value(*place)?))) {
             Some((key, value)) => {
                 output.extend_from_slice(b"   ");
@@ -168,15 +168,35 @@ fn lines(text: &[u8], value: impl Fn(Place) -> Option<Vec<u8>>) -> Vec<u8> {
     output
 }
 
+/// A key, what can follow its value, and what is shown there (nothing: it is left out).
+type Entry = (&'static [u8], &'static [&'static [u8]], Option<Place>);
+
 /// On one line, the last of each key is Slurm's: behind these a user chooses nothing with blanks.
 fn one_line(text: Vec<u8>, value: impl Fn(Place) -> Option<Vec<u8>>) -> Vec<u8> {
-    let keys: [(&[u8], &[&[u8]], Option<Place>); 6] = [
-        (b" StdOut=", &[b" Power=", b" TresPer", b" MailUser=", b" NtasksPer", b" "], Some(Place::Output)),
+    let keys: [Entry; 6] = [
+        (
+            b" StdOut=",
+            &[b" Power=", b" TresPer", b" MailUser=", b" NtasksPer", b" "],
+            Some(Place::Output),
+        ),
         (b" StdIn=", &[b" StdOut="], Some(Place::Input)),
         (b" StdErr=", &[b" StdIn="], Some(Place::Error)),
         (b" SubmitLine=", &[b" WorkDir=", b" StdErr="], None),
-        (b" WorkDir=", &[b" AdminComment=", b" SystemComment=", b" Comment=", b" StdErr="], Some(Place::Directory)),
-        (b" Command=", &[b" SubmitLine=", b" WorkDir="], Some(Place::Command)),
+        (
+            b" WorkDir=",
+            &[
+                b" AdminComment=",
+                b" SystemComment=",
+                b" Comment=",
+                b" StdErr=",
+            ],
+            Some(Place::Directory),
+        ),
+        (
+            b" Command=",
+            &[b" SubmitLine=", b" WorkDir="],
+            Some(Place::Command),
+        ),
     ];
     let mut text = text;
     // From the back: what is before is not moved.
@@ -189,7 +209,11 @@ fn one_line(text: Vec<u8>, value: impl Fn(Place) -> Option<Vec<u8>>) -> Vec<u8> 
         end = at;
         let start = at + key.len();
         let rest = &text[start..];
-        let stop = nexts.iter().filter_map(|next| find(rest, next)).min().unwrap_or(0);
+        let stop = nexts
+            .iter()
+            .filter_map(|next| find(rest, next))
+            .min()
+            .unwrap_or(0);
         match place {
             None => drop(text.splice(at..start + stop, [])),
             Some(place) => {
@@ -203,7 +227,14 @@ fn one_line(text: Vec<u8>, value: impl Fn(Place) -> Option<Vec<u8>>) -> Vec<u8> 
 }
 
 /// Keys whose values are names of users, accounts and groups.
-const NAMES: [&[u8]; 6] = [b"Users=", b"Accounts=", b"Groups=", b"Owner=", b"UserId=", b"Comment="];
+const NAMES: [&[u8]; 6] = [
+    b"Users=",
+    b"Accounts=",
+    b"Groups=",
+    b"Owner=",
+    b"UserId=",
+    b"Comment=",
+];
 
 /// Nodes and reservations without the names of users, other than the user's own.
 pub(super) fn nameless(text: &[u8], user: &str) -> Vec<u8> {

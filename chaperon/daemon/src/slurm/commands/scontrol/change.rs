@@ -19,7 +19,9 @@ use crate::spawn::{self, Start};
 fn selectors(word: &str) -> Result<Vec<Selector>, Refusal> {
     let list = match word.split_once('=') {
         None => word,
-        Some((key, list)) if key.eq_ignore_ascii_case("jobid") || key.eq_ignore_ascii_case("job") => {
+        Some((key, list))
+            if key.eq_ignore_ascii_case("jobid") || key.eq_ignore_ascii_case("job") =>
+        {
             list
         }
         Some(_) => {
@@ -58,8 +60,7 @@ pub(super) async fn jobs(
         return Err(too_few(verb));
     }
     let session = context.session.clone();
-    let (inside, outside) =
-        attended(context.conn, scope::divide(&session, &wanted)).await?;
+    let (inside, outside) = attended(context.conn, scope::divide(&session, &wanted)).await?;
     let mut error = String::new();
     for (_, refusal) in &outside {
         error.push_str(&format!("scontrol: error: {refusal}\n"));
@@ -76,12 +77,20 @@ pub(super) async fn jobs(
     let said = attended(context.conn, work).await?;
     let mut error = error.into_bytes();
     error.extend_from_slice(&said.error);
-    let end = if outside.is_empty() { said.end } else { End::FAILURE };
+    let end = if outside.is_empty() {
+        said.end
+    } else {
+        End::FAILURE
+    };
     reply(context.conn, &said.output, &error, end).await
 }
 
 /// The one job that a verb is about, checked.
-async fn one(context: &mut Context<'_>, word: Option<&String>, verb: &str) -> Result<Selector, Stop> {
+async fn one(
+    context: &mut Context<'_>,
+    word: Option<&String>,
+    verb: &str,
+) -> Result<Selector, Stop> {
     let word = word.ok_or_else(|| too_few(verb))?;
     let [selector] = &selectors(word)?[..] else {
         return Err(Refusal::mistake(format!("one job at a time for keyword:{verb}")).into());
@@ -112,7 +121,11 @@ pub(super) async fn list_pids(context: &mut Context<'_>, asked: Asked) -> Result
     arguments.extend(["listpids".into(), selector.to_string().into()]);
     match &asked.words[1..] {
         [] => {}
-        [node] if node.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) => {
+        [node]
+            if node
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) =>
+        {
             arguments.push(node.into());
         }
         _ => return Err(Refusal::mistake("too many arguments for keyword:listpids").into()),

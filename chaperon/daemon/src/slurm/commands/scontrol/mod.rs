@@ -11,6 +11,8 @@ use std::ffi::OsString;
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
+pub(super) use script::unwrapped;
+
 use super::Context;
 use super::answers::{about, plain};
 use crate::refusal::Refusal;
@@ -42,18 +44,42 @@ const VERBS: [(&str, usize, Verb); 48] = [
     ("abort", 5, Verb::Refused(CLUSTER)),
     ("all", 2, Verb::Refused(SESSION)),
     ("cancel_reboot", 3, Verb::Refused(CLUSTER)),
-    ("completing", 2, Verb::Refused("it shows jobs of everybody; use squeue --states=CG")),
-    ("cluster", 2, Verb::Refused("jobs and queries stay on this cluster")),
+    (
+        "completing",
+        2,
+        Verb::Refused("it shows jobs of everybody; use squeue --states=CG"),
+    ),
+    (
+        "cluster",
+        2,
+        Verb::Refused("jobs and queries stay on this cluster"),
+    ),
     ("create", 2, Verb::Refused(CLUSTER)),
     ("details", 1, Verb::Refused(SESSION)),
-    ("errnumstr", 2, Verb::Refused("it is not needed to work with jobs")),
+    (
+        "errnumstr",
+        2,
+        Verb::Refused("it is not needed to work with jobs"),
+    ),
     ("exit", 2, Verb::Refused(SESSION)),
-    ("gethost", 7, Verb::Refused("it asks name services outside the jail; use getent")),
-    ("hash_file", 15, Verb::Refused("it would read a file outside the jail; use sha256sum")),
+    (
+        "gethost",
+        7,
+        Verb::Refused("it asks name services outside the jail; use getent"),
+    ),
+    (
+        "hash_file",
+        15,
+        Verb::Refused("it would read a file outside the jail; use sha256sum"),
+    ),
     ("help", 2, Verb::Refused("use scontrol --help")),
     ("hide", 2, Verb::Refused(SESSION)),
     ("oneliner", 1, Verb::Refused(SESSION)),
-    ("pidinfo", 3, Verb::Refused("it knows processes outside the jail; use squeue")),
+    (
+        "pidinfo",
+        3,
+        Verb::Refused("it knows processes outside the jail; use squeue"),
+    ),
     ("ping", 3, Verb::Ping),
     ("quiet", 4, Verb::Refused(SESSION)),
     ("quit", 4, Verb::Refused(SESSION)),
@@ -88,7 +114,11 @@ const VERBS: [(&str, usize, Verb); 48] = [
     ("verbose", 4, Verb::Refused(SESSION)),
     ("version", 4, Verb::Version),
     ("listpids", 1, Verb::ListPids),
-    ("getent", 6, Verb::Refused("it shows the users of a job's node; use getent")),
+    (
+        "getent",
+        6,
+        Verb::Refused("it shows the users of a job's node; use getent"),
+    ),
     ("notify", 1, Verb::Notify),
     ("power", 2, Verb::Refused(CLUSTER)),
 ];
@@ -145,7 +175,9 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
         options,
         words,
     };
-    let known = VERBS.iter().find(|(name, least, _)| means(&verb, name, *least));
+    let known = VERBS
+        .iter()
+        .find(|(name, least, _)| means(&verb, name, *least));
     let Some((name, _, verb)) = known else {
         let text = format!("invalid keyword: {}", verb.escape_debug());
         return Err(Refusal::mistake(text).into());
@@ -177,7 +209,9 @@ mod tests {
     use super::*;
 
     fn verb(word: &str) -> Option<Verb> {
-        let known = VERBS.iter().find(|(name, least, _)| means(word, name, *least));
+        let known = VERBS
+            .iter()
+            .find(|(name, least, _)| means(word, name, *least));
         known.map(|(_, _, verb)| *verb)
     }
 

@@ -1,12 +1,12 @@
 //! `scontrol write batch_script`: the script as it was submitted, not the capsule around it.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 
 use agent_sandbox_wire::capsule::{Capsule, Program};
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::{End, How};
-use std::ffi::OsString;
 
 use super::super::Context;
 use super::super::answers::reply;
@@ -20,7 +20,10 @@ use crate::slurm::scope;
 /// The user's script, if this is a capsule of ours; `None`: it is a script like any other.
 pub(in super::super) fn unwrapped(script: &[u8]) -> Option<Vec<u8>> {
     // Slurm ends scripts with NUL in some places.
-    let end = script.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1);
+    let end = script
+        .iter()
+        .rposition(|&byte| byte != 0)
+        .map_or(0, |at| at + 1);
     match Capsule::from_batch_script(&script[..end]).ok()?.program {
         Program::Script { script, .. } => Some(script),
         Program::Command(_) | Program::PerTask(_) => None,
@@ -63,7 +66,11 @@ pub(super) async fn write(context: &mut Context<'_>, asked: Asked) -> Result<End
     }
     let script = match unwrapped(&said.output) {
         Some(script) => script,
-        None => said.output.strip_suffix(b"\n").unwrap_or(&said.output).to_vec(),
+        None => said
+            .output
+            .strip_suffix(b"\n")
+            .unwrap_or(&said.output)
+            .to_vec(),
     };
     let default = format!("slurm-{}.sh", selector.job);
     let path = match path.map(String::as_str) {
@@ -75,11 +82,15 @@ pub(super) async fn write(context: &mut Context<'_>, asked: Asked) -> Result<End
         Some(path) => path,
         None => &default,
     };
-    let file = match context.conn.open_inside(path.as_bytes(), How::Truncate).await {
+    let file = match context
+        .conn
+        .open_inside(path.as_bytes(), How::Truncate)
+        .await
+    {
         Ok(file) => file,
         Err(Unanswered::Interrupted(signal)) => return Err(Stop::Ended(End::Signal(signal))),
         Err(Unanswered::Failed(errno)) => {
-            let error = std::io::Error::from_raw_os_error(errno);
+            let error = nix::errno::Errno::from_raw(errno).desc();
             let text = format!("failed to open file `{}`: {error}", path.escape_debug());
             return Err(Refusal::mistake(text).into());
         }

@@ -32,14 +32,38 @@ enum Thing {
 /// (`scontrol.c`).
 const THINGS: [(&str, usize, Thing); 26] = [
     ("aliases", 1, Thing::Plain),
-    ("bbstat", 2, Thing::Refused("it shows burst buffers of everybody")),
-    ("dwstat", 2, Thing::Refused("it shows burst buffers of everybody")),
-    ("burstbuffer", 2, Thing::Refused("it shows burst buffers of everybody")),
-    ("assoc_mgr", 2, Thing::Refused("it shows what users and accounts may do and used")),
-    ("cache", 2, Thing::Refused("it shows what users and accounts may do and used")),
+    (
+        "bbstat",
+        2,
+        Thing::Refused("it shows burst buffers of everybody"),
+    ),
+    (
+        "dwstat",
+        2,
+        Thing::Refused("it shows burst buffers of everybody"),
+    ),
+    (
+        "burstbuffer",
+        2,
+        Thing::Refused("it shows burst buffers of everybody"),
+    ),
+    (
+        "assoc_mgr",
+        2,
+        Thing::Refused("it shows what users and accounts may do and used"),
+    ),
+    (
+        "cache",
+        2,
+        Thing::Refused("it shows what users and accounts may do and used"),
+    ),
     ("config", 1, Thing::Plain),
     ("daemons", 1, Thing::Plain),
-    ("federations", 1, Thing::Refused("queries stay on this cluster")),
+    (
+        "federations",
+        1,
+        Thing::Refused("queries stay on this cluster"),
+    ),
     ("frontendname", 1, Thing::Plain),
     ("hostnames", 5, Thing::Plain),
     ("hostlist", 5, Thing::Plain),
@@ -52,7 +76,11 @@ const THINGS: [(&str, usize, Thing); 26] = [
     ("partitionname", 2, Thing::Plain),
     ("reservations", 1, Thing::Nameless),
     ("reservationname", 1, Thing::Nameless),
-    ("slurmd", 2, Thing::Refused("it asks the node's daemon about jobs of everybody")),
+    (
+        "slurmd",
+        2,
+        Thing::Refused("it asks the node's daemon about jobs of everybody"),
+    ),
     ("steps", 2, Thing::Steps),
     ("topology", 1, Thing::Plain),
     ("ping", 3, Thing::Refused("use scontrol ping")),
@@ -68,7 +96,9 @@ pub(super) async fn run(context: &mut Context<'_>, asked: Asked) -> Result<End, 
             None => (&what[..], rest.to_vec()),
         },
     };
-    let known = THINGS.iter().find(|(name, least, _)| means(what, name, *least));
+    let known = THINGS
+        .iter()
+        .find(|(name, least, _)| means(what, name, *least));
     let Some(&(name, _, thing)) = known else {
         return Err(Refusal::mistake(format!(
             "invalid entity:{} for keyword:show",
@@ -112,7 +142,10 @@ pub(super) async fn run(context: &mut Context<'_>, asked: Asked) -> Result<End, 
                 return plain(context, arguments, kept).await;
             }
             let session = context.session.clone();
-            let said = attended(context.conn, ask(&session, Command::Scontrol, arguments, kept));
+            let said = attended(
+                context.conn,
+                ask(&session, Command::Scontrol, arguments, kept),
+            );
             let said = said.await?;
             let output = blocks::nameless(&said.output, &session.order.user);
             reply(context.conn, &output, &said.error, said.end).await
@@ -166,7 +199,10 @@ async fn jobs(
                     output.extend_from_slice(block.text);
                     continue;
                 }
-                let ours = block.job.zip(block.uid).is_some_and(|(job, uid)| view.shows(job, uid));
+                let ours = block
+                    .job
+                    .zip(block.uid)
+                    .is_some_and(|(job, uid)| view.shows(job, uid));
                 if ours {
                     let record = block.job.and_then(|job| reader.find(job));
                     output.extend(block.rewritten(record.as_ref(), &session.order.user, oneliner));

@@ -45,7 +45,11 @@ const KEYS: [(&str, usize, Kind); 64] = [
     ("ArrayTaskThrottle", 10, Kind::Number),
     ("Comment", 3, Kind::Text),
     ("Clusters", 8, Kind::Refused("jobs stay on this cluster")),
-    ("ClusterFeatures", 8, Kind::Refused("jobs stay on this cluster")),
+    (
+        "ClusterFeatures",
+        8,
+        Kind::Refused("jobs stay on this cluster"),
+    ),
     ("DelayBoot", 5, Kind::Time),
     ("TimeLimit", 5, Kind::Limit),
     ("TimeMin", 5, Kind::Limit),
@@ -97,7 +101,11 @@ const KEYS: [(&str, usize, Kind); 64] = [
     ("Prefer", 3, Kind::Word),
     ("Gres", 2, Kind::Refused("submit the job again")),
     ("Account", 1, Kind::Word),
-    ("BurstBuffer", 1, Kind::Refused("it moves files outside the jail")),
+    (
+        "BurstBuffer",
+        1,
+        Kind::Refused("it moves files outside the jail"),
+    ),
     ("Dependency", 1, Kind::Word),
     ("Licenses", 1, Kind::Word),
     ("EligibleTime", 2, Kind::Word),
@@ -127,7 +135,10 @@ fn read(words: &[String], limits: &Limits) -> Result<(Vec<ids::Selector>, Vec<St
     let mut changes = Vec::new();
     for word in words {
         let (key, value) = word.split_once('=').ok_or_else(|| {
-            Refusal::mistake(format!("Invalid update specification: {}", word.escape_debug()))
+            Refusal::mistake(format!(
+                "Invalid update specification: {}",
+                word.escape_debug()
+            ))
         })?;
         if means(key, "JobId", 3) || key.eq_ignore_ascii_case("job") {
             jobs = ids::parse_list(OsStr::new(value))?;
@@ -152,7 +163,9 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
         Some(bare) => (bare, &key[bare.len()..]),
         None => (key, ""),
     };
-    let known = KEYS.iter().find(|(name, least, _)| means(key, name, *least));
+    let known = KEYS
+        .iter()
+        .find(|(name, least, _)| means(key, name, *least));
     let Some(&(name, _, kind)) = known else {
         return Err(Refusal::rule(format!(
             "scontrol update of `{}` is refused: it is not known to be harmless",
@@ -169,7 +182,9 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
         return Err(wrong("no sign before the `=`"));
     }
     let over = |what: &str, most: u32| {
-        Refusal::rule(format!("{name} is refused: the policy allows {most} {what} (`slurm.limits`)"))
+        Refusal::rule(format!(
+            "{name} is refused: the policy allows {most} {what} (`slurm.limits`)"
+        ))
     };
     let among = |extra: &[u8]| {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || extra.contains(&byte);
@@ -177,7 +192,9 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
     };
     match kind {
         Kind::Refused(reason) => {
-            return Err(Refusal::rule(format!("scontrol update of {name} is refused: {reason}")));
+            return Err(Refusal::rule(format!(
+                "scontrol update of {name} is refused: {reason}"
+            )));
         }
         Kind::Text => {
             if value.chars().any(char::is_control) {
@@ -196,15 +213,25 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
         }
         Kind::Number => {
             let digits = value.strip_prefix(['+', '-']).unwrap_or(value);
-            let word = ["yes", "no"].iter().any(|word| value.eq_ignore_ascii_case(word));
-            if !word && (digits.is_empty() || digits.len() > 12 || !digits.bytes().all(|b| b.is_ascii_digit())) {
+            let word = ["yes", "no"]
+                .iter()
+                .any(|word| value.eq_ignore_ascii_case(word));
+            if !word
+                && (digits.is_empty()
+                    || digits.len() > 12
+                    || !digits.bytes().all(|b| b.is_ascii_digit()))
+            {
                 return Err(wrong("a whole number"));
             }
         }
         Kind::Time | Kind::Limit => {
             let plain = value.strip_prefix(['+', '-']);
             let relative = plain.is_some() && value != "-1" || !sign.is_empty();
-            let limit = duration(if relative { plain.unwrap_or(value) } else { value });
+            let limit = duration(if relative {
+                plain.unwrap_or(value)
+            } else {
+                value
+            });
             let limit = limit.ok_or_else(|| wrong("a time, as in minutes or h:m:s"))?;
             if kind == Kind::Limit && limits.minutes > 0 {
                 let longer = match limit {
@@ -219,7 +246,10 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
             }
         }
         Kind::Count => {
-            let numbers = value.split('-').map(str::parse::<u32>).collect::<Result<Vec<_>, _>>();
+            let numbers = value
+                .split('-')
+                .map(str::parse::<u32>)
+                .collect::<Result<Vec<_>, _>>();
             let numbers = numbers.map_err(|_| wrong("a number or a range"))?;
             if numbers.len() > 2 {
                 return Err(wrong("a number or a range"));
@@ -256,9 +286,15 @@ mod tests {
     fn keys_are_written_anew() {
         let written = |words: &[&str]| written(words, &NONE).unwrap();
         assert_eq!(written(&["jobid=5", "timel=10"]), "5 TimeLimit=10");
-        assert_eq!(written(&["JobId=5_2", "comment=a b=c"]), "5_2 Comment=a b=c");
+        assert_eq!(
+            written(&["JobId=5_2", "comment=a b=c"]),
+            "5_2 Comment=a b=c"
+        );
         assert_eq!(written(&["name=x", "job=5"]), "5 Name=x");
-        assert_eq!(written(&["JobId=5", "TimeLimit+=10", "nice=-5"]), "5 TimeLimit+=10 Nice=-5");
+        assert_eq!(
+            written(&["JobId=5", "TimeLimit+=10", "nice=-5"]),
+            "5 TimeLimit+=10 Nice=-5"
+        );
         assert_eq!(written(&["JobId=5", "TimeLimit=-5"]), "5 TimeLimit=-5");
     }
 
@@ -293,10 +329,23 @@ mod tests {
             nodes: 2,
             ..NONE
         };
-        for word in ["TimeLimit=61", "TimeLimit=UNLIMITED", "TimeLimit+=1", "TimeLimit=+1", "NumNodes=3", "ReqNodes=1-3"] {
+        for word in [
+            "TimeLimit=61",
+            "TimeLimit=UNLIMITED",
+            "TimeLimit+=1",
+            "TimeLimit=+1",
+            "NumNodes=3",
+            "ReqNodes=1-3",
+        ] {
             assert!(written(&["JobId=5", word], &limits).is_err(), "{word}");
         }
-        for word in ["TimeLimit=60", "TimeLimit=1:00:00", "TimeLimit-=10", "TimeLimit=-10", "NumNodes=1-2"] {
+        for word in [
+            "TimeLimit=60",
+            "TimeLimit=1:00:00",
+            "TimeLimit-=10",
+            "TimeLimit=-10",
+            "NumNodes=1-2",
+        ] {
             assert!(written(&["JobId=5", word], &limits).is_ok(), "{word}");
         }
     }

@@ -2,6 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+
+use agent_sandbox_wire::message::End;
 
 use super::super::Context;
 use super::number;
@@ -10,7 +13,7 @@ use crate::session::Variables;
 use crate::slurm::ids;
 use crate::slurm::options;
 use crate::slurm::parse::arguments;
-use crate::slurm::scope;
+use crate::slurm::{scope, submission};
 
 /// Variables with the id of the job in which a shell runs, the one that counts last.
 const JOB: [&str; 2] = ["SLURM_JOBID", "SLURM_JOB_ID"];
@@ -47,7 +50,7 @@ impl Place {
 ///
 /// # Errors
 /// The job is none of the session's.
-pub(super) async fn of(context: &Context<'_>) -> Result<Place, Refusal> {
+pub(super) async fn of(context: &mut Context<'_>) -> Result<Result<Place, End>, Refusal> {
     let request = &context.request;
     let table = options::table(request.command).ok_or_else(|| Refusal::mistake("no table"))?;
     let argued = arguments(table, &request.arguments)?;
@@ -63,10 +66,10 @@ pub(super) async fn of(context: &Context<'_>) -> Result<Place, Refusal> {
         }
     };
     let Some(wanted) = wanted else {
-        return Ok(Place::default());
+        return Ok(Ok(Place::default()));
     };
     let job = parse(&wanted)?;
-    let session = &context.session;
+    let session = Rc::clone(&context.session);
     let mut variables = Variables::new();
     if session.order.job.as_ref().is_some_and(|own| own.id == job) {
         variables = session.job_variables();
@@ -74,14 +77,18 @@ pub(super) async fn of(context: &Context<'_>) -> Result<Place, Refusal> {
         variables = known.clone();
     }
     if variables.is_empty() {
-        scope::check(session, &[ids::Selector::job(job)]).await?;
+        let selectors = [ids::Selector::job(job)];
+        match submission::patiently(context.conn, scope::check(&session, &selectors)).await {
+            Ok(verdict) => verdict?,
+            Err(end) => return Ok(Err(end)),
+        }
     }
     // The configuration is the session's to choose.
     variables.retain(|(name, _)| name != "SLURM_CONF" && name.as_bytes().starts_with(b"SLURM_"));
-    Ok(Place {
+    Ok(Ok(Place {
         job: Some(job),
         variables,
-    })
+    }))
 }
 
 fn parse(text: &OsStr) -> Result<u32, Refusal> {

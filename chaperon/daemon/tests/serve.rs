@@ -1,0 +1,322 @@
+//! The chaperon's program, with commands that stand in for Slurm's and a shim that is one of ours:
+//! what is asked for inside, and what reaches a command outside.
+
+mod side;
+
+use agent_sandbox_wire::capsule::{Capsule, Program};
+use agent_sandbox_wire::message::End;
+use agent_sandbox_wire::order::{JobContext, Limits};
+use agent_sandbox_wire::step;
+
+use side::{Asked, Chaperon, World};
+
+/// Stands in everything that comes from inside and is no typed value.
+const HOSTILE: &str = "HOSTILE";
+
+/// Variables that would run code, choose a configuration, or mean something to Slurm.
+const VARIABLES: [&str; 8] = [
+    "BASH_ENV=/tmp/HOSTILE",
+    "LD_PRELOAD=/tmp/HOSTILE.so",
+    "SLURM_CONF=/tmp/HOSTILE.conf",
+    "SLURM_JWT=HOSTILE",
+    "PATH=/tmp/HOSTILE:/usr/bin:/bin",
+    "HOME=/tmp/HOSTILE",
+    "IFS=HOSTILE",
+    "PLAIN=HOSTILE",
+];
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_script_reaches_slurm_as_data_alone() {
+    let world = World::new();
+    let script = "#!/bin/bash HOSTILE\n#SBATCH --output=HOSTILE-%j -t 5 # HOSTILE\n\
+                  #PBS -o HOSTILE\n#BSUB -o HOSTILE\necho HOSTILE\n";
+    world.file("HOSTILE.sh", script);
+    let chaperon = Chaperon::start(&world, |_| {});
+    let said = chaperon.ask(
+        Asked::new(
+            "sbatch",
+            &[
+                "-n2",
+                "--error=HOSTILE",
+                "-J",
+                "name",
+                "./HOSTILE.sh",
+                "HOSTILE",
+            ],
+        )
+        .variables(&VARIABLES),
+    );
+    assert_eq!(said.end, End::SUCCESS, "{}", text(&said.error));
+    assert_eq!(text(&said.output), "Submitted batch job 42\n");
+    assert!(text(&said.error).contains("#PBS"), "{}", text(&said.error));
+
+    let seen = world.seen("sbatch");
+    let words = seen.arguments();
+    let has = |word: &str| words.iter().any(|one| one == word);
+    for word in [
+        "--ntasks=2",
+        "--time=5",
+        "--job-name=name",
+        "--export=ALL",
+        "--ignore-pbs",
+        "--parsable",
+        "--open-mode=append",
+    ] {
+        assert!(has(word), "{word}: {words:?}");
+    }
+    assert!(words.iter().all(|word| word.starts_with("--")), "{words:?}");
+    assert!(!words.join(" ").contains(HOSTILE), "{words:?}");
+    assert!(!seen.environment().join(" ").contains(HOSTILE));
+    assert_eq!(seen.directory(), "/");
+
+    let input = seen.input();
+    assert!(input.starts_with(b"#!/opt/agent-sandbox job\n"));
+    assert!(!text(&input).contains(HOSTILE));
+    let capsule = Capsule::from_batch_script(&input).unwrap();
+    assert_eq!(
+        capsule.program,
+        Program::Script {
+            script: script.into(),
+            arguments: vec![b"HOSTILE".to_vec()],
+        }
+    );
+    assert_eq!(capsule.cwd, world.inside().as_bytes());
+    assert_eq!(capsule.streams.output.as_deref(), Some(&b"HOSTILE-%j"[..]));
+    assert_eq!(capsule.streams.error.as_deref(), Some(&b"HOSTILE"[..]));
+    for variable in VARIABLES {
+        assert!(capsule.environment.contains(&variable.as_bytes().to_vec()));
+    }
+    let mut base: Vec<String> = capsule
+        .base_environment
+        .iter()
+        .map(|one| text(one))
+        .collect();
+    base.sort();
+    assert_eq!(base, seen.environment());
+    assert!(world.record(42).contains("HOSTILE.sh"));
+}
+
+#[test]
+fn variables_stand_for_options_and_arguments_win() {
+    let world = World::new();
+    let chaperon = Chaperon::start(&world, |_| {});
+    let said = chaperon.ask(
+        Asked::new(
+            "sbatch",
+            &[
+                "--parsable",
+                "-p",
+                "other",
+                "--wrap",
+                "#SBATCH -c4\nhostname",
+            ],
+        )
+        .variables(&[
+            "SBATCH_PARTITION=debug",
+            "SBATCH_EXPORT=ONE",
+            "ONE=1",
+            "TWO=2",
+        ]),
+    );
+    assert_eq!(text(&said.output), "42\n", "{}", text(&said.error));
+    let seen = world.seen("sbatch");
+    assert!(seen.arguments().contains(&"--partition=other".to_owned()));
+    assert!(seen.arguments().contains(&"--cpus-per-task=4".to_owned()));
+    assert!(
+        !seen
+            .environment()
+            .iter()
+            .any(|one| one.starts_with("SBATCH_"))
+    );
+    let capsule = Capsule::from_batch_script(&seen.input()).unwrap();
+    assert!(capsule.environment.contains(&b"ONE=1".to_vec()));
+    assert!(!capsule.environment.contains(&b"TWO=2".to_vec()));
+}
+
+#[test]
+fn what_is_refused_starts_nothing() {
+    let world = World::new();
+    let chaperon = Chaperon::start(&world, |_| {});
+    let asked: [(&str, &[&str], &[&str]); 11] = [
+        ("sbatch", &["--uid=0", "--wrap=x"], &[]),
+        ("sbatch", &["--export-file=x", "--wrap=x"], &[]),
+        ("sbatch", &["--get-user-env", "--wrap=x"], &[]),
+        ("sbatch", &["--wrap=#SBATCH -n1 --uid=0\nx"], &[]),
+        ("sbatch", &["--wrap=x", "script"], &[]),
+        ("sbatch", &["--wrap=x"], &["SBATCH_GET_USER_ENV=1"]),
+        ("srun", &["--task-prolog=/tmp/x", "hostname"], &[]),
+        ("srun", &["--bcast=/tmp/x", "hostname"], &[]),
+        ("srun", &["hostname"], &["SLURM_TASK_PROLOG=/tmp/x"]),
+        ("srun", &["--jobid=7", "hostname"], &[]),
+        ("salloc", &["--x11"], &[]),
+    ];
+    for (command, words, variables) in asked {
+        let said = chaperon.ask(Asked::new(command, words).variables(variables));
+        assert_eq!(said.end, End::FAILURE, "{command} {words:?}");
+        assert!(!said.error.is_empty());
+        assert!(
+            !world.has_seen(command),
+            "{command} {words:?} {variables:?}"
+        );
+    }
+}
+
+#[test]
+fn a_program_reaches_slurm_as_data_alone() {
+    let world = World::new();
+    let chaperon = Chaperon::start(&world, |_| {});
+    let said = chaperon.ask(
+        Asked::new(
+            "srun",
+            &["-n2", "--export=ALL,X=HOSTILE", "--", "HOSTILE", "--uid=0"],
+        )
+        .variables(&VARIABLES),
+    );
+    assert_eq!(said.end, End::Code(3), "{}", text(&said.error));
+    let seen = world.seen("srun");
+    let words = seen.arguments();
+    let behind = words.iter().position(|word| word == "--").unwrap();
+    assert_eq!(words[behind + 1..], ["/opt/agent-sandbox", "task"]);
+    // The name of the job is what people see of it in queues.
+    let shown = words.iter().filter(|word| word.contains(HOSTILE));
+    assert_eq!(shown.collect::<Vec<_>>(), ["--job-name=HOSTILE"]);
+    let (parts, base): (Vec<String>, Vec<String>) = seen
+        .environment()
+        .into_iter()
+        .partition(|entry| step::is_part(entry.split('=').next().unwrap().as_bytes()));
+    assert!(!base.join(" ").contains(HOSTILE), "{base:?}");
+    let capsule = step::capsule(|name| {
+        let entry = parts
+            .iter()
+            .find_map(|part| part.strip_prefix(&format!("{name}=")));
+        entry.map(|value| value.as_bytes().to_vec())
+    })
+    .unwrap();
+    assert_eq!(
+        capsule.program,
+        Program::Command(vec![b"HOSTILE".to_vec(), b"--uid=0".to_vec()])
+    );
+    let mut sealed: Vec<String> = capsule
+        .base_environment
+        .iter()
+        .map(|one| text(one))
+        .collect();
+    sealed.sort();
+    assert_eq!(sealed, base);
+}
+
+#[test]
+fn in_a_job_slurms_own_variables_count() {
+    let world = World::new();
+    let chaperon = Chaperon::start(&world, |order| {
+        order.job = Some(JobContext {
+            id: 12,
+            environment: ["SLURM_JOB_ID=12", "SLURM_NTASKS=2", "SLURM_CONF=/x"]
+                .map(Vec::from)
+                .to_vec(),
+        });
+    });
+    let said = chaperon.ask(Asked::new("srun", &["-o", "out-%j", "true"]).variables(&[
+        "SLURM_JOB_ID=12",
+        "SLURM_NTASKS=2",
+        "SLURM_STEP_NODELIST=HOSTILE",
+        "SLURM_NODELIST=HOSTILE",
+    ]));
+    assert_eq!(said.end, End::Code(3), "{}", text(&said.error));
+    let seen = world.seen("srun");
+    assert!(seen.arguments().contains(&"--jobid=12".to_owned()));
+    let environment = seen.environment();
+    assert!(environment.contains(&"SLURM_NTASKS=2".to_owned()));
+    assert!(environment.contains(&"SLURM_JOB_ID=12".to_owned()));
+    assert!(!environment.contains(&"SLURM_CONF=/x".to_owned()));
+    assert!(!environment.join(" ").contains(HOSTILE));
+    // The file was opened inside, and srun writes to that descriptor.
+    assert_eq!(world.read("out-12"), "to the file\n");
+    let word = seen
+        .arguments()
+        .into_iter()
+        .find(|word| word.starts_with("--output="));
+    assert!(word.unwrap().starts_with("--output=/dev/fd/"));
+}
+
+#[test]
+fn a_descriptor_that_cannot_be_written_is_not_taken() {
+    let world = World::new();
+    world.file("read-only", "kept\n");
+    let chaperon = Chaperon::start(&world, |_| {});
+    let said = chaperon.ask(Asked::new("srun", &["-o", "read-only", "true"]).opens_for_reading());
+    assert_eq!(said.end, End::FAILURE);
+    assert!(!world.has_seen("srun"));
+    assert_eq!(world.read("read-only"), "kept\n");
+}
+
+#[test]
+fn an_allocation_is_held_while_the_command_runs_inside() {
+    let world = World::new();
+    let chaperon = Chaperon::start(&world, |_| {});
+    let asked = Asked::new("salloc", &["-n2", "HOSTILE", "argument"]).variables(&VARIABLES);
+    let said = chaperon.ask(asked);
+    assert_eq!(said.end, End::Code(5), "{}", text(&said.error));
+    let [argv, environment] = said.ran.unwrap();
+    assert_eq!(argv, [b"HOSTILE".to_vec(), b"argument".to_vec()]);
+    let entries: Vec<String> = environment.iter().map(|one| text(one)).collect();
+    assert!(
+        entries.contains(&"SLURM_JOB_ID=43".to_owned()),
+        "{entries:?}"
+    );
+    assert!(entries.contains(&format!("SLURM_SUBMIT_DIR={}", world.inside())));
+    assert!(entries.iter().all(|entry| entry.starts_with("SLURM_")));
+    assert!(!entries.iter().any(|entry| entry.starts_with("SLURM_CONF=")));
+    let seen = world.seen("salloc");
+    assert!(!seen.arguments().join(" ").contains(HOSTILE));
+    assert!(!seen.environment().join(" ").contains(HOSTILE));
+    assert!(world.record(43).contains("salloc"));
+}
+
+#[test]
+fn limits_hold() {
+    let world = World::new();
+    let chaperon = Chaperon::start(&world, |order| {
+        order.limits = Limits {
+            queries_per_minute: 0,
+            jobs: 2,
+            nodes: 2,
+            gpus: 0,
+            minutes: 10,
+        };
+    });
+    for words in [
+        &["-N3", "--wrap=x"][..],
+        &["-t11", "--wrap=x"],
+        &["-a", "0-2", "--wrap=x"],
+        &["--wrap=#SBATCH -N 3\nx"],
+    ] {
+        let said = chaperon.ask(Asked::new("sbatch", words));
+        assert_eq!(said.end, End::FAILURE, "{words:?}");
+        assert!(
+            text(&said.error).contains("slurm.limits."),
+            "{}",
+            text(&said.error)
+        );
+        assert!(!world.has_seen("sbatch"), "{words:?}");
+    }
+    let said = chaperon.ask(Asked::new("sbatch", &["--wrap=x"]));
+    assert_eq!(said.end, End::SUCCESS, "{}", text(&said.error));
+    assert!(
+        world
+            .seen("sbatch")
+            .arguments()
+            .contains(&"--time=10".to_owned())
+    );
+    // One is in the queue now; two more would be three.
+    let said = chaperon.ask(Asked::new("sbatch", &["-a1-2", "--wrap=x"]));
+    assert!(
+        text(&said.error).contains("slurm.limits.jobs"),
+        "{}",
+        text(&said.error)
+    );
+}

@@ -1,0 +1,373 @@
+//! Both sides of the chaperon: commands that write down what they get, and a shim.
+
+#![allow(clippy::disallowed_methods)] // effects: files, processes and sockets of a test
+#![allow(clippy::unwrap_used)] // a test: the panic is the failure
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use agent_sandbox_wire::capsule::{Options, Seal};
+use agent_sandbox_wire::command::Command as Name;
+use agent_sandbox_wire::frame::{self, PREFACE};
+use agent_sandbox_wire::message::{Call, End, FromShim, How, Source, Stream, ToShim};
+use agent_sandbox_wire::order::{Limits, Order, Queries, Scope};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+
+/// What every stand-in does first: it writes down its words, environment, directory and input.
+const WRITES_DOWN: &str = r#"#!/bin/sh
+seen=SEEN/$(basename "$0")
+printf '%s\n' "$@" >"$seen.arguments"
+tr '\0' '\n' </proc/$$/environ | grep -v '^_=' | sort >"$seen.environment"
+pwd >"$seen.directory"
+"#;
+
+/// What they do then.
+const STAND_INS: [(Name, &str); 6] = [
+    (Name::Sbatch, "cat >\"$seen.input\"\necho 42\n"),
+    (
+        Name::Srun,
+        "for word; do case $word in --output=/dev/fd/*) echo to the file >>\"${word#*=}\";; esac; done\nexit 3\n",
+    ),
+    (
+        Name::Salloc,
+        "while [ \"$1\" != -- ]; do shift; done; shift\n\
+         SLURM_JOB_ID=43 SLURM_CONF=/x SLURM_SUBMIT_DIR=/ \"$@\"\n",
+    ),
+    (Name::Scontrol, "echo 'ClusterName = test'\n"),
+    (
+        Name::Squeue,
+        "case \"$*\" in *--format=%F*) echo 42;; esac\n",
+    ),
+    (Name::Sacct, "exit 0\n"),
+];
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Descriptors are let through to one child at a time.
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// A directory with all that a test needs.
+pub(crate) struct World(PathBuf);
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("chaperon-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        for directory in ["bin", "seen", "state", "inside"] {
+            fs::create_dir_all(path.join(directory)).unwrap();
+        }
+        let world = Self(path.canonicalize().unwrap());
+        let seen = world.0.join("seen");
+        for (command, then) in STAND_INS {
+            let file = world.0.join("bin").join(command.name());
+            let text = WRITES_DOWN.replace("SEEN", seen.to_str().unwrap());
+            fs::write(&file, text + then).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        world
+    }
+
+    /// The directory that stands for the inside.
+    pub(crate) fn inside(&self) -> String {
+        self.0.join("inside").to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn file(&self, name: &str, content: &str) {
+        fs::write(self.0.join("inside").join(name), content).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join("inside").join(name)).unwrap()
+    }
+
+    pub(crate) fn record(&self, job: u32) -> String {
+        let path = self.0.join(format!("state/slurm/test/jobs/{job}.json"));
+        fs::read_to_string(path).unwrap()
+    }
+
+    pub(crate) fn has_seen(&self, command: &str) -> bool {
+        self.seen(command).path("arguments").exists()
+    }
+
+    /// What a stand-in got.
+    pub(crate) fn seen(&self, command: &str) -> Seen {
+        Seen(self.0.join("seen").join(command))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) struct Seen(PathBuf);
+
+impl Seen {
+    fn path(&self, what: &str) -> PathBuf {
+        self.0.with_extension(what)
+    }
+
+    fn lines(&self, what: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.path(what)).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        self.lines("arguments")
+    }
+
+    pub(crate) fn environment(&self) -> Vec<String> {
+        let mut all = self.lines("environment");
+        all.sort();
+        all
+    }
+
+    pub(crate) fn directory(&self) -> String {
+        self.lines("directory").remove(0)
+    }
+
+    pub(crate) fn input(&self) -> Vec<u8> {
+        fs::read(self.path("input")).unwrap()
+    }
+}
+
+/// The program, running.
+pub(crate) struct Chaperon {
+    child: Child,
+    life: UnixStream,
+    socket: PathBuf,
+    inside: PathBuf,
+}
+
+impl Chaperon {
+    pub(crate) fn start(world: &World, change: impl FnOnce(&mut Order)) -> Self {
+        let bytes = |path: &Path| path.to_str().unwrap().as_bytes().to_vec();
+        let mut order = Order {
+            seal: Seal {
+                session: "s0000001".into(),
+                project: bytes(&world.0.join("inside")),
+                layers: Vec::new(),
+                options: Options::default(),
+                variables: Default::default(),
+                told: Default::default(),
+            },
+            scope: Scope::Project,
+            queries: Queries::Counts,
+            limits: Limits {
+                queries_per_minute: 0,
+                jobs: 0,
+                nodes: 0,
+                gpus: 0,
+                minutes: 0,
+            },
+            commands: STAND_INS
+                .iter()
+                .map(|(name, _)| (*name, bytes(&world.0.join("bin").join(name.name()))))
+                .collect(),
+            agent_sandbox: b"/opt/agent-sandbox".to_vec(),
+            state: bytes(&world.0.join("state")),
+            environment: vec![b"PATH=/usr/bin:/bin".to_vec(), b"LANG=C".to_vec()],
+            user: "ada".into(),
+            uid: nix::unistd::getuid().as_raw(),
+            home: b"/home/ada".to_vec(),
+            job: None,
+        };
+        change(&mut order);
+        let file = world.0.join("order");
+        fs::write(&file, postcard::to_allocvec(&order).unwrap()).unwrap();
+        let order = File::open(&file).unwrap();
+        let socket = world.0.join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (life, theirs) = UnixStream::pair().unwrap();
+
+        let turn = STARTING.lock().unwrap();
+        let given = [order.as_fd(), listener.as_fd(), theirs.as_fd()];
+        for fd in given {
+            fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+        }
+        let child = Command::new(env!("CARGO_BIN_EXE_agent-sandbox-chaperon"))
+            .arg("serve")
+            .args(given.map(|fd| fd.as_raw_fd().to_string()))
+            .env_clear()
+            .spawn()
+            .unwrap();
+        drop((order, listener, theirs));
+        drop(turn);
+        Self {
+            child,
+            life,
+            socket,
+            inside: world.0.join("inside"),
+        }
+    }
+
+    /// Does what a shim does.
+    pub(crate) fn ask(&self, asked: Asked) -> Said {
+        let mut stream = UnixStream::connect(&self.socket).unwrap();
+        stream.write_all(&PREFACE).unwrap();
+        let null = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/null")
+            .unwrap();
+        let call = Call {
+            command: asked.command.into_bytes(),
+            arguments: asked.arguments,
+            cwd: self.inside.to_str().unwrap().into(),
+            environment: asked.environment,
+            umask: 0o022,
+        };
+        send(&stream, &FromShim::Call(call), &[null.as_fd(); 3]);
+        let mut preface = [0; 4];
+        stream.read_exact(&mut preface).unwrap();
+        frame::check_preface(preface).unwrap();
+        let mut said = Said {
+            end: End::FAILURE,
+            output: Vec::new(),
+            error: Vec::new(),
+            ran: None,
+        };
+        let mut answers: VecDeque<FromShim> = VecDeque::new();
+        loop {
+            match frame::receive(&mut stream).unwrap() {
+                ToShim::End(end) => {
+                    said.end = end;
+                    return said;
+                }
+                ToShim::Output { stream, bytes } => match stream {
+                    Stream::Output => said.output.extend(bytes),
+                    Stream::Error => said.error.extend(bytes),
+                },
+                ToShim::Fetch { source, .. } => match self.fetch(&source) {
+                    Ok(content) => {
+                        answers.extend(
+                            content
+                                .chunks(frame::PART)
+                                .map(|part| FromShim::Content(part.to_vec())),
+                        );
+                        answers.push_back(FromShim::ContentEnds);
+                    }
+                    Err(error) => answers.push_back(failed(&error)),
+                },
+                ToShim::Open { path, how } => {
+                    let path = self.inside.join(String::from_utf8(path).unwrap());
+                    let how = if asked.opens_for_reading {
+                        How::Read
+                    } else {
+                        how
+                    };
+                    match open(&path, how) {
+                        Ok(file) => send(&stream, &FromShim::Opened, &[file.as_fd()]),
+                        Err(error) => answers.push_back(failed(&error)),
+                    }
+                }
+                ToShim::Run { argv, environment } => {
+                    said.ran = Some([argv, environment]);
+                    answers.push_back(FromShim::RunEnded(End::Code(5)));
+                }
+                ToShim::Stopped | ToShim::Signal(_) => {}
+            }
+            for answer in answers.drain(..) {
+                send(&stream, &answer, &[]);
+            }
+        }
+    }
+
+    fn fetch(&self, source: &Source) -> std::io::Result<Vec<u8>> {
+        match source {
+            Source::Input => Ok(Vec::new()),
+            Source::File(path) => fs::read(self.inside.join(str::from_utf8(path).unwrap())),
+        }
+    }
+}
+
+impl Drop for Chaperon {
+    fn drop(&mut self) {
+        let _ = self.life.shutdown(Shutdown::Both);
+        let _ = self.child.wait();
+    }
+}
+
+fn failed(error: &std::io::Error) -> FromShim {
+    FromShim::Failed(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+fn open(path: &Path, how: How) -> std::io::Result<OwnedFd> {
+    let mut options = OpenOptions::new();
+    match how {
+        How::Read => options.read(true),
+        How::Truncate => options.write(true).create(true).truncate(true),
+        How::Append => options.append(true).create(true),
+    };
+    options.open(path).map(OwnedFd::from)
+}
+
+fn send(stream: &UnixStream, message: &FromShim, fds: &[BorrowedFd<'_>]) {
+    let bytes = frame::encode(message).unwrap();
+    let numbers: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&numbers)];
+    let rights = if fds.is_empty() {
+        &rights[..0]
+    } else {
+        &rights[..]
+    };
+    let parts = [std::io::IoSlice::new(&bytes)];
+    let flags = MsgFlags::empty();
+    let sent = sendmsg::<()>(stream.as_raw_fd(), &parts, rights, flags, None).unwrap();
+    let mut stream = stream;
+    stream.write_all(&bytes[sent..]).unwrap();
+}
+
+/// What is asked of the chaperon.
+pub(crate) struct Asked {
+    command: String,
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+    opens_for_reading: bool,
+}
+
+impl Asked {
+    pub(crate) fn new(command: &str, arguments: &[&str]) -> Self {
+        Self {
+            command: command.to_owned(),
+            arguments: arguments
+                .iter()
+                .map(|word| word.as_bytes().to_vec())
+                .collect(),
+            environment: Vec::new(),
+            opens_for_reading: false,
+        }
+    }
+
+    pub(crate) fn variables(mut self, all: &[&str]) -> Self {
+        self.environment = all.iter().map(|entry| entry.as_bytes().to_vec()).collect();
+        self
+    }
+
+    /// A shim that opens every file for reading, whatever it is asked for.
+    pub(crate) fn opens_for_reading(mut self) -> Self {
+        self.opens_for_reading = true;
+        self
+    }
+}
+
+/// What came of it.
+pub(crate) struct Said {
+    pub end: End,
+    pub output: Vec<u8>,
+    pub error: Vec<u8>,
+    /// What was to be run inside, with which variables.
+    pub ran: Option<[Vec<Vec<u8>>; 2]>,
+}

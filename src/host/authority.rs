@@ -1,0 +1,116 @@
+//! Where Slurm's configuration says that munge's sockets are. Whoever reaches one of them can prove
+//! to Slurm that he is the user. Pure: text in, paths out.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Where the configuration stands unless `SLURM_CONF` names another place (`slurm.conf(5)`, the
+/// packages of Debian, and `slurmd(8)` without a file of its own).
+pub const CONFIGURATIONS: [&str; 3] = [
+    "/etc/slurm/slurm.conf",
+    "/etc/slurm-llnl/slurm.conf",
+    "/run/slurm/conf/slurm.conf",
+];
+/// The largest configuration that is read, in bytes; one with ten thousand nodes, each on a line of
+/// its own, has a quarter of it.
+pub const LARGEST: usize = 4 << 20;
+
+/// Keys whose values have a socket behind `socket=`.
+const WITH_OPTIONS: [&[u8]; 2] = [b"authinfo=", b"authaltparameters="];
+/// The key whose value may be a socket (`slurm.conf(5)`).
+const WHOLE: &[u8] = b"accountingstoragepass=";
+const SOCKET: &[u8] = b"socket=";
+
+/// The sockets that a configuration names, with their lines, counted from 1. Takes too much rather
+/// than too little for one: a path that is hidden for nothing is missed by nobody.
+pub fn sockets(text: &[u8]) -> Vec<(u32, PathBuf)> {
+    let mut all = Vec::new();
+    let mut before: Vec<u8> = Vec::new();
+    for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        // Blanks may stand around `=`; lines go on behind a backslash.
+        let packed = packed(line);
+        if let Some(part) = packed.strip_suffix(b"\\") {
+            before.extend_from_slice(part);
+            continue;
+        }
+        let whole = [std::mem::take(&mut before), packed].concat();
+        if whole.starts_with(b"#") {
+            continue;
+        }
+        let lower = whole.to_ascii_lowercase();
+        if WITH_OPTIONS.iter().any(|key| find(&lower, key).is_some()) {
+            let mut rest = &whole[..];
+            while let Some(at) = find(&rest.to_ascii_lowercase(), SOCKET) {
+                rest = &rest[at + SOCKET.len()..];
+                all.extend(path(rest).map(|path| (number, path)));
+            }
+        }
+        if let Some(at) = find(&lower, WHOLE) {
+            all.extend(path(&whole[at + WHOLE.len()..]).map(|path| (number, path)));
+        }
+    }
+    all
+}
+
+/// A line with one blank for many, and none around `=`.
+fn packed(line: &[u8]) -> Vec<u8> {
+    let mut all: Vec<u8> = Vec::with_capacity(line.len());
+    for &byte in line {
+        let blank = byte == b' ' || byte == b'\t';
+        if blank && matches!(all.last(), None | Some(b' ' | b'=')) {
+            continue;
+        }
+        if byte == b'=' && all.last() == Some(&b' ') {
+            all.pop();
+        }
+        all.push(if blank { b' ' } else { byte });
+    }
+    all
+}
+
+fn find(text: &[u8], part: &[u8]) -> Option<usize> {
+    text.windows(part.len()).position(|window| window == part)
+}
+
+/// The absolute path at the beginning of a value.
+fn path(value: &[u8]) -> Option<PathBuf> {
+    let value = value.strip_prefix(b"\"").unwrap_or(value);
+    let end = value.iter().position(|byte| b" ,;\"#".contains(byte));
+    let path = PathBuf::from(OsStr::from_bytes(&value[..end.unwrap_or(value.len())]));
+    path.is_absolute().then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_found_however_they_are_written() {
+        let text = b"# AuthInfo=socket=/no\n\
+            AuthType=auth/munge  AuthInfo = socket=/opt/munge/a.sock\r\n\
+            authinfo=cred_expire=90,socket=/srv/b;ttl=3\n\
+            AUTHINFO=\"socket=/srv/c\" Epilog=/srv/no\n\
+            SlurmctldHost=socket=/no\n\
+            AuthInfo=cred_expire=90,\\\n\
+            socket=/srv/d # mine\n\
+            AccountingStoragePass=/srv/e\nAccountingStoragePass=word\n\
+            AuthAltParameters=jwt_key=/k,socket=relative\nAuthInfo=Socket=/srv/f";
+        let found = sockets(text);
+        let shown: Vec<String> = found
+            .iter()
+            .map(|(line, path)| format!("{line} {}", path.display()))
+            .collect();
+        let expected = [
+            "2 /opt/munge/a.sock",
+            "3 /srv/b",
+            "4 /srv/c",
+            "7 /srv/d",
+            "8 /srv/e",
+            "11 /srv/f",
+        ];
+        assert_eq!(shown, expected);
+        assert!(sockets(b"").is_empty() && sockets(b"\\").is_empty());
+    }
+}
