@@ -28,3 +28,5 @@ pub const LMOD_CMD: &str = "LMOD_CMD";
 pub const SLURM_CONF: &str = "SLURM_CONF";
 /// The search path when none is set (`execvp(3)`, glibc's `confstr(_CS_PATH)`).
 pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Set by Slurm in a job that was put back into the queue and runs again (`sbatch(1)`).
+pub const SLURM_RESTART_COUNT: &str = "SLURM_RESTART_COUNT";

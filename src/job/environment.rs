@@ -16,15 +16,18 @@ type Variables = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Variables that differ from the submitter's because the chaperon's own `sbatch` or `srun`
 /// differs; the capsule says what they would be.
-const OF_THE_REAL_COMMAND: [&[u8]; 5] = [
+const OF_THE_REAL_COMMAND: [&[u8]; 6] = [
     b"PWD",
     b"OLDPWD",
     SUBMIT_DIRECTORY,
     // What `--export` said.
     b"SLURM_EXPORT_ENV",
+    OPEN_MODE,
     UMASK,
 ];
 const SUBMIT_DIRECTORY: &[u8] = b"SLURM_SUBMIT_DIR";
+const JOB_NAME: &[u8] = b"SLURM_JOB_NAME";
+const OPEN_MODE: &[u8] = b"SLURM_OPEN_MODE";
 const UMASK: &[u8] = b"SLURM_UMASK";
 
 /// Composes it. `node` is the environment in which Slurm started the launcher.
@@ -57,10 +60,26 @@ pub fn compose(capsule: &Capsule, node: &[(OsString, OsString)]) -> Vec<(OsStrin
     }
     all.retain(|name, _| !step::is_part(name));
     let script = matches!(capsule.program, Program::Script { .. });
+    // The chaperon's srun names the step; the variable is the job's name, and srun leaves it.
+    let named = capsule.environment.iter().find_map(|entry| {
+        let value = entry.strip_prefix(JOB_NAME)?.strip_prefix(b"=")?;
+        (!script && !value.contains(&0)).then(|| value.to_vec())
+    });
+    if let Some(name) = named {
+        all.insert(JOB_NAME.to_vec(), name);
+    }
     if script || !all.contains_key(SUBMIT_DIRECTORY) {
         all.insert(SUBMIT_DIRECTORY.to_vec(), capsule.submit_directory.clone());
     }
     all.insert(b"PWD".to_vec(), capsule.cwd.clone());
+    // The chaperon's sbatch appends to a log; whether the job's own files are appended to is the
+    // capsule's.
+    if script {
+        all.remove(OPEN_MODE);
+        if capsule.streams.append {
+            all.insert(OPEN_MODE.to_vec(), b"a".to_vec());
+        }
+    }
     if node.contains_key(UMASK) {
         let umask = format!("{:04o}", capsule.umask & 0o777);
         all.insert(UMASK.to_vec(), umask.into_bytes());
@@ -145,6 +164,7 @@ mod tests {
             "SLURM_JOB_ID=7",
             "SLURM_SUBMIT_DIR=/",
             "SLURM_EXPORT_ENV=ALL",
+            "SLURM_OPEN_MODE=a",
             "CUDA_VISIBLE_DEVICES=0",
             "PWD=/",
         ];
@@ -190,6 +210,7 @@ mod tests {
                 &["SLURM_SUBMIT_DIR=/"],
                 &[
                     "SLURM_SUBMIT_DIR=/home/ada/project",
+                    "SLURM_JOB_NAME=count",
                     "AGENT_SANDBOX_STEP_0=x",
                 ],
                 step,
@@ -199,11 +220,13 @@ mod tests {
                 "AGENT_SANDBOX_STEP_0=abc",
                 "SLURM_SUBMIT_DIR=/",
                 "SLURM_UMASK=0022",
+                "SLURM_JOB_NAME=hostname",
                 "SLURM_PROCID=3",
             ],
         );
         let expected = [
             "PWD=/home/ada/project/run",
+            "SLURM_JOB_NAME=count",
             "SLURM_PROCID=3",
             "SLURM_SUBMIT_DIR=/home/ada/project",
             "SLURM_UMASK=0027",

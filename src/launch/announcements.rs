@@ -8,6 +8,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use crate::env_vars;
+
 /// Bytes that are handed on at a time: they fit into one message to init.
 const MOST: usize = 8 << 10;
 /// The launcher's standard output.
@@ -18,6 +20,8 @@ const OUTPUT: &str = "/proc/self/fd/1";
 pub struct Announcements {
     file: File,
     path: PathBuf,
+    /// Where this run of the job begins.
+    begin: u64,
     offset: u64,
 }
 
@@ -30,15 +34,22 @@ impl Announcements {
         let path = std::fs::read_link(OUTPUT).ok()?;
         let file = File::open(OUTPUT).ok()?;
         let offset = file.metadata().ok()?.len();
-        Some(Self { file, path, offset })
+        // What was said in an earlier run of a job that was put back into the queue was handed on then.
+        let again = std::env::var_os(env_vars::SLURM_RESTART_COUNT).is_some();
+        Some(Self {
+            file,
+            path,
+            begin: if again { offset } else { 0 },
+            offset,
+        })
     }
 
-    /// What stands in the file from its beginning to where this was opened: the words of
-    /// the site's task prolog.
+    /// What stood in the file when this was opened: the words of the site's task prolog.
     pub fn before(&self) -> Vec<u8> {
-        let length = usize::try_from(self.offset).map_or(MOST, |all| all.min(MOST));
+        let length = self.offset.saturating_sub(self.begin);
+        let length = usize::try_from(length).map_or(MOST, |all| all.min(MOST));
         let mut text = vec![0; length];
-        match self.file.read_at(&mut text, 0) {
+        match self.file.read_at(&mut text, self.begin) {
             Ok(read) => text.truncate(read),
             Err(_) => text.clear(),
         }

@@ -66,6 +66,11 @@ pub fn path(plan: &Plan, files: &dyn Files, asked: &Path, config: &str) -> Expla
 
 fn judge(plan: &Plan, real: &Path, config: &str, shown: &str) -> (Standing, Why, String) {
     if let Some(rule) = plan.hidden.rule_for(real) {
+        if plan.hidden.is_fixed(rule) {
+            let why = Why::rule("the socket of Slurm's authority", rule);
+            let change = "it cannot be given: whoever reaches it starts jobs outside of every jail";
+            return (Standing::Hidden, why, change.to_owned());
+        }
         let change = format!(
             "if the jail must have it: add `{}` to files.unhide in {config}, and give it with files.read",
             rule.value

@@ -55,6 +55,8 @@ pub struct Hides {
     links: Vec<(PathBuf, Sourced<PathSpec>)>,
     /// Places at which it cannot be told what is hidden, with the reason.
     unknown: Vec<Unknown>,
+    /// Where rules stand that are none of the policy's.
+    fixed: Vec<Source>,
 }
 
 /// `~` of another directory than the host's own home.
@@ -134,7 +136,10 @@ impl Hides {
             }
             wanted.extend(more);
         }
-        let mut hides = Self::default();
+        let mut hides = Self {
+            fixed: sockets.iter().map(|rule| rule.source.clone()).collect(),
+            ..Self::default()
+        };
         // One listing of the home spares a look at each of the hundreds of names that are not there.
         let homes: Vec<Listed<'_>> = host.homes().map(|home| Listed::of(files, home)).collect();
         let absent: Vec<Option<PathBuf>> = wanted
@@ -293,6 +298,11 @@ impl Hides {
                 .find(|(pattern, _)| glob(pattern.as_bytes(), name))?;
             Some(rule)
         })
+    }
+
+    /// Whether no policy can make an exception from a rule.
+    pub fn is_fixed(&self, rule: &Sourced<PathSpec>) -> bool {
+        self.fixed.contains(&rule.source)
     }
 
     /// The existing hidden files strictly below a directory.

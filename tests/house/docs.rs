@@ -44,6 +44,19 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
+/// Where the tests of a suite stand: each crate below `chaperon/` is one, the daemon under the
+/// program's name.
+pub(crate) fn places(suite: &str) -> Vec<String> {
+    let name = match suite {
+        "wire" | "shim" => suite,
+        "chaperon" => "daemon",
+        _ => return vec![format!("tests/{suite}/")],
+    };
+    ["tests", "src"]
+        .map(|below| format!("chaperon/{name}/{below}/"))
+        .to_vec()
+}
+
 /// Complaints about the threat ledger: a row without a test, or with one that does not exist.
 /// `exists` is asked for a suite and the name of a test function.
 pub(crate) fn threats(
@@ -295,6 +308,19 @@ mod tests {
                 .into_iter()
                 .collect::<Vec<_>>(),
             ["b"]
+        );
+    }
+
+    #[test]
+    fn suites_are_found_where_they_stand() {
+        assert_eq!(places("confine"), ["tests/confine/"]);
+        assert_eq!(
+            places("chaperon"),
+            ["chaperon/daemon/tests/", "chaperon/daemon/src/"]
+        );
+        assert_eq!(
+            places("shim"),
+            ["chaperon/shim/tests/", "chaperon/shim/src/"]
         );
     }
 

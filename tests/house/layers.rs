@@ -1,4 +1,4 @@
-//! Who may use whom inside `src/`, as a table, and the check that the code keeps to it.
+//! Who may use whom inside each crate, as tables, and the check that the code keeps to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,60 @@ use crate::lex;
 /// The row's module may use every other module: it stands at the right end.
 pub(crate) const EVERYTHING: &str = "*";
 
-/// Each top-level module and the modules, or parts of modules, that it may use.
+/// A module, and the modules or parts of modules that it may use.
+pub(crate) type Row = (&'static str, &'static [&'static str]);
+
+/// Modules that stand in layers.
+pub(crate) struct House {
+    /// Where the crate's source is, from the root of the tree; it ends in `/`.
+    pub(crate) root: &'static str,
+    /// The library's name in paths.
+    pub(crate) krate: &'static str,
+    /// The module whose children the table is about; none: the crate's root.
+    pub(crate) within: &'static [&'static str],
+    /// Each module uses only what its row names.
+    pub(crate) uses: &'static [Row],
+}
+
+/// The houses of the tree.
+pub(crate) const HOUSES: &[House] = &[
+    House {
+        root: "src/",
+        krate: "agent_sandbox",
+        within: &[],
+        uses: USES,
+    },
+    House {
+        root: "chaperon/wire/src/",
+        krate: "agent_sandbox_wire",
+        within: &[],
+        uses: WIRE,
+    },
+    House {
+        root: "chaperon/shim/src/",
+        krate: "agent_sandbox_shim",
+        within: &[],
+        uses: SHIM,
+    },
+    House {
+        root: "chaperon/daemon/src/",
+        krate: "agent_sandbox_chaperon",
+        within: &[],
+        uses: CHAPERON,
+    },
+    House {
+        root: "chaperon/daemon/src/",
+        krate: "agent_sandbox_chaperon",
+        within: &["slurm"],
+        uses: SLURM,
+    },
+];
+
+/// The launcher.
 ///
 /// `cli, config < policy < plan < backend < launch`, and `host` feeds `plan`: each uses only what
 /// stands left of it.
-pub(crate) const USES: &[(&str, &[&str])] = &[
+const USES: &[Row] = &[
     ("sys", &[]),
     ("env_vars", &[]),
     ("failure", &[]),
@@ -35,6 +84,88 @@ pub(crate) const USES: &[(&str, &[&str])] = &[
     ("main", &[EVERYTHING]),
 ];
 
+/// What shim, chaperon and launcher say to each other.
+const WIRE: &[Row] = &[
+    ("command", &[]),
+    ("message", &[]),
+    ("frame", &[]),
+    ("capsule", &[]),
+    ("step", &["capsule"]),
+    ("order", &["capsule", "command"]),
+];
+
+/// The shim: `sys < streams < trouble < signals < files, link, child < conversation`.
+const SHIM: &[Row] = &[
+    ("sys", &[]),
+    ("streams", &["sys"]),
+    ("trouble", &["streams", "sys"]),
+    ("signals", &["sys", "trouble"]),
+    ("files", &["signals", "sys"]),
+    ("child", &["sys"]),
+    ("link", &["sys", "trouble"]),
+    ("call", &[]),
+    ("conversation", &[EVERYTHING]),
+    ("main", &[EVERYTHING]),
+];
+
+/// The chaperon: `conn < session < spawn < slurm < server`, above what needs nothing.
+const CHAPERON: &[Row] = &[
+    ("sys", &[]),
+    ("refusal", &[]),
+    ("variables", &[]),
+    ("files", &[]),
+    ("audit", &[]),
+    ("limiter", &[]),
+    // What a session holds of records and questions, as data.
+    ("cache", &[]),
+    ("desk", &["refusal", "variables"]),
+    ("conn", &["sys"]),
+    (
+        "session",
+        &["audit", "cache", "desk", "limiter", "variables"],
+    ),
+    // Alone in starting processes.
+    ("spawn", &["conn", "desk", "refusal", "session", "sys"]),
+    (
+        "slurm",
+        &[
+            "audit",
+            "cache",
+            "conn",
+            "desk",
+            "files",
+            "refusal",
+            "session",
+            "spawn",
+            "variables",
+        ],
+    ),
+    ("server", &[EVERYTHING]),
+    ("main", &[EVERYTHING]),
+];
+
+/// Inside the chaperon's `slurm`: the commands use the rest, the rest uses no command.
+const SLURM: &[Row] = &[
+    ("options", &[]),
+    ("parse", &["options"]),
+    ("explain", &["options", "parse"]),
+    ("ids", &[]),
+    ("export", &[]),
+    ("streams", &[]),
+    ("multi_prog", &[]),
+    ("cluster", &[]),
+    ("query", &[]),
+    ("request", &[]),
+    ("records", &["cluster"]),
+    ("shown", &["records"]),
+    ("format_fields", &["shown"]),
+    ("format", &["format_fields", "ids", "shown"]),
+    ("scope", &["ids", "query", "records"]),
+    ("limits", &["ids", "parse", "scope"]),
+    ("submission", &["export", "limits", "parse", "request"]),
+    ("commands", &[EVERYTHING]),
+];
+
 /// The module path of a source file: `config/load.rs` is `["config", "load"]`, the root is `[]`.
 pub(crate) fn module_of(file: &str) -> Vec<String> {
     let stem = file.trim_end_matches(".rs").trim_end_matches("/mod");
@@ -54,62 +185,72 @@ fn is_test_module(module: &[String]) -> bool {
 }
 
 /// Complaints about edges that the table lacks, about modules without a row, and about cycles.
-/// `files` holds each file of `src/` by its path below it, with its text.
-pub(crate) fn layers(files: &BTreeMap<String, String>, table: &[(&str, &[&str])]) -> Vec<String> {
+/// `tree` holds the text of each file by its path from the root of the tree.
+pub(crate) fn layers(tree: &BTreeMap<String, String>, house: &House) -> Vec<String> {
+    let root = house.root;
     let mut complaints = Vec::new();
     let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let modules: BTreeSet<String> = files
-        .keys()
-        .filter_map(|file| module_of(file).first().cloned())
+    let files: Vec<(&str, &str, Vec<String>)> = tree
+        .iter()
+        .filter_map(|(file, text)| {
+            let file = file.strip_prefix(root).filter(|f| f.ends_with(".rs"))?;
+            Some((file, text.as_str(), module_of(file)))
+        })
+        .filter(|(_, _, module)| !is_test_module(module))
+        .collect();
+    let modules: BTreeSet<&String> = files
+        .iter()
+        .filter_map(|(_, _, module)| inside(module, house.within)?.first())
         .collect();
     for module in &modules {
-        if !table.iter().any(|(name, _)| name == module) {
+        if !house.uses.iter().any(|(name, _)| name == module) {
+            let place = [house.within, &[module.as_str()]].concat().join("/");
             complaints.push(format!(
-                "src/{module}: no row in the table of tests/house/layers.rs"
+                "{root}{place}: no row in the table of tests/house/layers.rs"
             ));
         }
     }
-    for (file, text) in files {
-        let module = module_of(file);
-        if is_test_module(&module) {
+    for (file, text, module) in &files {
+        let Some(from) = inside(module, house.within).and_then(<[String]>::first) else {
             continue;
-        }
-        let Some(from) = module.first() else { continue };
-        let allowed = table
+        };
+        let allowed = house
+            .uses
             .iter()
             .find(|(name, _)| name == from)
             .map_or(&[][..], |(_, uses)| uses);
-        for path in lex::paths(
-            &lex::without_tests(&lex::tokens(text)),
-            &module,
-            "agent_sandbox",
-        ) {
-            let Some(to) = path.segments.first() else {
+        let tokens = lex::without_tests(&lex::tokens(text));
+        for path in lex::paths(&tokens, module, house.krate) {
+            let Some(used) = inside(&path.segments, house.within) else {
                 continue;
             };
-            if to == from {
+            let Some(to) = used.first().filter(|to| *to != from) else {
                 continue;
-            }
-            let full = path.segments.join("::");
+            };
+            let full = used.join("::");
             let line = path.line;
             if !modules.contains(to) {
-                complaints.push(format!(
-                    "src/{file}:{line}: `{full}` names no module of src/"
-                ));
+                complaints.push(format!("{root}{file}:{line}: `{full}` names no module"));
             } else if allowed.contains(&EVERYTHING) || allowed.iter().any(|a| below(&full, a)) {
                 edges.entry(from.clone()).or_default().insert(to.clone());
             } else {
-                complaints.push(format!("src/{file}:{line}: {from} may not use `{full}`"));
+                complaints.push(format!("{root}{file}:{line}: {from} may not use `{full}`"));
             }
         }
     }
     if let Some(cycle) = cycle(&edges) {
         complaints.push(format!(
-            "src: modules use each other in a circle: {}",
+            "{root}: modules use each other in a circle: {}",
             cycle.join(" -> ")
         ));
     }
     complaints
+}
+
+/// The rest of a path behind `within`, if it begins so.
+fn inside<'a>(path: &'a [String], within: &[&str]) -> Option<&'a [String]> {
+    let begins = path.len() >= within.len() && path.iter().zip(within).all(|(a, b)| a == b);
+    begins.then(|| &path[within.len()..])
 }
 
 /// Whether the path `full` is `prefix` or lies below it.
@@ -154,7 +295,7 @@ fn cycle(edges: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    const TABLE: &[(&str, &[&str])] = &[
+    const TABLE: &[Row] = &[
         ("config", &[]),
         ("policy", &["config"]),
         ("plan", &["policy", "config::source"]),
@@ -163,12 +304,22 @@ mod tests {
         ("session", &[]),
     ];
 
-    fn check(files: &[(&str, &str)]) -> Vec<String> {
-        let files = files
+    fn check_within(within: &'static [&'static str], files: &[(&str, &str)]) -> Vec<String> {
+        let tree = files
             .iter()
-            .map(|(f, t)| ((*f).to_owned(), (*t).to_owned()))
+            .map(|(f, t)| (format!("src/{f}"), (*t).to_owned()))
             .collect();
-        layers(&files, TABLE)
+        let house = House {
+            root: "src/",
+            krate: "agent_sandbox",
+            within,
+            uses: TABLE,
+        };
+        layers(&tree, &house)
+    }
+
+    fn check(files: &[(&str, &str)]) -> Vec<String> {
+        check_within(&[], files)
     }
 
     #[test]
@@ -224,19 +375,41 @@ mod tests {
         ];
         assert_eq!(
             check(&files),
-            ["src: modules use each other in a circle: launch -> report -> launch"]
+            ["src/: modules use each other in a circle: launch -> report -> launch"]
         );
     }
 
     #[test]
-    fn the_table_names_only_modules_that_have_a_row() {
-        for (module, uses) in USES {
-            for used in uses.iter().filter(|u| **u != EVERYTHING) {
-                let top = used.split("::").next();
-                assert!(
-                    USES.iter().any(|(m, _)| Some(*m) == top),
-                    "{module} uses {used}"
-                );
+    fn modules_inside_a_module_have_layers_of_their_own() {
+        let files = [
+            ("config.rs", "use crate::slurm::plan;"),
+            ("slurm/mod.rs", "pub mod config; pub mod policy;"),
+            ("slurm/config.rs", "use crate::plan; use super::policy::P;"),
+            ("slurm/policy/merge.rs", "use super::super::config;"),
+            ("slurm/policy_tests.rs", "use crate::slurm::launch;"),
+        ];
+        assert_eq!(
+            check_within(&["slurm"], &files),
+            ["src/slurm/config.rs:1: config may not use `policy::P`"]
+        );
+        assert_eq!(
+            check_within(&["slurm"], &[("slurm/utils.rs", "")]),
+            ["src/slurm/utils: no row in the table of tests/house/layers.rs"]
+        );
+    }
+
+    #[test]
+    fn the_tables_name_only_modules_that_have_a_row() {
+        for house in HOUSES {
+            for (module, uses) in house.uses {
+                for used in uses.iter().filter(|u| **u != EVERYTHING) {
+                    let top = used.split("::").next();
+                    assert!(
+                        house.uses.iter().any(|(m, _)| Some(*m) == top),
+                        "{}: {module} uses {used}",
+                        house.root
+                    );
+                }
             }
         }
     }

@@ -76,24 +76,36 @@ fn is_rust(file: &str) -> bool {
     file.ends_with(".rs")
 }
 
+/// Whether it is source of ours that ships: the launcher's, or that of a crate below `chaperon/`.
 fn is_source(file: &str) -> bool {
-    file.starts_with("src/") && is_rust(file)
+    let below_chaperon = file
+        .strip_prefix("chaperon/")
+        .and_then(|rest| rest.split_once('/'))
+        .is_some_and(|(_, rest)| rest.starts_with("src/"));
+    (file.starts_with("src/") || below_chaperon) && is_rust(file)
+}
+
+/// Whether it is code of ours: source that ships, and tests.
+fn is_ours(file: &str) -> bool {
+    ["src/", "tests/", "chaperon/"]
+        .iter()
+        .any(|below| file.starts_with(below))
 }
 
 #[test]
 fn modules_use_only_what_stands_left_of_them() {
-    let sources = tree()
-        .into_iter()
-        .filter(|(file, _)| is_source(file))
-        .map(|(file, text)| (file.trim_start_matches("src/").to_owned(), text))
-        .collect();
-    settle(layers::layers(&sources, layers::USES));
+    let tree = tree();
+    let houses = layers::HOUSES.iter();
+    settle(
+        houses
+            .flat_map(|house| layers::layers(&tree, house))
+            .collect(),
+    );
 }
 
 #[test]
 fn files_fit_on_a_few_screens() {
-    let wanted =
-        |f: &str| (f.starts_with("src/") || f.starts_with("tests/")) && !f.ends_with(".snap");
+    let wanted = |f: &str| is_ours(f) && !f.ends_with(".snap");
     settle(each(wanted, |file, text| {
         text::size(file, text, text::TABLES)
     }));
@@ -101,16 +113,16 @@ fn files_fit_on_a_few_screens() {
 
 #[test]
 fn names_say_what_is_inside() {
-    settle(each(
-        |f| is_source(f) || f.starts_with("tests/"),
-        |file, _| text::name(file),
-    ));
+    settle(each(is_ours, |file, _| text::name(file)));
 }
 
 #[test]
 fn unsafe_code_is_in_sys_alone() {
-    let mut complaints = each(is_source, text::unsafe_code);
-    complaints.extend(text::refuses_unsafe("src/lib.rs", &read("src/lib.rs")));
+    let wanted = |f: &str| is_source(f) || (f.starts_with("chaperon/") && is_rust(f));
+    let mut complaints = each(wanted, text::unsafe_code);
+    for root in text::ROOTS {
+        complaints.extend(text::refuses_unsafe(root, &read(root)));
+    }
     settle(complaints);
 }
 
@@ -130,10 +142,10 @@ fn the_tree_promises_nothing_and_stands_alone() {
 fn every_threat_names_a_test_that_exists() {
     let tree = tree();
     let exists = |suite: &str, test: &str| {
-        let below = format!("tests/{suite}/");
-        let mut files = tree
-            .iter()
-            .filter(|(file, _)| file.starts_with(&below) && is_rust(file));
+        let places = docs::places(suite);
+        let mut files = tree.iter().filter(|(file, _)| {
+            places.iter().any(|place| file.starts_with(place)) && is_rust(file)
+        });
         files.any(|(_, text)| docs::functions(text).contains(test))
     };
     settle(docs::threats(

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agent_sandbox::host::slurm::{Conf, Question, Slurm, find};
-use agent_sandbox::plan::slurm::Use;
+use agent_sandbox::plan::{self, slurm::Use};
 use agent_sandbox_wire::command::Command;
 
 use crate::host::plain;
@@ -297,11 +297,11 @@ fn the_search_path_stays_where_shims_are_found_anyway() {
     // By the name of a link that the jail lacks.
     let linked = || {
         elsewhere()
-            .link("/sw/slurm", "/cm/slurm")
-            .owned_by("/sw", ROOT)
+            .link("/links/slurm", "/cm/slurm")
+            .owned_by("/links", ROOT)
     };
-    let named = "slurm.directories = [\"/sw/slurm/bin\"]\nfiles.read = [\"/cm\"]";
-    let by_link = "/sw/slurm/bin:/usr/bin";
+    let named = "slurm.directories = [\"/links/slurm/bin\"]\nfiles.read = [\"/cm\"]";
+    let by_link = "/links/slurm/bin:/usr/bin";
     assert_eq!(path(linked(), by_link, named), longer(by_link));
 }
 
@@ -317,6 +317,9 @@ fn sockets_that_slurms_configuration_names_are_hidden() {
     let rule = |path: &str| plan.hidden.rule_for(Path::new(path));
     let source = rule("/opt/munge/a.socket").unwrap().source.to_string();
     assert_eq!(source, "/etc/slurm/slurm.conf:2");
+    let asked = Path::new("/opt/munge/a.socket");
+    let told = plan::explain::path(&plan, &scenario.tree, asked, "config.toml");
+    assert!(told.change.starts_with("it cannot be given"), "{told:?}");
     assert!(rule("/opt/munge/b.socket").is_none());
     assert!(scenario.text().contains("/opt/munge/a.socket"));
 }

@@ -19,7 +19,7 @@ fn a_job_that_is_over_is_cancelled_without_a_word() {
     let Some(world) = World::new() else { return };
     world.same(
         r#"id=$(sbatch --parsable -W -o /dev/null --wrap true); scancel $id; echo $?
-        id=$(sbatch --parsable -H --wrap true); scancel $id; scancel $id; echo $?; scancel -q -n no-such-job-at-all; echo $?"#,
+        id=$(sbatch --parsable -H --wrap true); scancel $id; scancel $id; echo $?; scancel -Q -n no-such-job-at-all; echo $?"#,
     );
 }
 

@@ -194,7 +194,11 @@ fn options_that_leave_the_jail_are_refused() {
     ] {
         let output = world.defended(&format!("{call}; code=$?; [ $code != 0 ] || echo accepted"));
         assert!(!output.out().contains("accepted"), "{call}: {output}");
-        assert!(output.err().contains("error"), "{call}: {output}");
+        // Not every version of Slurm has every command.
+        let said = ["error", "command not found"]
+            .iter()
+            .any(|word| output.err().contains(word));
+        assert!(said, "{call}: {output}");
     }
     for variable in [
         "SBATCH_GET_USER_ENV=1",

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 #![allow(clippy::disallowed_methods)] // effects: starts processes, makes throw-away projects
 
+mod agent;
 mod allocation;
 mod authority;
 mod batch;
@@ -16,6 +17,7 @@ mod environment;
 mod escape;
 mod failure;
 mod files;
+mod forgery;
 mod injection;
 mod limits;
 mod paths;

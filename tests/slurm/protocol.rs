@@ -192,8 +192,9 @@ fn what_is_said_by_hand_does_no_harm() {
             .unwrap();
         assert!(line.contains("<0>"), "{line}");
     }
+    // EAGAIN: no answer and no end within that time.
     assert!(
-        !said.contains(" but "),
+        !said.contains("(os error 11)"),
         "a connection was left open: {output}"
     );
     world.check(&output);

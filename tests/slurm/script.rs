@@ -83,10 +83,6 @@ fn directives_are_read_as_slurm_reads_them() {
             "abbreviated",
             "#SBATCH --outp=abbreviated.txt --job-n=short --ntasks=1\n",
         ),
-        (
-            "pbs",
-            "#PBS -N pbs\n#BSUB -J bsub\n#SBATCH -o pbs.txt -J ours\n",
-        ),
         ("tabs", "#SBATCH\t-J\ttabs\t-o tabs.txt\n"),
         ("hash", "#SBATCH -J a#b -o hash.txt\n"),
     ] {
@@ -94,6 +90,18 @@ fn directives_are_read_as_slurm_reads_them() {
         world.write(name, format!("{head}{directives}{body}"));
         world.same(&format!("sbatch {name}; echo $?"));
     }
+}
+
+#[test]
+fn lines_of_other_systems_are_not_read() {
+    let Some(world) = World::new() else { return };
+    world.write(
+        "pbs.sh",
+        "#!/bin/bash\n#PBS -N pbs\n#BSUB -J bsub\n#SBATCH -o pbs.txt -J ours\necho $SLURM_JOB_NAME\n",
+    );
+    let output = world.inside("sbatch -W pbs.sh").run().good();
+    assert_eq!(world.read("pbs.txt"), "ours\n");
+    assert!(output.err().contains("#PBS lines are not read"), "{output}");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! The few files that commands touch on this side of the jail: the chaperon's own.
 
-#![allow(clippy::disallowed_methods)] // effects: makes a directory and looks at paths
+#![allow(
+    clippy::disallowed_methods,
+    reason = "effects: makes a directory and looks at paths"
+)]
 
 use std::fs::DirBuilder;
 use std::io;

@@ -4,11 +4,15 @@
 #![deny(unsafe_code)]
 
 pub mod audit;
+pub mod cache;
 pub mod conn;
+pub mod desk;
 mod files;
+pub mod limiter;
 pub mod refusal;
 pub mod server;
 pub mod session;
 pub mod slurm;
 pub mod spawn;
 mod sys;
+pub mod variables;

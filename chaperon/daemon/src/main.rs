@@ -1,6 +1,9 @@
 //! `agent-sandbox-chaperon`: started by the launcher, not by people.
 
-#![allow(clippy::disallowed_methods)] // effects: reads arguments and environment
+#![allow(
+    clippy::disallowed_methods,
+    reason = "effects: reads arguments and environment"
+)]
 
 use std::ffi::OsString;
 use std::io::{Read, Write};

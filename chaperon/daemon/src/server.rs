@@ -1,5 +1,7 @@
 //! Accepts connections, checks who calls, bounds how many, and ends with the session.
 
+#![allow(clippy::disallowed_methods, reason = "effects: reads the clock, once")]
+
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::{Call, End, Stream, ToShim};
@@ -18,9 +21,11 @@ use tokio::task::LocalSet;
 
 use crate::audit::{Entry, Verdict};
 use crate::conn::Conn;
-use crate::session::{Session, variable};
-use crate::slurm::commands::{self, Context, Request};
+use crate::session::Session;
+use crate::slurm::commands;
+use crate::slurm::request::{Context, Request};
 use crate::sys;
+use crate::variables::variable;
 
 /// Connections served at the same time; more wait. Each has four descriptors and may have a
 /// process.
@@ -54,7 +59,10 @@ pub fn serve(order: i32, listen: i32, life: i32) -> io::Result<()> {
         let life = std::os::unix::net::UnixStream::from(life);
         life.set_nonblocking(true)?;
         let mut life = UnixStream::from_std(life)?;
-        let session = Rc::new(Session::new(order));
+        let started = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        let session = Rc::new(Session::new(order, started));
         let mut byte = [0];
         tokio::select! {
             // Nothing is ever said on it.

@@ -2,24 +2,19 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::order::Order;
 use tokio::sync::OnceCell;
 
 use crate::audit::Audit;
-use crate::refusal::Refusal;
-use crate::slurm::limiter::Limiter;
-use crate::slurm::query::Desk;
-use crate::slurm::records::Cache;
-use crate::spawn::{self, Start};
-
-/// Variables, as name and value.
-pub type Variables = Vec<(OsString, OsString)>;
+use crate::cache::Cache;
+use crate::desk::Desk;
+use crate::limiter::Limiter;
+use crate::variables::{Variables, variable};
 
 /// One launch and the jobs that it submits, seen from outside the jail.
 pub struct Session {
@@ -43,20 +38,14 @@ pub struct Session {
     pub desk: Desk,
     /// When the chaperon began, in seconds since 1970-01-01 00:00 UTC.
     pub started: u64,
+    /// The cluster's name, once it is known. [`crate::slurm::cluster::name`] asks for it.
+    pub cluster: OnceCell<String>,
     environment: Variables,
-    cluster: OnceCell<String>,
-}
-
-/// Splits a `NAME=VALUE` entry; `None` without a name.
-pub fn variable(entry: &[u8]) -> Option<(OsString, OsString)> {
-    let at = entry.iter().position(|&byte| byte == b'=')?;
-    let text = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
-    (at > 0).then(|| (text(&entry[..at]), text(&entry[at + 1..])))
 }
 
 impl Session {
-    /// A session by the launcher's order.
-    pub fn new(order: Order) -> Self {
+    /// A session by the launcher's order. `started` is now, in seconds since 1970-01-01 00:00 UTC.
+    pub fn new(order: Order, started: u64) -> Self {
         let environment = order
             .environment
             .iter()
@@ -71,9 +60,7 @@ impl Session {
             records: RefCell::default(),
             submitting: tokio::sync::Mutex::default(),
             desk: Desk::default(),
-            started: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| since.as_secs()),
+            started,
             environment,
             cluster: OnceCell::new(),
             order,
@@ -106,45 +93,4 @@ impl Session {
             .filter_map(|entry| variable(entry))
             .collect()
     }
-
-    /// The cluster's name, asked for once.
-    ///
-    /// # Errors
-    /// Slurm does not answer.
-    pub async fn cluster(&self) -> Result<&str, Refusal> {
-        let ask = || async {
-            if let Some((_, name)) = self
-                .job_variables()
-                .iter()
-                .find(|(name, _)| name == "SLURM_CLUSTER_NAME")
-            {
-                return sound(&name.to_string_lossy());
-            }
-            let arguments = ["show", "config"].map(OsString::from).to_vec();
-            let said =
-                spawn::capture(self, Start::query(Command::Scontrol, arguments), &[]).await?;
-            let text = String::from_utf8_lossy(&said.output);
-            let line = text
-                .lines()
-                .find_map(|line| line.strip_prefix("ClusterName"));
-            match line.and_then(|rest| rest.split_once('=')) {
-                Some((_, name)) => sound(name.trim()),
-                None => Err(Refusal::mistake(format!(
-                    "cannot learn the cluster's name: {}",
-                    String::from_utf8_lossy(&said.error).trim()
-                ))),
-            }
-        };
-        self.cluster.get_or_try_init(ask).await.map(String::as_str)
-    }
-}
-
-/// A cluster's name becomes the name of a directory (`slurm.conf(5)`: at most 40 characters of a
-/// host name's kind).
-fn sound(name: &str) -> Result<String, Refusal> {
-    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if name.is_empty() || name.starts_with('.') || name.len() > 255 || !name.chars().all(good) {
-        return Err(Refusal::mistake("the cluster has no sound name"));
-    }
-    Ok(name.to_owned())
 }

@@ -1,6 +1,8 @@
 //! The only place that starts processes: real commands of Slurm's, by absolute path, with the
 //! session's environment and nothing else.
 
+#![allow(clippy::disallowed_methods, reason = "effects: starts processes")]
+
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
 use crate::conn::{Conn, Event};
+use crate::desk::Captured;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::sys;
@@ -199,17 +202,6 @@ fn end(status: ExitStatus) -> End {
         Some(signal) => End::Signal(signal),
         None => End::Code(status.code().unwrap_or(1)),
     }
-}
-
-/// What a query said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Captured {
-    /// How it ended.
-    pub end: End,
-    /// Its standard output.
-    pub output: Vec<u8>,
-    /// Its standard error.
-    pub error: Vec<u8>,
 }
 
 /// Runs a command to its end and keeps what it says. `input` is its standard input.

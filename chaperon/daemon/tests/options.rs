@@ -18,12 +18,12 @@ struct Configuration(PathBuf);
 impl Configuration {
     fn new(test: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("options-{test}-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
+        fs::create_dir_all(&dir).expect("a directory");
         fs::write(
             dir.join("slurm.conf"),
             "ClusterName=none\nSlurmctldHost=localhost\nNodeName=localhost\nPartitionName=none Nodes=localhost\n",
         )
-        .unwrap();
+        .expect("a configuration");
         Self(dir)
     }
 
@@ -42,7 +42,7 @@ impl Drop for Configuration {
 /// no cluster: it reads the variable after the script, and that one ends it.
 fn sbatch_finds(script: &[u8], configuration: &Path) -> Option<Result<Vec<Vec<u8>>, String>> {
     let file = configuration.with_file_name("script");
-    fs::write(&file, script).unwrap();
+    fs::write(&file, script).expect("a script");
     let output = Process::new("sbatch")
         .args(["-vvv", "--ignore-pbs"])
         .arg(&file)
@@ -73,7 +73,7 @@ struct Dice(u64);
 impl Dice {
     fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
         self.0 = self.0 * 48_271 % 2_147_483_647;
-        from[usize::try_from(self.0).unwrap() % from.len()]
+        from[usize::try_from(self.0).expect("64 bits") % from.len()]
     }
 }
 

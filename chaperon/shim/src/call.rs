@@ -1,6 +1,9 @@
 //! How the shim was called.
 
-#![allow(clippy::disallowed_methods)] // effects: reads environment, directory and umask
+#![allow(
+    clippy::disallowed_methods,
+    reason = "effects: reads environment, directory and umask"
+)]
 
 use std::env;
 use std::ffi::OsString;

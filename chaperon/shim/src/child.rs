@@ -1,7 +1,7 @@
 //! The command that the chaperon has run inside the jail, as salloc runs a shell. It stays in the
 //! shim's process group: a terminal's signals reach both, and a shell's job control sees one job.
 
-#![allow(clippy::disallowed_methods)] // effects: starts a process
+#![allow(clippy::disallowed_methods, reason = "effects: starts a process")]
 
 use std::ffi::{OsStr, OsString};
 use std::io;

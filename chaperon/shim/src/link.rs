@@ -1,6 +1,9 @@
 //! The connection: frames out, with descriptors, and frames in, without ever waiting for one.
 
-#![allow(clippy::disallowed_methods)] // effects: connects, reads the clock for its patience
+#![allow(
+    clippy::disallowed_methods,
+    reason = "effects: connects, reads the clock for its patience"
+)]
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

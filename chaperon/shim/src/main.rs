@@ -3,7 +3,10 @@
 //! decides nothing, and nobody need trust it.
 
 #![deny(unsafe_code)]
-#![allow(clippy::disallowed_methods)] // effects: the command line, the end of the process
+#![allow(
+    clippy::disallowed_methods,
+    reason = "effects: the command line, the end of the process"
+)]
 
 mod call;
 mod child;

@@ -1,6 +1,6 @@
 //! Signals: which are told to the chaperon, stopping, and dying of one.
 
-#![allow(clippy::disallowed_methods)] // effects: ends the process
+#![allow(clippy::disallowed_methods, reason = "effects: ends the process")]
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};

@@ -6,7 +6,9 @@ use std::io::{self, Read, Write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::VERSION;
+/// Version of the conversation between shim and chaperon. The two come from one installation, but a
+/// session may outlive an upgrade.
+pub const VERSION: u8 = 1;
 
 /// The longest message, in bytes. `execve(2)` limits arguments and environment of a command to
 /// 2 MiB by default; a [`crate::message::Call`] holds both.

@@ -10,9 +10,7 @@ pub mod message;
 pub mod order;
 pub mod step;
 
-/// Version of the conversation between shim and chaperon. The two come from one installation, but a
-/// session may outlive an upgrade.
-pub const VERSION: u8 = 1;
+pub use frame::VERSION;
 
 /// Where the chaperon's socket stands inside the jail. The directory is private to the jail.
 pub const SOCKET: &str = "/run/agent-sandbox/slurm/chaperon";

@@ -27,7 +27,7 @@ pub enum FromShim {
     /// the shim is about to stop, `SIGCONT` that it goes on.
     Signal(i32),
     /// A part of what [`ToShim::Fetch`] asked for.
-    Content(Vec<u8>),
+    Content(#[serde(with = "serde_bytes")] Vec<u8>),
     /// All of it was sent.
     ContentEnds,
     /// What [`ToShim::Open`] asked for; comes with one descriptor.
@@ -60,6 +60,7 @@ pub enum ToShim {
         /// Which.
         stream: Stream,
         /// The bytes.
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// Run this inside the jail, as a child of the shim, with these entries (`NAME=VALUE`) set in

@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::session::Variables;
+use crate::variables::Variables;
 
 /// Prefixes of names that go with every list, as Slurm has it (`env_array_merge_slurm()` in
 /// `src/common/env.c`).
@@ -16,8 +16,17 @@ const ALWAYS: [&[u8]; 2] = [b"SLURM_", b"SPANK_"];
 /// the jail (`--get-user-env`); here they are the shell's own.
 const LOGIN: [&str; 6] = ["HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG"];
 
+/// Which of two values a variable gets that the shell has and a list with `ALL` sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wins {
+    /// The one that comes later in the list, where `ALL` stands for the shell's: sbatch.
+    Later,
+    /// The shell's: srun.
+    Shell,
+}
+
 /// The variables of `environment` that `list` lets through; without a list all of them.
-pub fn exported(list: Option<&OsStr>, environment: &Variables) -> Variables {
+pub fn exported(list: Option<&OsStr>, environment: &Variables, wins: Wins) -> Variables {
     let Some(list) = list else {
         return environment.clone();
     };
@@ -50,7 +59,10 @@ pub fn exported(list: Option<&OsStr>, environment: &Variables) -> Variables {
     let mut all = false;
     for word in words(bytes) {
         if word.eq_ignore_ascii_case(b"ALL") {
-            all = true;
+            match wins {
+                Wins::Later => merge(&mut chosen, environment),
+                Wins::Shell => all = true,
+            }
         } else if let Some(at) = word.iter().position(|&byte| byte == b'=') {
             // Quotes hold a value with commas together; they stay in it, as Slurm leaves them.
             if at > 0 {
@@ -65,12 +77,15 @@ pub fn exported(list: Option<&OsStr>, environment: &Variables) -> Variables {
         }
     }
     if all {
-        // The shell's own variables win over the list's, as Slurm has it.
-        for (name, value) in environment {
-            set(&mut chosen, name, value.clone());
-        }
+        merge(&mut chosen, environment);
     }
     chosen
+}
+
+fn merge(chosen: &mut Variables, environment: &Variables) {
+    for (name, value) in environment {
+        set(chosen, name, value.clone());
+    }
 }
 
 /// Sets a variable: a name that is there gets the new value.
@@ -123,7 +138,11 @@ mod tests {
     }
 
     fn by(list: &str) -> Vec<String> {
-        let mut all: Vec<String> = exported(Some(OsStr::new(list)), &environment())
+        sorted(list, Wins::Later)
+    }
+
+    fn sorted(list: &str, wins: Wins) -> Vec<String> {
+        let mut all: Vec<String> = exported(Some(OsStr::new(list)), &environment(), wins)
             .into_iter()
             .map(|(name, value)| format!("{}={}", name.display(), value.display()))
             .filter(|entry| !["HOME=/h", "PATH=/bin", "SLURM_X=s"].contains(&entry.as_str()))
@@ -134,7 +153,7 @@ mod tests {
 
     #[test]
     fn everything_by_default() {
-        assert_eq!(exported(None, &environment()), environment());
+        assert_eq!(exported(None, &environment(), Wins::Later), environment());
         assert_eq!(by("all"), ["BAR=a,b", "FOO=1"]);
     }
 
@@ -142,11 +161,21 @@ mod tests {
     fn nothing_but_what_belongs_to_slurm() {
         for list in ["NONE", "NIL", "none", ""] {
             assert!(by(list).is_empty(), "{list}");
-            let names: Vec<OsString> = exported(Some(OsStr::new(list)), &environment())
+            let names: Vec<OsString> = exported(Some(OsStr::new(list)), &environment(), Wins::Later)
                 .into_iter()
                 .map(|(name, _)| name)
                 .collect();
             assert_eq!(names, ["HOME", "PATH", "SLURM_X"]);
+        }
+    }
+
+    /// As Slurm 22.05 does it.
+    #[test]
+    fn all_stands_for_the_shells_in_its_place() {
+        assert_eq!(by("ALL,FOO=2"), ["BAR=a,b", "FOO=2"]);
+        assert_eq!(by("FOO=2,ALL"), ["BAR=a,b", "FOO=1"]);
+        for list in ["ALL,FOO=2", "FOO=2,ALL"] {
+            assert_eq!(sorted(list, Wins::Shell), ["BAR=a,b", "FOO=1"], "{list}");
         }
     }
 

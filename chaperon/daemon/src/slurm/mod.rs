@@ -1,18 +1,19 @@
 //! Slurm: what may be asked of it, and how it is asked.
 
+pub mod cluster;
 pub mod commands;
 pub mod explain;
 pub mod export;
 pub mod format;
 pub mod format_fields;
 pub mod ids;
-pub mod limiter;
 pub mod limits;
 pub mod multi_prog;
 pub mod options;
 pub mod parse;
 pub mod query;
 pub mod records;
+pub mod request;
 pub mod scope;
 pub mod shown;
 pub mod streams;

@@ -1,24 +1,19 @@
 //! Questions to Slurm: at a bounded pace, few at a time, and one for all who ask the same.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::future::Future;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::rc::{Rc, Weak};
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
-use tokio::sync::{Mutex, Semaphore, watch};
-use tokio::task::AbortHandle;
+use tokio::sync::{Mutex, watch};
 
 use crate::conn::{Conn, Event};
+use crate::desk::{Answer, Captured, Flight, Question};
 use crate::refusal::Refusal;
-use crate::session::{Session, Variables};
-use crate::spawn::{self, Captured, Start};
-
-/// Real commands that ask at the same time.
-const MOST_AT_ONCE: usize = 8;
+use crate::session::Session;
+use crate::spawn::{self, Start};
+use crate::variables::Variables;
 
 /// Why a command goes no further.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,66 +62,6 @@ pub async fn attended<T>(
             },
         }
     }
-}
-
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Question {
-    command: Command,
-    arguments: Vec<OsString>,
-    environment: Variables,
-}
-
-type Answer = Result<Rc<Captured>, Refusal>;
-
-/// A question that is asked for everybody who holds it; forgotten with the last of them.
-struct Flight {
-    answer: watch::Receiver<Option<Answer>>,
-    task: AbortHandle,
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// The questions of a session.
-pub struct Desk {
-    /// Stands between what Slurm prints: nobody who names a job knows it.
-    pub mark: String,
-    /// The arrays of tasks, by the numbers that tasks have of their own, as far as sacct was asked.
-    pub arrays: RefCell<BTreeMap<u32, u32>>,
-    /// Those that have not reached Slurm yet. Who asks the same later must not get an answer that
-    /// is older than the question: `sbatch job && squeue` shows the job.
-    waiting: RefCell<BTreeMap<Question, Weak<Flight>>>,
-    /// The same question is asked once at a time.
-    lines: RefCell<BTreeMap<Question, Weak<Mutex<()>>>>,
-    room: Semaphore,
-}
-
-impl Default for Desk {
-    fn default() -> Self {
-        Self {
-            mark: mark(),
-            arrays: RefCell::default(),
-            waiting: RefCell::default(),
-            lines: RefCell::default(),
-            room: Semaphore::new(MOST_AT_ONCE),
-        }
-    }
-}
-
-/// A record separator and five random letters: short, for it is printed behind every column.
-fn mark() -> String {
-    let mut random = RandomState::new().build_hasher().finish();
-    let mut mark = String::from("\x1e");
-    for _ in 0..5 {
-        // One of 64 characters from `0` on, without `%`, `,` and `:`, which formats are made of.
-        let low = (random & 0x3f) as u8;
-        mark.push(char::from(if low == 10 { b'p' } else { b'0' + low }));
-        random >>= 6;
-    }
-    mark
 }
 
 /// Asks Slurm. Everybody who asks the same before it is sent gets the same answer.

@@ -1,9 +1,12 @@
 //! Records of jobs: which session and project each belongs to, and what was asked for. One small file
 //! a job, outside every jail. Slurm itself holds no mark of ours (decision 0012).
 
-#![allow(clippy::disallowed_methods)] // effects: the records of jobs
+#![allow(
+    clippy::disallowed_methods,
+    reason = "effects: the records of jobs, and their time"
+)]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, DirEntryExt, MetadataExt, OpenOptionsExt};
@@ -13,6 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use agent_sandbox_wire::order::Scope;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::cluster;
+use crate::cache::{Cache, Known};
 use crate::refusal::Refusal;
 use crate::session::Session;
 
@@ -124,27 +129,8 @@ fn now() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// What is known of a record without reading it again.
-#[derive(Clone, Debug)]
-struct Known {
-    /// A record that was written anew is another file.
-    inode: u64,
-    session: String,
-    project: Vec<u8>,
-}
-
-/// Records that were read.
-#[derive(Debug, Default)]
-pub struct Cache {
-    jobs: BTreeMap<u32, Known>,
-    /// The directory's time of change when it was read last, if nothing could have changed since.
-    settled: Option<(i64, i64)>,
-    /// Records that were added since old ones were looked for.
-    added: usize,
-}
-
 async fn directory(session: &Session) -> Result<PathBuf, Refusal> {
-    let cluster = session.cluster().await?;
+    let cluster = cluster::name(session).await?;
     Ok(session.state().join("slurm").join(cluster).join("jobs"))
 }
 

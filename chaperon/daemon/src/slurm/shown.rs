@@ -112,8 +112,10 @@ pub fn describe(job: &mut Value, record: &Record) {
         return;
     };
     let text = |bytes: &[u8]| Value::String(String::from_utf8_lossy(bytes).into_owned());
+    // sbatch makes paths absolute.
     let asked = |path: &Option<super::records::Text>, otherwise: &[u8]| match path {
-        Some(path) => text(&path.0),
+        Some(path) if path.0.starts_with(b"/") => text(&path.0),
+        Some(path) => text(&[&record.cwd.0, &b"/"[..], &path.0].concat()),
         None => text(otherwise),
     };
     let mut put = |name: &str, value: Value| {

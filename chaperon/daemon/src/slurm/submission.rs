@@ -9,18 +9,20 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use agent_sandbox_wire::capsule::{Capsule, Program, Streams};
+use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::{End, Stream};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::sync::MutexGuard;
 
-use super::commands::Context;
-use super::export::{exported, set};
+use super::export::{Wins, exported, set};
 use super::limits;
 use super::parse::Parsed;
+use super::request::Context;
 use crate::conn::{Conn, Event, Unanswered};
 use crate::refusal::Refusal;
-use crate::session::{Session, Variables};
+use crate::session::Session;
 use crate::spawn::{self, Start, Way};
+use crate::variables::Variables;
 
 /// Options that are answered by the real command without any job, and end it.
 const ANSWERED: [&str; 3] = ["help", "usage", "version"];
@@ -193,7 +195,11 @@ pub fn capsule(
 ) -> Capsule {
     let session = &context.session;
     let export = parsed.value("export");
-    let mut environment = exported(export, &context.request.environment);
+    let wins = match context.request.command {
+        Command::Sbatch => Wins::Later,
+        _ => Wins::Shell,
+    };
+    let mut environment = exported(export, &context.request.environment, wins);
     if export.is_some() {
         // A shell that lacks these has lost them; a login would bring them back.
         for (name, value) in login(session) {

@@ -7,9 +7,9 @@ use agent_sandbox_wire::message::{End, Stream};
 use super::Context;
 use crate::conn::Conn;
 use crate::refusal::Refusal;
-use crate::session::Variables;
 use crate::slurm::parse::{Parsed, canonical};
 use crate::slurm::query::{Stop, ask, attended};
+use crate::variables::Variables;
 
 /// Options that ask about the command, not about jobs.
 const ABOUT: [&str; 9] = [

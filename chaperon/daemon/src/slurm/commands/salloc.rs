@@ -14,12 +14,13 @@ use super::Context;
 use crate::conn::{Event, Unanswered};
 use crate::files;
 use crate::refusal::Refusal;
-use crate::session::{Session, Variables, variable};
+use crate::session::Session;
 use crate::slurm::export::set;
 use crate::slurm::parse::{Parsed, parse, written};
 use crate::slurm::records::{self, Kind, Record, Text};
 use crate::slurm::{limits, scope, submission};
 use crate::spawn::{self, Running, Start, Way};
+use crate::variables::{Variables, variable};
 
 /// What the chaperon's program is told, so that it waits.
 const HOLD: &str = "hold";

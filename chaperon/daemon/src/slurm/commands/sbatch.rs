@@ -120,7 +120,12 @@ fn record(
     };
     let mut record = Record::new(&context.session, Kind::Batch);
     if let Some(path) = &script.path {
-        record.command = Text::from(path.as_os_str().as_bytes());
+        // With its arguments, as Slurm shows it.
+        let words = [path.as_os_str().as_bytes()].into_iter();
+        let words: Vec<&[u8]> = words
+            .chain(script.arguments.iter().map(Vec::as_slice))
+            .collect();
+        record.command = Text::from(words.join(&b' '));
     }
     record.cwd = Text::from(cwd.as_bytes());
     record.output = asked("output", &streams.output);

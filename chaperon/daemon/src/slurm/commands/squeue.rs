@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::Context;
 use super::answers::{about, plain, reply};
+use crate::desk::Captured;
 use crate::refusal::Refusal;
 use crate::slurm::format::{Layout, Shown};
 use crate::slurm::ids;
@@ -17,7 +18,6 @@ use crate::slurm::query::{Stop, ask, attended, settle};
 use crate::slurm::records::{self, Reader};
 use crate::slurm::scope::{self, View};
 use crate::slurm::shown::{self, describe, number};
-use crate::spawn::Captured;
 
 // Slurm's own layouts, the same in 20.11 to 26.05 (`squeue.c`, `opts.c`).
 const USUAL: &str = "jobarrayid:.18 ,partition:.9 ,name:.8 ,username:.8 ,statecompact:.2 ,\

@@ -17,12 +17,12 @@ use self::place::Place;
 use super::Context;
 use crate::conn::Unanswered;
 use crate::refusal::Refusal;
-use crate::session::Variables;
 use crate::slurm::export::set;
 use crate::slurm::parse::{Origin, Parsed, parse, written};
 use crate::slurm::streams::Known;
 use crate::slurm::{limits, multi_prog, scope, submission};
 use crate::spawn::{self, Start, Way};
+use crate::variables::Variables;
 
 /// What `agent-sandbox` is told on the nodes.
 const TASK: &str = "task";

@@ -55,6 +55,8 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     for (name, word) in [
         ("long", "--long"),
         ("noheader", "--noheader"),
+        // `-h`, which has no long name and means the same.
+        ("h", "--noheader"),
         ("Users", "--Users"),
         ("parsable", "--parsable"),
         ("parsable2", "--parsable2"),

@@ -131,7 +131,8 @@ async fn read_file(
 }
 
 /// Where a script of this name may be, in sbatch's order (`search_path()` in
-/// `src/common/slurm_opt.c`).
+/// `src/common/slurm_opt.c`): a name that begins with a dot below the current directory, and others
+/// in the job's directory, in the directories of PATH, and then in the current directory.
 fn candidates(
     context: &Context<'_>,
     parsed: &Parsed,
@@ -141,16 +142,22 @@ fn candidates(
     if named.is_absolute() {
         return Ok(vec![named.to_owned()]);
     }
+    let here = context.request.cwd.join(named);
+    if named.as_os_str().as_bytes().starts_with(b".") {
+        return Ok(vec![here]);
+    }
     let mut all = vec![submission::directory(context, parsed)?.join(named)];
-    if !named.as_os_str().as_bytes().starts_with(b".") {
-        let path = context.request.environment.iter();
-        let path = path.filter(|(name, _)| name == "PATH");
-        all.extend(
-            path.flat_map(|(_, directories)| std::env::split_paths(directories))
-                .filter(|directory| directory.is_absolute())
-                .take(MOST_DIRECTORIES)
-                .map(|directory| directory.join(named)),
-        );
+    let path = context.request.environment.iter();
+    let path = path.filter(|(name, _)| name == "PATH");
+    all.extend(
+        path.flat_map(|(_, directories)| std::env::split_paths(directories))
+            .filter(|directory| directory.is_absolute())
+            .take(MOST_DIRECTORIES)
+            .map(|directory| directory.join(named)),
+    );
+    // What the search does not find is opened by its name.
+    if all[0] != here {
+        all.push(here);
     }
     Ok(all)
 }

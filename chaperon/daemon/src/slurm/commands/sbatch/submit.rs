@@ -13,11 +13,12 @@ use crate::audit::Verdict;
 use crate::conn::Event;
 use crate::files;
 use crate::refusal::Refusal;
-use crate::session::Variables;
+use crate::slurm::cluster;
 use crate::slurm::parse::Parsed;
 use crate::slurm::records::{self, Record};
 use crate::slurm::submission;
 use crate::spawn::{self, Running, Start, Way};
+use crate::variables::Variables;
 
 /// The longest line with a job's id, in bytes: an id and a cluster's name.
 const LONGEST_ID: usize = 4096;
@@ -38,7 +39,7 @@ pub(super) async fn messages(context: &mut Context<'_>) -> Result<Result<OsStrin
     files::make_private(&directory).map_err(|error| {
         Refusal::mistake(format!("cannot make `{}`: {error}", directory.display()))
     })?;
-    let cluster = match submission::patiently(context.conn, session.cluster()).await {
+    let cluster = match submission::patiently(context.conn, cluster::name(&session)).await {
         // Where Slurm does not answer, sbatch says so in its own words.
         Ok(cluster) => cluster.unwrap_or(NAMELESS),
         Err(end) => return Ok(Err(end)),

@@ -64,21 +64,10 @@ pub(super) async fn write(context: &mut Context<'_>, asked: Asked) -> Result<End
     if said.end != End::SUCCESS {
         return reply(context.conn, b"", &said.error, said.end).await;
     }
-    let script = match unwrapped(&said.output) {
-        Some(script) => script,
-        None => said
-            .output
-            .strip_suffix(b"\n")
-            .unwrap_or(&said.output)
-            .to_vec(),
-    };
+    let script = unwrapped(&said.output).unwrap_or_else(|| said.output.clone());
     let default = format!("slurm-{}.sh", selector.job);
     let path = match path.map(String::as_str) {
-        // Slurm ends what it writes there with a line's end of its own.
-        Some("-") => {
-            let text = [&script[..], b"\n"].concat();
-            return reply(context.conn, &text, &said.error, said.end).await;
-        }
+        Some("-") => return reply(context.conn, &script, &said.error, said.end).await,
         Some(path) => path,
         None => &default,
     };

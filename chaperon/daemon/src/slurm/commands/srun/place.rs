@@ -9,11 +9,11 @@ use agent_sandbox_wire::message::End;
 use super::super::Context;
 use super::number;
 use crate::refusal::Refusal;
-use crate::session::Variables;
 use crate::slurm::ids;
 use crate::slurm::options;
 use crate::slurm::parse::arguments;
 use crate::slurm::{scope, submission};
+use crate::variables::Variables;
 
 /// Variables with the id of the job in which a shell runs, the one that counts last.
 const JOB: [&str; 2] = ["SLURM_JOBID", "SLURM_JOB_ID"];

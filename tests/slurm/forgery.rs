@@ -1,0 +1,87 @@
+//! Capsules that the agent writes itself, with a policy that shows the secret. Outside, submitted by
+//! the user, such a capsule is as good as any; inside it is a script or a variable like others.
+
+use agent_sandbox_wire::capsule::{Capsule, Layer, LayerKind, Options, Program, Seal, Streams};
+use agent_sandbox_wire::step;
+
+use crate::cluster::put;
+use crate::world::{Side, World};
+
+fn forged(world: &World, side: Side, program: Program) -> Capsule {
+    let place = world.place(side);
+    let place = place.to_str().unwrap();
+    let home = world.user.dir.to_str().unwrap();
+    Capsule {
+        seal: Seal {
+            session: "forged00".into(),
+            project: place.into(),
+            layers: vec![Layer {
+                kind: LayerKind::User,
+                file: "~/.config/agent-sandbox/config.toml".into(),
+                text: "[home]\nread = [\"~/.ssh\"]\n[files]\nunhide = [\"~/.ssh\"]\n".into(),
+            }],
+            options: Options::default(),
+            variables: Vec::new(),
+            told: Vec::new(),
+        },
+        base_environment: Vec::new(),
+        environment: vec![
+            format!("HOME={home}").into(),
+            b"PATH=/usr/bin:/bin".to_vec(),
+        ],
+        cwd: place.into(),
+        submit_directory: place.into(),
+        umask: 0o22,
+        streams: Streams::default(),
+        program,
+    }
+}
+
+#[test]
+fn a_forged_batch_script_has_no_policy_of_its_own() {
+    let Some(world) = World::new() else { return };
+    let launcher = world.cluster.launcher.to_str().unwrap();
+    for side in [Side::Outside, Side::Inside] {
+        let program = Program::Script {
+            script: b"#!/bin/bash\ncat ~/.ssh/id_rsa\n".to_vec(),
+            arguments: Vec::new(),
+        };
+        let mut capsule = forged(&world, side, program);
+        capsule.streams.output = Some(b"forged.txt".to_vec());
+        let script = capsule.batch_script(launcher.as_bytes()).unwrap();
+        put(
+            world.user,
+            &world.place(side).join("forged.sh"),
+            &script,
+            0o755,
+        );
+    }
+    world.attack("sbatch --ignore-pbs -o log.txt forged.sh; sbatch -o log2.txt < forged.sh");
+    let direct = format!(
+        "{launcher} job ./forged.sh; sbatch -W -o o.txt --wrap '{launcher} job ./forged.sh'; srun {launcher} job ./forged.sh"
+    );
+    world.defended(&direct);
+}
+
+#[test]
+fn a_forged_step_has_no_policy_of_its_own() {
+    let Some(world) = World::new() else { return };
+    let launcher = world.cluster.launcher.to_str().unwrap();
+    for side in [Side::Outside, Side::Inside] {
+        let words = [&b"cat"[..], b".ssh/id_rsa"].map(<[u8]>::to_vec).to_vec();
+        let mut capsule = forged(&world, side, Program::Command(words));
+        capsule.cwd = world.user.dir.to_str().unwrap().into();
+        let lines: Vec<String> = step::variables(&capsule)
+            .unwrap()
+            .into_iter()
+            .map(|(name, value)| format!("export {name}={value}\n"))
+            .collect();
+        let place = world.place(side).join("step.sh");
+        put(world.user, &place, lines.concat().as_bytes(), 0o644);
+    }
+    world.attack(&format!(". ./step.sh; srun {launcher} task"));
+    world.defended(". ./step.sh; srun true; srun --export=ALL env | grep -c AGENT_SANDBOX_STEP; sbatch -W -o o.txt --wrap 'srun true; srun --export=ALL,AGENT_SANDBOX_STEP=1 true'");
+    world.defended(&format!(
+        ". ./step.sh; v=AGENT_SANDBOX_STEP; srun --export=ALL,$v=1,${{v}}_0=$AGENT_SANDBOX_STEP_0 {launcher} task; salloc -Q srun {launcher} task"
+    ));
+}
