@@ -13,6 +13,9 @@ use nix::unistd::{Uid, User};
 /// What is planted in a home, all of it hidden in every jail.
 const PLANTED: &[&str] = &[".ssh/id_rsa", ".aws/credentials", ".netrc"];
 
+/// What `tests/slurm/cluster` notes at accounts that it makes.
+const USER_NOTE: &[u8] = b"agent-sandbox tests";
+
 /// The cluster of this run.
 pub(crate) struct Cluster {
     /// `SLURM_CONF`
@@ -112,6 +115,11 @@ fn find() -> Result<Cluster, String> {
 impl Cluster {
     /// Plants secrets, and the start files that attacks would like to write.
     fn prepare(&self, user: &User) {
+        // A new cluster counts its jobs from the beginning: what is recorded of others of the same
+        // number, in an account that is the tests' own, is not theirs.
+        if user.gecos.to_bytes() == USER_NOTE {
+            let _ = fs::remove_dir_all(user.dir.join(".local/state/agent-sandbox"));
+        }
         for name in PLANTED {
             let text = format!("secret {}\n", self.marker);
             put(user, &user.dir.join(name), text.as_bytes(), 0o600);

@@ -57,13 +57,13 @@ fn a_step_finds_what_slurm_gives_it() {
                 STEP_NUM_NODES|SUBMIT_DIR|CPUS_ON_NODE|TASKS_PER_NODE)=|^MINE|^FROM_TASK' | sort";
     world.same(&format!("export MINE=1; srun -J named bash -c \"{step}\""));
     world.same(&format!(
-        "export MINE=1; srun -n2 -l --export=PATH bash -c \"{step}\" | sort"
+        "export MINE=1; srun -N1 -n2 -l --export=PATH bash -c \"{step}\" | sort"
     ));
     world.same("export MINE=1; srun --export=OTHER=2 /bin/bash -c '/usr/bin/env | /bin/grep -E ^MINE\\|^OTHER'");
     world.clear();
     world.write(
         "steps.sh",
-        format!("#!/bin/bash\n#SBATCH -n 2 -o steps.txt\nexport MINE=1\nsrun -l bash -c \"{step}\" | sort\nsrun -n1 bash -c \"{step}\"\n"),
+        format!("#!/bin/bash\n#SBATCH -N 1 -n 2 -o steps.txt\nexport MINE=1\nsrun -l bash -c \"{step}\" | sort\nsrun -n1 bash -c \"{step}\"\n"),
     );
     world.same("sbatch steps.sh");
 }

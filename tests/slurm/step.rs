@@ -89,7 +89,7 @@ fn steps_of_a_batch_script_run() {
     let Some(world) = World::new() else { return };
     world.write(
         "steps.sh",
-        "#!/bin/bash\n#SBATCH -n 2 -o steps.txt\n\
+        "#!/bin/bash\n#SBATCH -N 1 -n 2 -o steps.txt\n\
          srun -l hostname | sort\nsrun -n1 bash -c 'echo step $SLURM_STEP_ID of $SLURM_JOB_ID; pwd'\n\
          srun -n1 --exclusive sleep 0 & srun -n1 --exclusive sleep 0 & wait\n\
          echo in | srun -n1 cat\nsrun -n2 -o step-%j-%s-%t.txt echo file\nsrun bash -c 'exit 3'\necho $?\nexit 4\n",

@@ -161,10 +161,11 @@ mod tests {
     fn nothing_but_what_belongs_to_slurm() {
         for list in ["NONE", "NIL", "none", ""] {
             assert!(by(list).is_empty(), "{list}");
-            let names: Vec<OsString> = exported(Some(OsStr::new(list)), &environment(), Wins::Later)
-                .into_iter()
-                .map(|(name, _)| name)
-                .collect();
+            let names: Vec<OsString> =
+                exported(Some(OsStr::new(list)), &environment(), Wins::Later)
+                    .into_iter()
+                    .map(|(name, _)| name)
+                    .collect();
             assert_eq!(names, ["HOME", "PATH", "SLURM_X"]);
         }
     }
