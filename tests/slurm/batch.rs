@@ -77,7 +77,7 @@ fn exit_codes_and_signals_are_in_the_accounting() {
         r#"for what in 'exit 0' 'exit 42' 'kill -TERM $$' 'kill -KILL $$' 'exit 300'; do
             id=$(sbatch --parsable -o /dev/null -J "$what" --wrap "$what")
             until sacct -X -n -j "$id" -o State | grep -qE 'COMPLETED|FAILED|CANCELLED'; do sleep 0.3; done
-            sacct -P -j "$id" -o JobID,JobName,State,ExitCode,DerivedExitCode | grep -v extern
+            sacct -P -j "$id" -o JobID,State,ExitCode,DerivedExitCode | grep -v extern
         done"#,
     );
 }
@@ -142,7 +142,7 @@ fn a_job_submits_a_job() {
 }
 
 #[test]
-fn the_time_limit_and_a_cancellation_are_said_in_the_users_file() {
+fn a_cancellation_is_said_in_the_users_file() {
     let Some(world) = World::new() else { return };
     world
         .inside(
@@ -159,6 +159,34 @@ fn the_time_limit_and_a_cancellation_are_said_in_the_users_file() {
         text.starts_with("begun\nslurmstepd") && text.contains(": error: *** JOB "),
         "{text}"
     );
+}
+
+#[test]
+fn the_time_limit_is_said_in_the_users_file() {
+    let Some(world) = World::new() else { return };
+    let output = world
+        .inside("sbatch --parsable -t 5 -o limit.txt --wrap 'echo begun; sleep 600'")
+        .run()
+        .good();
+    world.until(Side::Inside, "limit.txt", "begun");
+    // Limits are minutes; their end can be set to the second, and is looked at twice a minute.
+    let job = format!("job={}", output.word());
+    world
+        .cluster
+        .said("scontrol", ["update", &job, "EndTime=now+1"]);
+    world.until(Side::Inside, "limit.txt", "DUE TO TIME LIMIT");
+    world.settle(Side::Inside);
+    let state = world.real(&[
+        "sacct",
+        "-X",
+        "-n",
+        "-P",
+        "-j",
+        &output.word(),
+        "-o",
+        "State",
+    ]);
+    assert_eq!(state.word(), "TIMEOUT");
 }
 
 #[test]

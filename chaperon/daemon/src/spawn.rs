@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -30,6 +31,11 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// The most that a captured stream may hold, in bytes: about a million lines of `squeue`.
 const MOST_CAPTURED: u64 = 128 << 20;
+
+/// Bytes that a command may be ahead of its reader: the most that an ordinary user may ask for by
+/// default (`pipe(7)`, `/proc/sys/fs/pipe-max-size`). With the usual 64 KiB a long answer waits
+/// for the reader again and again.
+const PIPE_SIZE: i32 = 1 << 20;
 
 /// Where a stream of a command leads.
 #[derive(Debug)]
@@ -223,6 +229,10 @@ pub async fn capture(
         running.output.take(),
         running.error.take(),
     );
+    if let Some(stdout) = &stdout {
+        // Beyond what the kernel grants (`fcntl(2)`), an answer only takes longer.
+        let _ = fcntl(stdout, FcntlArg::F_SETPIPE_SZ(PIPE_SIZE));
+    }
     let feed = async {
         if let Some(mut stdin) = stdin {
             // A command that does not read to the end says why.

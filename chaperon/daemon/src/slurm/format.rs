@@ -224,12 +224,12 @@ impl Layout {
             for (column, value) in columns.zip(&line.values) {
                 match (column.field.show, shown) {
                     (Show::Ours | Show::Recorded(_), Shown::Masked) => {
-                        output.extend(column.laid_out(b"-"));
+                        column.lay_out(b"-", &mut output);
                     }
                     (Show::Recorded(place), Shown::InScope) => {
                         let job = line.job.unwrap_or_default();
                         match recorded(job, place, &self.named(&line)) {
-                            Some(text) => output.extend(column.laid_out(&text)),
+                            Some(text) => column.lay_out(&text, &mut output),
                             None => output.extend_from_slice(value),
                         }
                     }
@@ -307,17 +307,17 @@ impl Column {
     }
 
     /// As Slurm fits a text into a column: cut at its end, counted in bytes.
-    fn laid_out(&self, text: &[u8]) -> Vec<u8> {
+    fn lay_out(&self, text: &[u8], output: &mut Vec<u8>) {
         if self.width == 0 {
-            return text.to_vec();
+            output.extend_from_slice(text);
+            return;
         }
         let text = &text[..text.len().min(self.width)];
-        let blanks = vec![b' '; self.width - text.len()];
-        if self.right {
-            [&blanks, text].concat()
-        } else {
-            [text, &blanks].concat()
-        }
+        let blanks = self.width - text.len();
+        let (before, after) = if self.right { (blanks, 0) } else { (0, blanks) };
+        output.resize(output.len() + before, b' ');
+        output.extend_from_slice(text);
+        output.resize(output.len() + after, b' ');
     }
 }
 
@@ -363,14 +363,7 @@ fn invalid(steps: bool, what: &str) -> Refusal {
 
 pub(crate) fn find(text: &[u8], mark: &[u8]) -> Option<usize> {
     let first = *mark.first()?;
-    let mut from = 0;
-    loop {
-        let at = from + text[from..].iter().position(|&byte| byte == first)?;
-        if text[at..].starts_with(mark) {
-            return Some(at);
-        }
-        from = at + 1;
-    }
+    memchr::memchr_iter(first, text).find(|&at| text[at..].starts_with(mark))
 }
 
 #[cfg(test)]

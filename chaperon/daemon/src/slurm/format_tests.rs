@@ -8,7 +8,7 @@ const MARK: &str = "\x1e1234";
 fn printed(layout: &Layout, id: &str, uid: &str, values: &[&str]) -> Vec<u8> {
     let mut text = format!("{id:<ID$}{uid:<UID$}{MARK}{}", layout.prefix).into_bytes();
     for (column, value) in layout.columns.iter().zip(values) {
-        text.extend(column.laid_out(value.as_bytes()));
+        column.lay_out(value.as_bytes(), &mut text);
         text.extend_from_slice(MARK.as_bytes());
         text.extend_from_slice(column.suffix.as_bytes());
     }
