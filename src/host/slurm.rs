@@ -188,7 +188,8 @@ pub fn distrust(found: &Found, uid: u32, files: &dyn Files) -> Option<String> {
 }
 
 /// Why a file at a real path, or a directory above it, could be replaced or changed by the user.
-fn changeable(real: &Path, uid: u32, files: &dyn Files) -> Option<String> {
+/// Completes "`PATH` …".
+pub fn changeable(real: &Path, uid: u32, files: &dyn Files) -> Option<String> {
     const STICKY: u32 = 0o1000;
     for above in real.ancestors() {
         let Look::Found(found) = files.look(above) else {

@@ -367,7 +367,13 @@ pub fn build(
 ) -> Result<Plan, PlanError> {
     let hides = hides::Hides::resolve(policy, host, files);
     let project = match &invocation.project {
-        Some(named) => Some(project::resolve(policy, host, files, &hides, named)?),
+        Some(named) => {
+            let project = project::resolve(policy, host, files, &hides, named)?;
+            if invocation.job.is_some() {
+                project::unmoved(&project, host, files, named)?;
+            }
+            Some(project)
+        }
         None => None,
     };
     let mounted = mounts::build(policy, host, files, &hides, project.as_ref())?;

@@ -7,7 +7,7 @@ use super::git::{self, GitEntry};
 use super::hides::Hides;
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
-use crate::host::slurm::Slurm;
+use crate::host::slurm::{Slurm, changeable};
 use crate::policy::{Git, Policy};
 
 /// Directories that no project may be or contain.
@@ -31,6 +31,33 @@ pub struct Project {
     pub git: Vec<GitEntry>,
     /// What of git's could not be given or protected, and why.
     pub git_omitted: Vec<(PathBuf, String)>,
+}
+
+/// Refuses a job's project that an agent could have turned into another directory since the job was
+/// submitted: the path was without links then. Links that only administrators can have made, on a
+/// node that is laid out differently, are none of an agent's.
+///
+/// # Errors
+/// The link.
+pub fn unmoved(
+    project: &Project,
+    host: &HostFacts,
+    files: &dyn Files,
+    named: &Path,
+) -> Result<(), PlanError> {
+    for (at, _) in &project.links {
+        let above = at.parent().unwrap_or(Path::new("/"));
+        if let Some(reason) = changeable(above, host.uid, files) {
+            let message = format!(
+                "the project `{}` of this job leads through the symbolic link `{}` now, which {reason}",
+                named.display(),
+                at.display()
+            );
+            return Err(PlanError::new(message)
+                .hint("submit the job again from the directory that is meant"));
+        }
+    }
+    Ok(())
 }
 
 /// Resolves the project and refuses those that would open more than a project.

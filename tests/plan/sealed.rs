@@ -163,3 +163,30 @@ proptest! {
         }
     }
 }
+
+/// Another session, in the directory above, puts a link where the project was while the job waits.
+#[test]
+fn a_project_that_became_a_link_runs_no_job() {
+    let tree = || {
+        plain()
+            .file("/home/ada/other/x", "x")
+            .link("/home/ada/work/a", "../other")
+    };
+    let launch = Scenario::new(tree()).project("/home/ada/work/a");
+    assert!(launch.plan().is_ok(), "a person may name a link");
+    let error = Scenario::new(tree())
+        .project("/home/ada/work/a")
+        .job(&[])
+        .plan()
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("`/home/ada/work/a` now"),
+        "{error}"
+    );
+    // A node on which an administrator has laid the homes out by a link.
+    let tree = plain()
+        .file("/gpfs/ada/other/x", "x")
+        .link("/project", "/gpfs/ada/other");
+    let job = Scenario::new(tree).project("/project").job(&[]);
+    assert!(job.plan().is_ok());
+}

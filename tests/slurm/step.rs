@@ -28,18 +28,6 @@ fn tasks_are_counted_and_labelled() {
 }
 
 #[test]
-fn tasks_of_a_step_share_memory() {
-    let Some(world) = World::new() else { return };
-    // As ranks of an MPI job on one node do.
-    world.same(
-        r#"srun -N1 -n2 bash -c '
-            if [ $SLURM_PROCID = 0 ]; then echo shared > /dev/shm/$SLURM_JOB_ID.x
-            else for i in $(seq 100); do [ -e /dev/shm/$SLURM_JOB_ID.x ] && break; sleep 0.05; done
-                cat /dev/shm/$SLURM_JOB_ID.x; rm /dev/shm/$SLURM_JOB_ID.x; fi; sleep 0.5'"#,
-    );
-}
-
-#[test]
 fn standard_streams_pass_through_srun() {
     let Some(world) = World::new() else { return };
     world.same(

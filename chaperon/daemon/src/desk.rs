@@ -1,6 +1,6 @@
 //! The questions to Slurm that are on their way, as data. [`crate::slurm::query`] asks them.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -39,13 +39,21 @@ pub struct Question {
     pub environment: Variables,
 }
 
-/// What everybody who asked gets.
-pub type Answer = Result<Rc<Captured>, Refusal>;
+/// What was said to a question so far.
+#[derive(Default)]
+pub struct Told {
+    /// Standard output, in parts.
+    pub output: Vec<Rc<[u8]>>,
+    /// How the command ended, and its standard error; set when all was said.
+    pub over: Option<Result<(End, Rc<[u8]>), Refusal>>,
+}
 
 /// A question that is asked for everybody who holds it; forgotten with the last of them.
 pub struct Flight {
-    /// The answer, when it is there.
-    pub answer: watch::Receiver<Option<Answer>>,
+    /// The answer, as it comes.
+    pub told: watch::Receiver<Told>,
+    /// The answer in one piece, for those who want it so.
+    pub whole: OnceCell<Rc<Captured>>,
     /// What asks.
     pub task: AbortHandle,
 }

@@ -4,7 +4,8 @@
 #![allow(clippy::disallowed_methods, reason = "effects: starts processes")]
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
@@ -14,10 +15,11 @@ use std::time::Duration;
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
-use nix::fcntl::{FcntlArg, fcntl};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
 use crate::conn::{Conn, Event};
@@ -30,12 +32,22 @@ use crate::sys;
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The most that a captured stream may hold, in bytes: about a million lines of `squeue`.
-const MOST_CAPTURED: u64 = 128 << 20;
+const MOST_CAPTURED: usize = 128 << 20;
 
 /// Bytes that a command may be ahead of its reader: the most that an ordinary user may ask for by
 /// default (`pipe(7)`, `/proc/sys/fs/pipe-max-size`). With the usual 64 KiB a long answer waits
 /// for the reader again and again.
 const PIPE_SIZE: i32 = 1 << 20;
+
+/// Bytes of output that are read at once, first and then.
+const FIRST_PART: usize = 32 << 10;
+const LONGEST_PART: usize = 256 << 10;
+
+/// Who has this much to say in one go has more to say: what `stdio(3)` writes at once.
+const FULL_WRITE: usize = 4096;
+
+/// How long output may gather in the pipe.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Where a stream of a command leads.
 #[derive(Debug)]
@@ -214,11 +226,24 @@ fn end(status: ExitStatus) -> End {
 ///
 /// # Errors
 /// It cannot be started, or says more than is kept.
-pub async fn capture(
+pub async fn capture(session: &Session, wish: Start, input: &[u8]) -> Result<Captured, Refusal> {
+    let mut output = Vec::new();
+    let keep = |part: &[u8]| output.extend_from_slice(part);
+    let (end, error) = relay(session, wish, input, keep).await?;
+    Ok(Captured { end, output, error })
+}
+
+/// Runs a command to its end and hands its standard output on, part by part as it comes; gives its
+/// standard error.
+///
+/// # Errors
+/// It cannot be started, or says more than is kept.
+pub async fn relay(
     session: &Session,
     mut wish: Start,
     input: &[u8],
-) -> Result<Captured, Refusal> {
+    tell: impl FnMut(&[u8]),
+) -> Result<(End, Vec<u8>), Refusal> {
     let name = wish.command;
     if !input.is_empty() {
         wish.input = Way::Pipe;
@@ -229,33 +254,89 @@ pub async fn capture(
         running.output.take(),
         running.error.take(),
     );
-    if let Some(stdout) = &stdout {
-        // Beyond what the kernel grants (`fcntl(2)`), an answer only takes longer.
-        let _ = fcntl(stdout, FcntlArg::F_SETPIPE_SZ(PIPE_SIZE));
-    }
     let feed = async {
         if let Some(mut stdin) = stdin {
             // A command that does not read to the end says why.
             let _ = stdin.write_all(input).await;
         }
     };
-    let ((), output, error) = tokio::join!(feed, read(stdout), read(stderr));
+    let (_, output, error) = tokio::join!(
+        feed,
+        read_parts(stdout, &mut running, tell),
+        read_all(stderr)
+    );
     let failed = |error: io::Error| Refusal::mistake(format!("cannot read from {name}: {error}"));
     let (output, error) = (output.map_err(failed)?, error.map_err(failed)?);
-    if output.len() as u64 > MOST_CAPTURED || error.len() as u64 > MOST_CAPTURED {
+    if output > MOST_CAPTURED || error.len() > MOST_CAPTURED {
         return Err(
             Refusal::mistake(format!("{name} says more than {} MiB", MOST_CAPTURED >> 20))
                 .hint("ask for less at a time"),
         );
     }
-    let end = running.wait().await;
-    Ok(Captured { end, output, error })
+    Ok((running.wait().await, error))
 }
 
-async fn read(from: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+async fn read_all(from: Option<ChildStderr>) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     if let Some(from) = from {
-        from.take(MOST_CAPTURED + 1).read_to_end(&mut all).await?;
+        from.take(MOST_CAPTURED as u64 + 1)
+            .read_to_end(&mut all)
+            .await?;
     }
     Ok(all)
+}
+
+/// Reads a command's output to its end, at most one part more than is kept, and says how much it
+/// was. While a long answer is being printed the pipe is not watched, for that would wake the
+/// chaperon each time that the command writes; it is emptied every [`PAUSE`].
+async fn read_parts(
+    from: Option<ChildStdout>,
+    running: &mut Running,
+    mut tell: impl FnMut(&[u8]),
+) -> io::Result<usize> {
+    let Some(from) = from else { return Ok(0) };
+    // Watching it ends here; reading it does not wait.
+    let from = from.into_owned_fd()?;
+    fcntl(&from, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    // Beyond what the kernel grants (`fcntl(2)`), an answer only takes longer.
+    let _ = fcntl(&from, FcntlArg::F_SETPIPE_SZ(PIPE_SIZE));
+    let mut from = File::from(from);
+    let mut sum = 0;
+    let mut part = vec![0; FIRST_PART];
+    loop {
+        let mut filled = 0;
+        let over = loop {
+            match from.read(&mut part[filled..]) {
+                Ok(0) => break filled < part.len(),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        };
+        if filled > 0 {
+            sum += filled;
+            if sum <= MOST_CAPTURED {
+                tell(&part[..filled]);
+            }
+        }
+        if over || sum > MOST_CAPTURED {
+            return Ok(sum);
+        }
+        if filled == part.len() {
+            // There is more: others get their turn, and the next part may be longer.
+            part.resize(LONGEST_PART, 0);
+            tokio::task::yield_now().await;
+        } else if filled >= FULL_WRITE {
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                _ = running.wait() => {}
+            }
+        } else {
+            AsyncFd::with_interest(&from, Interest::READABLE)?
+                .readable()
+                .await?
+                .retain_ready();
+        }
+    }
 }

@@ -1,9 +1,9 @@
 //! Columns of `squeue`, typed: what was asked for is parsed, written anew with marks between the
 //! columns, and what Slurm answers is taken apart at the marks, whatever the names of jobs hold.
 
+use std::ops::Range;
+
 use super::format_fields::{FIELDS, Field, STEP_FIELDS, Show};
-use super::ids;
-use super::shown::{NO_TASK, Named, Place};
 use crate::refusal::Refusal;
 
 /// The widest column, in characters.
@@ -17,33 +17,39 @@ const MOST: usize = 200;
 
 /// Widths of what stands in front of each line: the job's number (of steps `123_4.batch`) and the
 /// user's. What is cut has its number in front all the same.
-const ID: usize = 20;
-const UID: usize = 10;
+pub(super) const ID: usize = 20;
+pub(super) const UID: usize = 10;
 
 /// One column.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Column {
-    field: &'static Field,
+pub(super) struct Column {
+    pub(super) field: &'static Field,
     width: usize,
     right: bool,
     suffix: String,
     /// It was not asked for.
-    hidden: bool,
+    pub(super) hidden: bool,
+}
+
+/// What lies between two marks. Every mark costs Slurm and the chaperon time, so columns that are
+/// shown as they are, whosever the job is, stand in one piece, with the text between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Text in front of it that nothing of Slurm's can be in.
+    pub(super) before: String,
+    columns: Range<usize>,
+    /// It is shown as it is; otherwise it is one column.
+    pub(super) passes: bool,
 }
 
 /// How lines are laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     steps: bool,
-    prefix: String,
     columns: Vec<Column>,
-}
-
-/// One line, taken apart.
-struct Line<'a> {
-    job: Option<u32>,
-    uid: Option<u32>,
-    values: Vec<&'a [u8]>,
+    pub(super) pieces: Vec<Piece>,
+    /// Text behind the last piece.
+    pub(super) after: String,
 }
 
 impl Layout {
@@ -142,159 +148,84 @@ impl Layout {
                 hidden: true,
             }));
         }
+        let (pieces, after) = pieces(prefix, &columns);
         Ok(Self {
             steps,
-            prefix,
             columns,
+            pieces,
+            after,
         })
     }
 
-    /// The option that asks for it, with `mark` behind each column.
-    pub fn short_option(&self, mark: &str) -> String {
-        let id = if self.steps { 'i' } else { 'F' };
-        let mut text = format!("--format=%{ID}{id}%{UID}U{mark}{}", self.prefix);
-        for column in &self.columns {
-            let Some(letter) = column.field.letter else {
-                continue;
-            };
-            text.push('%');
-            text.push_str(&column.size());
-            text.push(letter);
-            text.push_str(mark);
-            text.push_str(&column.suffix);
-        }
-        text
+    /// The columns of a piece.
+    pub(super) fn columns(&self, piece: &Piece) -> &[Column] {
+        &self.columns[piece.columns.clone()]
     }
 
-    /// The same as [`Self::short_option`] in the other syntax.
+    /// The option that asks for it, with `mark` behind each piece; `None` if a column has no letter.
+    pub fn short_option(&self, mark: &str) -> Option<String> {
+        let id = if self.steps { 'i' } else { 'F' };
+        let mut text = format!("--format=%{ID}{id}%{UID}U{mark}");
+        for piece in &self.pieces {
+            text.push_str(&piece.before);
+            for column in self.columns(piece) {
+                text.push('%');
+                text.push_str(&column.size());
+                text.push(column.field.letter?);
+                if piece.passes {
+                    text.push_str(&column.suffix);
+                }
+            }
+            text.push_str(mark);
+        }
+        text.push_str(&self.after);
+        Some(text)
+    }
+
+    /// The same as [`Self::short_option`] in the other syntax, which has names for all columns, and
+    /// takes squeue longer.
     pub fn long_option(&self, mark: &str) -> String {
         let id = if self.steps { "stepid" } else { "arrayjobid" };
         let mut text = format!("--Format={id}:{ID},userid:{UID}{mark}");
-        for column in &self.columns {
-            text.push(',');
-            text.push_str(column.field.name);
-            text.push(':');
-            text.push_str(&column.size());
-            text.push_str(mark);
-            text.push_str(&column.suffix);
-        }
-        text
-    }
-
-    /// Rewrites what Slurm answered. `shown` says of a job's number and its user's what becomes of
-    /// the line; `recorded` gives what belongs into a column of a job in the scope.
-    ///
-    /// # Errors
-    /// The answer is not laid out as it was asked for.
-    pub fn rewrite(
-        &self,
-        answer: &[u8],
-        mark: &str,
-        shown: impl Fn(u32, u32) -> Shown,
-        recorded: impl Fn(u32, Place, &Named) -> Option<Vec<u8>>,
-    ) -> Result<Vec<u8>, Refusal> {
-        let odd = || Refusal::mistake("squeue answers in a way that is not understood");
-        let mut output = Vec::with_capacity(answer.len());
-        let mut rest = answer;
-        let mark = mark.as_bytes();
-        // What stands before the first line: the date, with --long.
-        let Some(first) = find(rest, mark) else {
-            return if rest.iter().all(u8::is_ascii_whitespace) {
-                Ok(answer.to_vec())
-            } else {
-                Err(odd())
-            };
-        };
-        let before = first.checked_sub(ID + UID).ok_or_else(odd)?;
-        output.extend_from_slice(&rest[..before]);
-        rest = &rest[before..];
-        while !rest.is_empty() {
-            let (line, after) = self.line(rest, mark).ok_or_else(odd)?;
-            rest = after;
-            let shown = match (line.job, line.uid) {
-                (Some(job), Some(uid)) => shown(job, uid),
-                // The header names no job.
-                _ => Shown::Header,
-            };
-            if shown == Shown::Not {
-                continue;
-            }
-            output.extend_from_slice(self.prefix.as_bytes());
-            let columns = self.columns.iter().filter(|column| !column.hidden);
-            for (column, value) in columns.zip(&line.values) {
-                match (column.field.show, shown) {
-                    (Show::Ours | Show::Recorded(_), Shown::Masked) => {
-                        column.lay_out(b"-", &mut output);
-                    }
-                    (Show::Recorded(place), Shown::InScope) => {
-                        let job = line.job.unwrap_or_default();
-                        match recorded(job, place, &self.named(&line)) {
-                            Some(text) => column.lay_out(&text, &mut output),
-                            None => output.extend_from_slice(value),
-                        }
-                    }
-                    _ => output.extend_from_slice(value),
+        for piece in &self.pieces {
+            text.push_str(&piece.before);
+            for column in self.columns(piece) {
+                text.push(',');
+                text.push_str(column.field.name);
+                text.push(':');
+                text.push_str(&column.size());
+                if piece.passes {
+                    text.push_str(&column.suffix);
                 }
-                output.extend_from_slice(column.suffix.as_bytes());
             }
-            output.push(b'\n');
+            text.push_str(mark);
         }
-        Ok(output)
-    }
-
-    /// What the hidden columns say.
-    fn named<'a>(&self, line: &Line<'a>) -> Named<'a> {
-        let all = self.columns.iter().zip(&line.values);
-        let mut hidden = all
-            .filter(|(column, _)| column.hidden)
-            .map(|(_, value)| *value);
-        let mut next = || hidden.next().unwrap_or_default();
-        let id = ids::leading(next().trim_ascii());
-        let first = line.job.unwrap_or_default();
-        let task = next().trim_ascii();
-        Named {
-            id: id.unwrap_or(first),
-            array: (task != b"N/A").then(|| (first, ids::leading(task).unwrap_or(NO_TASK))),
-            name: next(),
-        }
-    }
-
-    /// The first line and what follows it.
-    fn line<'a>(&self, text: &'a [u8], mark: &[u8]) -> Option<(Line<'a>, &'a [u8])> {
-        let head = find(text, mark)?;
-        if head != ID + UID {
-            return None;
-        }
-        let (id, uid) = text[..head].split_at(ID);
-        let mut rest = text[head + mark.len()..].strip_prefix(self.prefix.as_bytes())?;
-        let mut values = Vec::with_capacity(self.columns.len());
-        for column in &self.columns {
-            let end = find(rest, mark)?;
-            values.push(&rest[..end]);
-            rest = rest[end + mark.len()..].strip_prefix(column.suffix.as_bytes())?;
-        }
-        let line = Line {
-            job: ids::leading(id.trim_ascii()),
-            uid: ids::leading(uid.trim_ascii()),
-            values,
-        };
-        Some((line, rest.strip_prefix(b"\n")?))
+        text.push_str(&self.after);
+        text
     }
 }
 
-/// What becomes of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
-    /// It is the header.
-    Header,
-    /// It is shown in full; the job is in the scope.
-    InScope,
-    /// It is shown in full, as Slurm has it.
-    InFull,
-    /// It is shown without names.
-    Masked,
-    /// It is left out.
-    Not,
+/// The pieces of a line, and the text behind the last.
+fn pieces(prefix: String, columns: &[Column]) -> (Vec<Piece>, String) {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut text = prefix;
+    for (at, column) in columns.iter().enumerate() {
+        let passes = column.field.show == Show::All && !column.hidden;
+        match pieces.last_mut() {
+            Some(last) if passes && last.passes => last.columns.end = at + 1,
+            _ => {
+                pieces.push(Piece {
+                    before: std::mem::take(&mut text),
+                    columns: at..at + 1,
+                    passes,
+                });
+            }
+        }
+        if !passes {
+            text.clone_from(&column.suffix);
+        }
+    }
+    (pieces, text)
 }
 
 impl Column {
@@ -307,7 +238,7 @@ impl Column {
     }
 
     /// As Slurm fits a text into a column: cut at its end, counted in bytes.
-    fn lay_out(&self, text: &[u8], output: &mut Vec<u8>) {
+    pub(super) fn lay_out(&self, text: &[u8], output: &mut Vec<u8>) {
         if self.width == 0 {
             output.extend_from_slice(text);
             return;

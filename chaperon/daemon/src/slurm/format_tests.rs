@@ -1,17 +1,26 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::slurm::format_lines::{Rewriter, Shown};
+use crate::slurm::shown::{Named, Place};
 
 const MARK: &str = "\x1e1234";
 
 /// What squeue would print for these values.
 fn printed(layout: &Layout, id: &str, uid: &str, values: &[&str]) -> Vec<u8> {
-    let mut text = format!("{id:<ID$}{uid:<UID$}{MARK}{}", layout.prefix).into_bytes();
-    for (column, value) in layout.columns.iter().zip(values) {
-        column.lay_out(value.as_bytes(), &mut text);
+    let mut text = format!("{id:<ID$}{uid:<UID$}{MARK}").into_bytes();
+    let mut values = values.iter();
+    for piece in &layout.pieces {
+        text.extend_from_slice(piece.before.as_bytes());
+        for column in layout.columns(piece) {
+            column.lay_out(values.next().unwrap().as_bytes(), &mut text);
+            if piece.passes {
+                text.extend_from_slice(column.suffix.as_bytes());
+            }
+        }
         text.extend_from_slice(MARK.as_bytes());
-        text.extend_from_slice(column.suffix.as_bytes());
     }
+    text.extend_from_slice(layout.after.as_bytes());
     text.push(b'\n');
     text
 }
@@ -24,15 +33,38 @@ fn shown(job: u32, uid: u32) -> Shown {
     }
 }
 
+fn recorded(_: u32, place: Place, _: &Named<'_>) -> Option<Vec<u8>> {
+    (place == Place::Command).then(|| b"/p/job.sh".to_vec())
+}
+
+/// Rewrites an answer that arrives in parts of this many bytes.
+fn in_parts(layout: &Layout, answer: &[u8], size: usize) -> Result<Vec<u8>, Refusal> {
+    let mut rewriter = Rewriter::new(layout, MARK, shown, recorded);
+    let mut output = Vec::new();
+    for part in answer.chunks(size) {
+        output.extend(rewriter.part(part)?);
+    }
+    output.extend(rewriter.end()?);
+    Ok(output)
+}
+
 fn rewritten(layout: &Layout, answer: &[u8]) -> String {
-    let none = |_: u32, place, _: &Named| (place == Place::Command).then(|| b"/p/job.sh".to_vec());
-    String::from_utf8(layout.rewrite(answer, MARK, shown, none).unwrap()).unwrap()
+    let whole = in_parts(layout, answer, usize::MAX).unwrap();
+    for size in [1, 7, 64] {
+        assert_eq!(in_parts(layout, answer, size).unwrap(), whole, "{size}");
+    }
+    String::from_utf8(whole).unwrap()
 }
 
 #[test]
 fn formats_are_written_anew() {
-    let short = |text| Layout::short(text, false).unwrap().short_option("|");
-    assert_eq!(short("%i %j"), "--format=%20F%10U|%i| %j|");
+    let short = |text| {
+        Layout::short(text, false)
+            .unwrap()
+            .short_option("|")
+            .unwrap()
+    };
+    assert_eq!(short("%i %j"), "--format=%20F%10U|%i |%j|");
     assert_eq!(
         short("a %.18i%%5u,%t"),
         "--format=%20F%10U|a %.18i|%5u|,%t|"
@@ -44,7 +76,10 @@ fn formats_are_written_anew() {
         "--Format=arrayjobid:20,userid:10|,jobid:20|,name:.5|,username:8|x"
     );
     let steps = Layout::short("%i %j", true).unwrap();
-    assert_eq!(steps.short_option("|"), "--format=%20i%10U|%i| %j|");
+    assert_eq!(
+        steps.short_option("|").unwrap(),
+        "--format=%20i%10U|%i |%j|"
+    );
 }
 
 #[test]
@@ -107,16 +142,38 @@ fn the_capsule_is_not_shown() {
 #[test]
 fn an_answer_in_another_layout_is_not_shown() {
     let layout = Layout::short("%i", false).unwrap();
-    let none = |_: u32, _, _: &Named| None;
     for answer in ["12 secret\n", "\x1e1234", "            \x1e1234secret\n"] {
-        assert!(
-            layout
-                .rewrite(answer.as_bytes(), MARK, shown, none)
-                .is_err(),
-            "{answer:?}"
-        );
+        for size in [1, 100] {
+            assert!(
+                in_parts(&layout, answer.as_bytes(), size).is_err(),
+                "{answer:?}"
+            );
+        }
     }
-    assert_eq!(layout.rewrite(b"", MARK, shown, none).unwrap(), b"");
+    assert_eq!(in_parts(&layout, b"", 1).unwrap(), b"");
+    assert_eq!(in_parts(&layout, b"\n", 1).unwrap(), b"\n");
+}
+
+#[test]
+fn what_is_cut_off_is_not_shown() {
+    let layout = Layout::short("%i|%j", false).unwrap();
+    let mut answer = printed(&layout, "2", "2002", &["2", "secret"]);
+    answer.extend(printed(&layout, "2", "2002", &["2", "secret"]));
+    answer.truncate(answer.len() - 3);
+    let mut rewriter = Rewriter::new(&layout, MARK, shown, recorded);
+    assert_eq!(rewriter.part(&answer).unwrap(), b"2|-\n");
+    assert!(rewriter.end().is_err());
+}
+
+#[test]
+fn columns_that_everybody_may_see_share_a_mark() {
+    let layout = Layout::short("a%i b%t c%j d%u e%M f", false).unwrap();
+    assert_eq!(
+        layout.short_option("|").unwrap(),
+        "--format=%20F%10U|a%i b%t c|%j| d%u| e%M f|"
+    );
+    let answer = printed(&layout, "2", "2002", &["2", "R", "secret", "bob", "1:00"]);
+    assert_eq!(rewritten(&layout, &answer), "a2 bR c- d- e1:00 f\n");
 }
 
 #[test]
@@ -141,7 +198,7 @@ proptest! {
         for layout in [Layout::short(&text, false), Layout::long(&text, true)].into_iter().flatten() {
             let _ = layout.short_option(MARK);
             let _ = layout.long_option(MARK);
-            let _ = layout.rewrite(&answer, MARK, shown, |_, _, _| None);
+            let _ = in_parts(&layout, &answer, 9);
         }
     }
 

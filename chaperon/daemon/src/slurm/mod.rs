@@ -6,6 +6,7 @@ pub mod explain;
 pub mod export;
 pub mod format;
 pub mod format_fields;
+pub mod format_lines;
 pub mod ids;
 pub mod limits;
 pub mod multi_prog;

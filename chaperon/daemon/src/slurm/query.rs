@@ -1,5 +1,6 @@
 //! Questions to Slurm: at a bounded pace, few at a time, and one for all who ask the same.
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::future::Future;
 use std::rc::{Rc, Weak};
@@ -9,7 +10,7 @@ use agent_sandbox_wire::message::End;
 use tokio::sync::{Mutex, watch};
 
 use crate::conn::{Conn, Event};
-use crate::desk::{Answer, Captured, Flight, Question};
+use crate::desk::{Captured, Flight, Question, Told};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::spawn::{self, Start};
@@ -74,6 +75,28 @@ pub async fn ask(
     arguments: Vec<OsString>,
     environment: Variables,
 ) -> Result<Rc<Captured>, Refusal> {
+    let Hearing { flight, .. } = hear(session, command, arguments, environment);
+    let mut told = flight.told.clone();
+    let told = told.wait_for(|told| told.over.is_some()).await;
+    let told = told.map_err(|_| lost())?;
+    let (end, error) = told.over.clone().unwrap_or_else(|| Err(lost()))?;
+    let whole = flight.whole.get_or_init(|| {
+        Rc::new(Captured {
+            end,
+            output: told.output.concat(),
+            error: error.to_vec(),
+        })
+    });
+    Ok(Rc::clone(whole))
+}
+
+/// The same as [`ask`] for who begins with the answer before it is complete.
+pub fn hear(
+    session: &Rc<Session>,
+    command: Command,
+    arguments: Vec<OsString>,
+    environment: Variables,
+) -> Hearing {
     let question = Question {
         command,
         arguments,
@@ -89,16 +112,57 @@ pub async fn ask(
         Some(flight) => flight,
         None => depart(session, question),
     };
-    let mut answer = flight.answer.clone();
-    let lost = || Refusal::mistake(format!("the question to {command} was given up"));
-    match answer.wait_for(Option::is_some).await {
-        Ok(answer) => answer.clone().unwrap_or_else(|| Err(lost())),
-        Err(_) => Err(lost()),
+    let told = flight.told.clone();
+    Hearing {
+        flight,
+        told,
+        heard: 0,
     }
 }
 
+/// An answer that arrives in parts.
+pub struct Hearing {
+    flight: Rc<Flight>,
+    told: watch::Receiver<Told>,
+    heard: usize,
+}
+
+/// What was said.
+pub enum Said {
+    /// A part of the standard output.
+    Part(Rc<[u8]>),
+    /// That was all: how the command ended, and its standard error.
+    Over(End, Rc<[u8]>),
+}
+
+impl Hearing {
+    /// What is said next. Cancel-safe; after [`Said::Over`] it says that again.
+    ///
+    /// # Errors
+    /// The command cannot be started, or says too much.
+    pub async fn next(&mut self) -> Result<Said, Refusal> {
+        let heard = self.heard;
+        let new = |told: &Told| told.output.len() > heard || told.over.is_some();
+        let told = self.told.wait_for(new).await.map_err(|_| lost())?;
+        match told.output.get(heard) {
+            Some(part) => {
+                self.heard += 1;
+                Ok(Said::Part(Rc::clone(part)))
+            }
+            None => {
+                let (end, error) = told.over.clone().unwrap_or_else(|| Err(lost()))?;
+                Ok(Said::Over(end, error))
+            }
+        }
+    }
+}
+
+fn lost() -> Refusal {
+    Refusal::mistake("the question to Slurm was given up")
+}
+
 fn depart(session: &Rc<Session>, question: Question) -> Rc<Flight> {
-    let (sender, answer) = watch::channel(None);
+    let (sender, told) = watch::channel(Told::default());
     let line = session
         .desk
         .lines
@@ -109,12 +173,13 @@ fn depart(session: &Rc<Session>, question: Question) -> Rc<Flight> {
     let task = {
         let (session, question, line) = (Rc::clone(session), question.clone(), Rc::clone(&line));
         tokio::task::spawn_local(async move {
-            let answer = fly(&session, question, &line).await;
-            let _ = sender.send(Some(answer));
+            let over = fly(&session, question, &line, &sender).await;
+            sender.send_modify(|told| told.over = Some(over));
         })
     };
     let flight = Rc::new(Flight {
-        answer,
+        told,
+        whole: OnceCell::new(),
         task: task.abort_handle(),
     });
     let desk = &session.desk;
@@ -127,23 +192,30 @@ fn depart(session: &Rc<Session>, question: Question) -> Rc<Flight> {
     flight
 }
 
-async fn fly(session: &Session, question: Question, line: &Mutex<()>) -> Answer {
+async fn fly(
+    session: &Session,
+    question: Question,
+    line: &Mutex<()>,
+    to: &watch::Sender<Told>,
+) -> Result<(End, Rc<[u8]>), Refusal> {
     let _first = line.lock().await;
     let _room = enter(session).await?;
     session.desk.waiting.borrow_mut().remove(&question);
-    run(session, question).await.map(Rc::new)
+    let tell = |part: &[u8]| to.send_modify(|told| told.output.push(part.into()));
+    let (end, error) = spawn::relay(session, start(question), &[], tell).await?;
+    Ok((end, error.into()))
+}
+
+fn start(question: Question) -> Start {
+    let mut start = Start::query(question.command, question.arguments);
+    start.environment = question.environment;
+    start
 }
 
 async fn enter(session: &Session) -> Result<tokio::sync::SemaphorePermit<'_>, Refusal> {
     session.limiter.turn().await;
     let closed = |_| Refusal::mistake("the session ends");
     session.desk.room.acquire().await.map_err(closed)
-}
-
-async fn run(session: &Session, question: Question) -> Result<Captured, Refusal> {
-    let mut start = Start::query(question.command, question.arguments);
-    start.environment = question.environment;
-    spawn::capture(session, start, &[]).await
 }
 
 /// Has Slurm do something: at the same pace, but once for each who wants it.
@@ -162,5 +234,5 @@ pub async fn act(
         arguments,
         environment,
     };
-    run(session, question).await
+    spawn::capture(session, start(question), &[]).await
 }

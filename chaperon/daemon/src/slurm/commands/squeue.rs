@@ -9,19 +9,18 @@ use serde_json::Value;
 
 use super::Context;
 use super::answers::{about, plain, reply};
-use crate::desk::Captured;
 use crate::refusal::Refusal;
-use crate::slurm::format::{Layout, Shown};
+use crate::slurm::format::Layout;
+use crate::slurm::format_lines::{Rewriter, Shown};
 use crate::slurm::ids;
 use crate::slurm::parse::{self, Given, Origin, Parsed};
-use crate::slurm::query::{Stop, ask, attended, settle};
+use crate::slurm::query::{Said, Stop, ask, attended, hear, settle};
 use crate::slurm::records::{self, Reader};
 use crate::slurm::scope::{self, View};
-use crate::slurm::shown::{self, describe, number};
+use crate::slurm::shown::{self, Named, describe, number};
 
 // Slurm's own layouts, the same in 20.11 to 26.05 (`squeue.c`, `opts.c`).
-const USUAL: &str = "jobarrayid:.18 ,partition:.9 ,name:.8 ,username:.8 ,statecompact:.2 ,\
-                     timeused:.10 ,numnodes:.6 ,reasonlist:0";
+const USUAL: &str = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R";
 const LONG: &str = "jobarrayid:.18 ,partition:.9 ,name:.8 ,username:.8 ,state:.8 ,timeused:.10 ,\
                     timelimit:.9 ,numnodes:.6 ,reasonlist:0";
 const START: &str = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R";
@@ -76,28 +75,38 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     if parsed.has("noheader") {
         arguments.push("--noheader".into());
     }
-    arguments.push(match &layout {
-        Asked::Short(layout) => layout.short_option(&mark).into(),
-        Asked::Long(layout) => layout.long_option(&mark).into(),
-    });
+    let (Asked::Short(columns) | Asked::Long(columns)) = &layout;
+    let option = match &layout {
+        Asked::Short(layout) => layout.short_option(&mark),
+        Asked::Long(_) => None,
+    };
+    arguments.push(option.unwrap_or_else(|| columns.long_option(&mark)).into());
     let work = async {
         let view = scope::view(&session).await?;
-        let reader = records::reader(&session).await?;
-        let said = ask(&session, Command::Squeue, arguments, parsed.kept.clone()).await?;
-        let (Asked::Short(layout) | Asked::Long(layout)) = &layout;
-        let output = layout.rewrite(
-            &said.output,
-            &mark,
-            |job, uid| shows(&view, others, job, uid),
-            |job, place, named| {
-                let record = reader.find(job)?;
-                shown::shown(&record, place, named, &session.order.user)
-            },
-        )?;
-        Ok::<_, Refusal>((output, said))
+        Ok((view, records::reader(&session).await?))
     };
-    let (output, said): (Vec<u8>, std::rc::Rc<Captured>) = attended(context.conn, work).await?;
-    reply(context.conn, &output, &said.error, said.end).await
+    let (view, reader) = attended(context.conn, work).await?;
+    let mut rewriter = Rewriter::new(
+        columns,
+        &mark,
+        |job, uid| shows(&view, others, job, uid),
+        |job, place, named: &Named<'_>| {
+            let record = reader.find(job)?;
+            shown::shown(&record, place, named, &session.order.user)
+        },
+    );
+    let mut hearing = hear(&session, Command::Squeue, arguments, parsed.kept.clone());
+    loop {
+        match attended(context.conn, hearing.next()).await? {
+            Said::Part(part) => {
+                let lines = rewriter.part(&part)?;
+                reply(context.conn, &lines, b"", End::SUCCESS).await?;
+            }
+            Said::Over(end, error) => {
+                return reply(context.conn, &rewriter.end()?, &error, end).await;
+            }
+        }
+    }
 }
 
 fn shows(view: &View, others: Queries, job: u32, uid: u32) -> Shown {
@@ -280,14 +289,14 @@ mod tests {
 
     fn option(words: &[&str]) -> String {
         match layout(&asked(words)).unwrap() {
-            Asked::Short(layout) => layout.short_option("|"),
+            Asked::Short(layout) => layout.short_option("|").unwrap(),
             Asked::Long(layout) => layout.long_option("|"),
         }
     }
 
     #[test]
     fn the_layout_is_slurms_choice() {
-        assert!(option(&[]).contains("statecompact"));
+        assert!(option(&[]).contains("%.2t"));
         assert!(option(&["-l"]).contains("timelimit"));
         assert!(option(&["-s"]).contains("stepname"));
         assert!(option(&["--start"]).contains("%20Y"));
@@ -303,7 +312,7 @@ mod tests {
         let asked = |arguments: &[&str]| {
             let parsed = parse::parse(Command::Squeue, &words(arguments), &environment).unwrap();
             match layout(&parsed).unwrap() {
-                Asked::Short(layout) => layout.short_option("|"),
+                Asked::Short(layout) => layout.short_option("|").unwrap(),
                 Asked::Long(layout) => layout.long_option("|"),
             }
         };
