@@ -13,6 +13,7 @@ mod batch;
 mod call;
 mod cluster;
 mod control;
+mod documents;
 mod environment;
 mod escape;
 mod failure;
@@ -34,3 +35,7 @@ mod world;
 #[allow(dead_code)] // here fewer keys are pressed than there
 #[path = "../cli/pty.rs"]
 mod pty;
+
+/// Sessions in documents.
+#[path = "../cli/transcript.rs"]
+mod transcript;
