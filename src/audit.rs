@@ -45,6 +45,17 @@ pub struct Request {
     /// The jobs that it made or touched.
     #[serde(default)]
     pub jobs: Vec<u32>,
+    /// Jobs beyond those, which were too many to be named.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_jobs: u64,
+    /// Refused and failed requests before this one of which there is no record, because there were
+    /// too many at once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub suppressed: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A file with what Slurm said about a job.

@@ -55,7 +55,20 @@ impl Record {
             ));
         }
         for request in &self.requests {
-            let jobs: Vec<String> = request.jobs.iter().map(u32::to_string).collect();
+            if request.suppressed > 0 {
+                text.push_str(&format!(
+                    "{:<20}  {:<8}  and {} requests that were refused or failed\n",
+                    "", "", request.suppressed
+                ));
+            }
+            // What a chaperon leaves at its end has no request behind it.
+            if request.command.is_empty() && request.suppressed > 0 {
+                continue;
+            }
+            let mut jobs: Vec<String> = request.jobs.iter().map(u32::to_string).collect();
+            if request.more_jobs > 0 {
+                jobs.push(format!("{} more", request.more_jobs));
+            }
             let line = format!(
                 "{:<20}  {:<8}  {:<12}  {:<8}  {:<7}  {:<10}  {}",
                 audit::rfc3339(request.time),
@@ -95,5 +108,29 @@ impl Record {
                 .into());
         }
         Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_without_a_record_are_told_of() {
+        let line = r#"{"time":1.5,"session":"s1","host":"n","command":"scancel",
+            "verdict":"failed","jobs":[1,2],"more_jobs":7,"suppressed":980}"#;
+        let mut last: Request = serde_json::from_str(line).expect("a record");
+        let first = last.clone();
+        last.command = String::new();
+        let record = Record {
+            requests: vec![first, last],
+            messages: Vec::new(),
+        };
+        let text = record.text();
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert_eq!(lines[1], "and 980 requests that were refused or failed");
+        assert!(lines[2].ends_with("1,2,7 more"), "{text}");
+        assert_eq!(lines[3], lines[1]);
     }
 }

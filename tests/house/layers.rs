@@ -112,20 +112,33 @@ const SHIM: &[Row] = &[
 const CHAPERON: &[Row] = &[
     ("sys", &[]),
     ("refusal", &[]),
+    ("budget", &["refusal"]),
     ("variables", &[]),
     ("files", &[]),
     ("audit", &[]),
     ("limiter", &[]),
     // What a session holds of records and questions, as data.
     ("cache", &[]),
-    ("desk", &["refusal", "variables"]),
-    ("conn", &["sys"]),
+    ("submitters", &[]),
+    ("desk", &["budget", "refusal", "variables"]),
+    ("conn", &["budget", "refusal", "sys"]),
     (
         "session",
-        &["audit", "cache", "desk", "limiter", "variables"],
+        &[
+            "audit",
+            "budget",
+            "cache",
+            "desk",
+            "limiter",
+            "submitters",
+            "variables",
+        ],
     ),
     // Alone in starting processes.
-    ("spawn", &["conn", "desk", "refusal", "session", "sys"]),
+    (
+        "spawn",
+        &["budget", "conn", "desk", "refusal", "session", "sys"],
+    ),
     (
         "slurm",
         &[
@@ -137,6 +150,7 @@ const CHAPERON: &[Row] = &[
             "refusal",
             "session",
             "spawn",
+            "submitters",
             "variables",
         ],
     ),
@@ -159,9 +173,11 @@ const SLURM: &[Row] = &[
     ("records", &["cluster"]),
     ("shown", &["records"]),
     ("format_fields", &["shown"]),
-    ("format", &["format_fields", "ids", "shown"]),
-    ("scope", &["ids", "query", "records"]),
-    ("limits", &["ids", "parse", "scope"]),
+    ("format", &["format_fields"]),
+    ("format_lines", &["format", "format_fields", "ids", "shown"]),
+    ("submitted", &["query", "records"]),
+    ("scope", &["ids", "query", "records", "submitted"]),
+    ("limits", &["ids", "parse", "scope", "submitted"]),
     ("submission", &["export", "limits", "parse", "request"]),
     ("commands", &[EVERYTHING]),
 ];

@@ -8,6 +8,7 @@
 
 mod agent;
 mod allocation;
+mod attacks;
 mod authority;
 mod batch;
 mod call;

@@ -6,6 +6,8 @@
     reason = "effects: writes the audit record, reads the clock"
 )]
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -19,9 +21,17 @@ use serde::Serialize;
 const ROTATE_AT: u64 = 4 << 20;
 /// Files that were set aside and are kept, per node.
 const KEPT: usize = 4;
-/// The longest name of a command and the longest reason in a record, in bytes. With both a record
-/// stays below `PIPE_BUF`, so that lines of several chaperons do not mix.
-const LONGEST_TEXT: usize = 1024;
+/// The longest name of a command and the longest reason in a record, in bytes as JSON writes them.
+/// With both, and with [`MOST_JOBS`] jobs, a record stays below `PIPE_BUF`, so that lines of several
+/// chaperons do not mix.
+const LONGEST_NAME: usize = 64;
+const LONGEST_REASON: usize = 1024;
+/// Jobs that a record names; of more it says how many they are.
+const MOST_JOBS: usize = 64;
+/// Requests that were not carried out and are recorded one by one, each second. Of more a record
+/// says how many they were: whoever asks for nonsense again and again does not push what was done
+/// out of the record.
+const MOST_FAILED: u32 = 20;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -50,21 +60,30 @@ pub struct Entry {
     pub reason: Option<String>,
     /// The jobs that it made or touched.
     pub jobs: Vec<u32>,
+    /// Jobs beyond those, if they are too many to be named.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub more_jobs: usize,
+    /// Refused and failed requests before this one of which there is no record.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub suppressed: usize,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 impl Entry {
     /// A request that has just arrived.
     pub fn new(call: &Call, pid: i32) -> Self {
-        let time = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0.0, |since| since.as_secs_f64());
         Self {
-            time,
+            time: now(),
             pid,
             command: String::from_utf8_lossy(&call.command).into_owned(),
             verdict: Verdict::Allowed,
             reason: None,
             jobs: Vec::new(),
+            more_jobs: 0,
+            suppressed: 0,
         }
     }
 }
@@ -75,6 +94,18 @@ pub struct Audit {
     directory: PathBuf,
     session: String,
     host: String,
+    failed: Cell<Failed>,
+}
+
+/// Requests that were not carried out.
+#[derive(Clone, Copy, Debug, Default)]
+struct Failed {
+    /// The second that is counted, since 1970-01-01 00:00 UTC.
+    second: u64,
+    /// Those of this second.
+    count: u32,
+    /// Those that were not recorded, since the last record.
+    suppressed: usize,
 }
 
 #[derive(Serialize)]
@@ -95,12 +126,59 @@ impl Audit {
             directory,
             session,
             host,
+            failed: Cell::default(),
         }
     }
 
     /// Writes a line. A record that cannot be written (a full disk) stops no request; it is said
     /// where the chaperon's own messages go.
     pub fn write(&self, entry: &Entry) {
+        let mut entry = shortened(entry);
+        if self.is_one_too_many(&entry) {
+            return;
+        }
+        let mut failed = self.failed.get();
+        entry.suppressed = std::mem::take(&mut failed.suppressed);
+        self.failed.set(failed);
+        self.put(&entry);
+    }
+
+    /// Says how many requests there is no record of, if any; for the end of the session.
+    pub fn close(&self) {
+        let suppressed = self.failed.take().suppressed;
+        if suppressed > 0 {
+            self.put(&Entry {
+                time: now(),
+                pid: 0,
+                command: String::new(),
+                verdict: Verdict::Failed,
+                reason: None,
+                jobs: Vec::new(),
+                more_jobs: 0,
+                suppressed,
+            });
+        }
+    }
+
+    /// Counts requests that were not carried out.
+    fn is_one_too_many(&self, entry: &Entry) -> bool {
+        if entry.verdict == Verdict::Allowed {
+            return false;
+        }
+        let mut failed = self.failed.get();
+        let second = now() as u64;
+        if failed.second != second {
+            failed.second = second;
+            failed.count = 0;
+        }
+        failed.count = failed.count.saturating_add(1);
+        let over = failed.count > MOST_FAILED;
+        failed.suppressed += usize::from(over);
+        self.failed.set(failed);
+        over
+    }
+
+    fn put(&self, entry: &Entry) {
         if let Err(error) = self.try_write(entry) {
             eprintln!(
                 "agent-sandbox-chaperon: cannot write the audit record in `{}`: {error}",
@@ -110,13 +188,10 @@ impl Audit {
     }
 
     fn try_write(&self, entry: &Entry) -> io::Result<()> {
-        let mut entry = entry.clone();
-        entry.command = shortened(&entry.command);
-        entry.reason = entry.reason.as_deref().map(shortened);
         let line = Line {
             session: &self.session,
             host: &self.host,
-            entry: &entry,
+            entry,
         };
         let mut text = serde_json::to_string(&line)?;
         text.push('\n');
@@ -160,10 +235,125 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-fn shortened(text: &str) -> String {
-    let mut end = text.len().min(LONGEST_TEXT);
-    while !text.is_char_boundary(end) {
-        end -= 1;
+fn now() -> f64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// The entry as it has room in a line. What a request holds does not tell how long it is there.
+fn shortened(entry: &Entry) -> Entry {
+    let mut seen = BTreeSet::new();
+    let first = entry.jobs.iter().filter(|&&job| seen.insert(job));
+    let jobs: Vec<u32> = first.copied().take(MOST_JOBS).collect();
+    let all: BTreeSet<u32> = entry.jobs.iter().copied().collect();
+    Entry {
+        command: cut(&entry.command, LONGEST_NAME),
+        reason: entry
+            .reason
+            .as_deref()
+            .map(|text| cut(text, LONGEST_REASON)),
+        more_jobs: all.len() - jobs.len(),
+        jobs,
+        ..*entry
     }
-    text[..end].to_owned()
+}
+
+/// The beginning of a text of which JSON makes so many bytes.
+fn cut(text: &str, most: usize) -> String {
+    let mut bytes = 0;
+    let fits = |c: &char| {
+        bytes += match c {
+            '"' | '\\' => 2,
+            // `\u0001`, at most.
+            c if c.is_control() => 6,
+            c => c.len_utf8(),
+        };
+        bytes <= most
+    };
+    text.chars().take_while(fits).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test: the panic is the failure
+mod tests {
+    use super::*;
+
+    fn entry(verdict: Verdict) -> Entry {
+        Entry {
+            time: now(),
+            pid: 1,
+            command: "squeue".into(),
+            verdict,
+            reason: None,
+            jobs: Vec::new(),
+            more_jobs: 0,
+            suppressed: 0,
+        }
+    }
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let name = format!("chaperon-audit-{name}-{}", std::process::id());
+            Self(std::env::temp_dir().join(name))
+        }
+
+        fn lines(&self) -> Vec<serde_json::Value> {
+            let mut text = String::new();
+            for file in fs::read_dir(&self.0).unwrap() {
+                text += &fs::read_to_string(file.unwrap().path()).unwrap();
+            }
+            text.lines()
+                .map(|line| {
+                    assert!(line.len() < libc::PIPE_BUF, "{}", line.len());
+                    serde_json::from_str(line).unwrap()
+                })
+                .collect()
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_record_is_short_whatever_is_asked() {
+        let place = Place::new("short");
+        let audit = Audit::new(place.0.clone(), "s1".into());
+        let mut long = entry(Verdict::Refused);
+        long.command = "\u{1}".repeat(1 << 20);
+        long.reason = Some("\"é\\".repeat(1 << 20));
+        long.jobs = (0..1_000_000)
+            .map(|job| 4_000_000_000 + job % 5000)
+            .collect();
+        audit.write(&long);
+        let lines = place.lines();
+        let jobs = lines[0]["jobs"].as_array().unwrap();
+        assert_eq!((jobs.len(), &lines[0]["more_jobs"]), (64, &4936.into()));
+        assert_eq!(lines[0]["command"].as_str().unwrap().len(), 10);
+    }
+
+    #[test]
+    fn what_fails_again_and_again_is_counted() {
+        let place = Place::new("count");
+        let audit = Audit::new(place.0.clone(), "s1".into());
+        for _ in 0..1000 {
+            audit.write(&entry(Verdict::Failed));
+        }
+        audit.write(&entry(Verdict::Allowed));
+        let lines = place.lines();
+        // The clock may go on to another second or two meanwhile.
+        assert!((21..=81).contains(&lines.len()), "{}", lines.len());
+        let suppressed: u64 = lines
+            .iter()
+            .filter_map(|line| line["suppressed"].as_u64())
+            .sum();
+        assert_eq!(suppressed as usize + lines.len(), 1001);
+        audit.close();
+        assert_eq!(place.lines().len(), lines.len());
+    }
 }

@@ -21,5 +21,5 @@ pub struct Cache {
     /// The directory's time of change when it was read last, if nothing could have changed since.
     pub settled: Option<(i64, i64)>,
     /// Records that were added since old ones were looked for.
-    pub added: usize,
+    pub added: u32,
 }

@@ -6,16 +6,39 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use agent_sandbox_wire::frame::{self, FrameError, PART, PREFACE};
+use agent_sandbox_wire::frame::{self, FrameError, LONGEST, PART, PREFACE};
 use agent_sandbox_wire::message::{Call, End, FromShim, How, Source, Stream, ToShim};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
+use crate::budget::{Account, Budget};
+use crate::refusal::Refusal;
 use crate::sys;
 
 /// How long a shim may take to say what it wants. It does so at once.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Words and variables that a call may have. No shell has nearly as many, and each takes much more
+/// memory here than on the way.
+const MOST_ARGUMENTS: usize = 65_536;
+const MOST_VARIABLES: usize = 16_384;
+
+/// What each of them takes beside its bytes, about, in bytes.
+const ENTRY: usize = 64;
+
+/// How often a script is held while it becomes a capsule: as it came, within the capsule, and as
+/// the text that is submitted.
+const COPIES: usize = 3;
+
+/// The longest message behind the call, in bytes: a part of a file and what stands around it.
+const LONGEST_ANSWER: usize = PART + 64;
+
+/// Signals that end who waits for an answer.
+const DEADLY: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// Signals that are kept while nobody asks for them. There are no more kinds.
+const MOST_SIGNALS: usize = 64;
 
 /// What can arrive while a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +54,7 @@ pub enum Event {
 pub enum Unanswered {
     /// It could not: an `errno`.
     Failed(i32),
-    /// More than was asked for.
+    /// More than was asked for, or than there is memory for.
     TooLong,
     /// This signal came first.
     Interrupted(i32),
@@ -45,33 +68,57 @@ type Arrival = (FromShim, Vec<OwnedFd>);
 pub struct Conn {
     stream: Rc<UnixStream>,
     inbox: mpsc::Receiver<Arrival>,
+    /// What came while something else was waited for.
+    early: Option<Arrival>,
     signals: VecDeque<i32>,
+    /// What this request holds.
+    account: Account,
 }
 
 impl Conn {
     /// Opens the conversation: prefaces, then the call with its three streams.
     ///
     /// # Errors
-    /// Another version, nonsense, or silence.
-    pub async fn open(stream: UnixStream) -> Result<(Self, Call, [OwnedFd; 3]), FrameError> {
+    /// Another version, nonsense, or silence; a call that is too large, of which the shim is told.
+    pub async fn open(
+        stream: UnixStream,
+        budget: &Budget,
+    ) -> Result<(Self, Call, [OwnedFd; 3]), FrameError> {
         let stream = Rc::new(stream);
+        let mut account = budget.account();
         write_all(&stream, &PREFACE).await?;
+        let mut fds = Vec::new();
         let opening = async {
-            let mut fds = Vec::new();
             let mut preface = [0; 4];
             read_exact(&stream, &mut preface, &mut fds).await?;
             frame::check_preface(preface)?;
-            receive(&stream, &mut fds).await
+            let mut header = [0; 4];
+            read_exact(&stream, &mut header, &mut fds).await?;
+            frame::body_length(header)
         };
-        let (first, fds) = tokio::time::timeout(PATIENCE, opening)
-            .await
-            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        let FromShim::Call(call) = first else {
+        let length = in_time(opening).await?;
+        if let Err(refusal) = account.more(length).await {
+            return Err(turned_away(&stream, &refusal).await);
+        }
+        let body = in_time(body(&stream, length, &mut fds)).await?;
+        let FromShim::Call(call) = frame::decode(&body)? else {
             return Err(FrameError::Malformed);
         };
+        drop(body);
+        let entries = match counted(&call) {
+            Ok(entries) => entries,
+            Err(refusal) => {
+                drop(call);
+                return Err(turned_away(&stream, &refusal).await);
+            }
+        };
+        if let Err(refusal) = account.more(length + entries * ENTRY).await {
+            drop(call);
+            return Err(turned_away(&stream, &refusal).await);
+        }
         let streams: [OwnedFd; 3] = fds.try_into().map_err(|_| FrameError::Malformed)?;
         // Few: a shim that sends more than it is asked for waits.
-        let (sender, inbox) = mpsc::channel(4);
+        let (sender, inbox) = mpsc::channel(1);
         let reader = Rc::clone(&stream);
         tokio::task::spawn_local(async move {
             loop {
@@ -89,7 +136,9 @@ impl Conn {
         let conn = Self {
             stream,
             inbox,
+            early: None,
             signals: VecDeque::new(),
+            account,
         };
         Ok((conn, call, streams))
     }
@@ -120,23 +169,76 @@ impl Conn {
         if let Some(signal) = self.signals.pop_front() {
             return Event::Signal(signal);
         }
-        match self.inbox.recv().await {
+        match self.next().await {
             Some((FromShim::Signal(signal), _)) => Event::Signal(signal),
             // An answer that nobody asked for.
             Some(_) | None => Event::Gone,
         }
     }
 
+    /// What came next. Cancel-safe.
+    async fn next(&mut self) -> Option<Arrival> {
+        match self.early.take() {
+            None => self.inbox.recv().await,
+            early => early,
+        }
+    }
+
+    /// Keeps a signal for [`Self::event`]; of each kind the last counts.
+    fn keep(&mut self, signal: i32) {
+        self.signals.retain(|&kept| kept != signal);
+        self.signals.push_back(signal);
+        if self.signals.len() > MOST_SIGNALS {
+            self.signals.pop_front();
+        }
+    }
+
+    /// Makes room for a part of a file, however long that takes.
+    async fn room(&mut self, bytes: usize) -> Result<(), Unanswered> {
+        let Self {
+            account,
+            inbox,
+            early,
+            signals: _,
+            stream: _,
+        } = self;
+        let mut ended = None;
+        let made = {
+            let room = account.more(bytes);
+            tokio::pin!(room);
+            loop {
+                tokio::select! {
+                    biased;
+                    made = &mut room => break made,
+                    came = inbox.recv(), if early.is_none() => match came {
+                        Some((FromShim::Signal(signal), _)) if DEADLY.contains(&signal) => {
+                            ended = Some(Unanswered::Interrupted(signal));
+                            break Ok(());
+                        }
+                        Some(other) => *early = Some(other),
+                        None => {
+                            ended = Some(Unanswered::Gone);
+                            break Ok(());
+                        }
+                    },
+                }
+            }
+        };
+        match (ended, made) {
+            (Some(ended), _) => Err(ended),
+            (None, Ok(())) => Ok(()),
+            (None, Err(_)) => Err(Unanswered::TooLong),
+        }
+    }
+
     /// The next answer; signals that end a process and come first end the waiting.
     async fn answer(&mut self) -> Result<Arrival, Unanswered> {
         loop {
-            match self.inbox.recv().await {
-                Some((FromShim::Signal(signal), _)) => match signal {
-                    libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
-                        return Err(Unanswered::Interrupted(signal));
-                    }
-                    _ => self.signals.push_back(signal),
-                },
+            match self.next().await {
+                Some((FromShim::Signal(signal), _)) if DEADLY.contains(&signal) => {
+                    return Err(Unanswered::Interrupted(signal));
+                }
+                Some((FromShim::Signal(signal), _)) => self.keep(signal),
                 Some((FromShim::Failed(errno), _)) => return Err(Unanswered::Failed(errno)),
                 Some(arrival) => return Ok(arrival),
                 None => return Err(Unanswered::Gone),
@@ -157,7 +259,10 @@ impl Conn {
         let mut content = Vec::new();
         loop {
             match self.answer().await? {
-                (FromShim::Content(part), _) => content.extend_from_slice(&part),
+                (FromShim::Content(part), _) => {
+                    self.room(part.len() * COPIES).await?;
+                    content.extend_from_slice(&part);
+                }
                 (FromShim::ContentEnds, _) => break,
                 _ => return Err(Unanswered::Gone),
             }
@@ -242,16 +347,76 @@ async fn read_exact(
     Ok(())
 }
 
-/// The next message. Memory for it is taken as it arrives.
+/// The next message behind the call. Nothing that is asked for is long.
 async fn receive(stream: &UnixStream, fds: &mut Vec<OwnedFd>) -> Result<Arrival, FrameError> {
     let mut header = [0; 4];
     read_exact(stream, &mut header, fds).await?;
     let length = frame::body_length(header)?;
+    if length > LONGEST_ANSWER {
+        return Err(FrameError::TooLong(length));
+    }
+    let body = body(stream, length, fds).await?;
+    Ok((frame::decode(&body)?, std::mem::take(fds)))
+}
+
+/// A message as it came. Memory for it is taken as it arrives.
+async fn body(
+    stream: &UnixStream,
+    length: usize,
+    fds: &mut Vec<OwnedFd>,
+) -> Result<Vec<u8>, FrameError> {
     let mut body = Vec::new();
     while body.len() < length {
         let from = body.len();
         body.resize(length.min(from + PART), 0);
         read_exact(stream, &mut body[from..], fds).await?;
     }
-    Ok((frame::decode(&body)?, std::mem::take(fds)))
+    Ok(body)
+}
+
+/// Does not wait for a shim for ever.
+async fn in_time<T>(work: impl Future<Output = Result<T, FrameError>>) -> Result<T, FrameError> {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(done) => done,
+        Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+    }
+}
+
+/// How many words and variables a call has.
+fn counted(call: &Call) -> Result<usize, Refusal> {
+    let (words, variables) = (call.arguments.len(), call.environment.len());
+    if words > MOST_ARGUMENTS {
+        return Err(Refusal::mistake(format!(
+            "{words} arguments; {MOST_ARGUMENTS} may be given"
+        )));
+    }
+    if variables > MOST_VARIABLES {
+        return Err(Refusal::mistake(format!(
+            "{variables} variables; {MOST_VARIABLES} may be set"
+        ))
+        .hint("start it with fewer, as with env --ignore-environment"));
+    }
+    Ok(words + variables)
+}
+
+/// Tells the shim why its call is not read. It does not wait for one that does not listen: the
+/// message has room in an empty socket.
+async fn turned_away(stream: &UnixStream, refusal: &Refusal) -> FrameError {
+    let mut text = format!("agent-sandbox: error: {}\n", refusal.message);
+    for hint in &refusal.hints {
+        text.push_str(&format!("agent-sandbox: hint: {hint}\n"));
+    }
+    let output = ToShim::Output {
+        stream: Stream::Error,
+        bytes: text.into_bytes(),
+    };
+    for message in [output, ToShim::End(End::FAILURE)] {
+        let Ok(frame) = frame::encode(&message) else {
+            break;
+        };
+        if write_all(stream, &frame).await.is_err() {
+            break;
+        }
+    }
+    FrameError::TooLong(LONGEST)
 }

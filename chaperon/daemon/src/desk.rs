@@ -11,6 +11,7 @@ use agent_sandbox_wire::message::End;
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::AbortHandle;
 
+use crate::budget::Account;
 use crate::refusal::Refusal;
 use crate::variables::Variables;
 
@@ -18,7 +19,7 @@ use crate::variables::Variables;
 const MOST_AT_ONCE: usize = 8;
 
 /// What a query said.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Captured {
     /// How it ended.
     pub end: End,
@@ -26,6 +27,8 @@ pub struct Captured {
     pub output: Vec<u8>,
     /// Its standard error.
     pub error: Vec<u8>,
+    /// What both take of the session's memory, as long as they are held.
+    pub account: Option<Rc<Account>>,
 }
 
 /// What is asked, and what makes two questions the same.
@@ -39,13 +42,18 @@ pub struct Question {
     pub environment: Variables,
 }
 
+/// How a command ended, and its standard error.
+pub type Over = Result<(End, Rc<[u8]>), Refusal>;
+
 /// What was said to a question so far.
 #[derive(Default)]
 pub struct Told {
     /// Standard output, in parts.
     pub output: Vec<Rc<[u8]>>,
-    /// How the command ended, and its standard error; set when all was said.
-    pub over: Option<Result<(End, Rc<[u8]>), Refusal>>,
+    /// Set when all was said.
+    pub over: Option<Over>,
+    /// What it takes of the session's memory, then.
+    pub account: Option<Rc<Account>>,
 }
 
 /// A question that is asked for everybody who holds it; forgotten with the last of them.

@@ -2,7 +2,7 @@
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "effects: makes a directory and looks at paths"
+    reason = "effects: makes a directory and asks the kernel"
 )]
 
 use std::fs::DirBuilder;
@@ -30,9 +30,4 @@ pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(directory)
-}
-
-/// Whether there is a directory of this name outside the jail. Nothing is opened.
-pub(crate) fn is_directory(path: &Path) -> bool {
-    path.is_dir()
 }

@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 pub mod audit;
+pub mod budget;
 pub mod cache;
 pub mod conn;
 pub mod desk;
@@ -14,5 +15,6 @@ pub mod server;
 pub mod session;
 pub mod slurm;
 pub mod spawn;
+pub mod submitters;
 mod sys;
 pub mod variables;

@@ -11,6 +11,8 @@ pub struct Refusal {
     pub hints: Vec<String>,
     /// Whether a rule forbids it; otherwise it is a mistake in the request.
     pub by_rule: bool,
+    /// The code with which the command ends.
+    pub code: i32,
 }
 
 impl Refusal {
@@ -20,6 +22,7 @@ impl Refusal {
             message: message.into(),
             hints: Vec::new(),
             by_rule: true,
+            code: 1,
         }
     }
 
@@ -29,7 +32,15 @@ impl Refusal {
             message: message.into(),
             hints: Vec::new(),
             by_rule: false,
+            code: 1,
         }
+    }
+
+    /// Ends the command with this code.
+    #[must_use]
+    pub fn code(mut self, code: i32) -> Self {
+        self.code = code;
+        self
     }
 
     /// Adds what to do instead.

@@ -1,7 +1,5 @@
 //! Accepts connections, checks who calls, bounds how many, and ends with the session.
 
-#![allow(clippy::disallowed_methods, reason = "effects: reads the clock, once")]
-
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::{Call, End, Stream, ToShim};
@@ -59,19 +56,20 @@ pub fn serve(order: i32, listen: i32, life: i32) -> io::Result<()> {
         let life = std::os::unix::net::UnixStream::from(life);
         life.set_nonblocking(true)?;
         let mut life = UnixStream::from_std(life)?;
-        let started = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
-        let session = Rc::new(Session::new(order, started));
+        let session = Rc::new(Session::new(order));
         let mut byte = [0];
-        tokio::select! {
+        let served = tokio::select! {
             // Nothing is ever said on it.
             _ = life.read(&mut byte) => Ok(()),
             error = accept(&listener, &session) => Err(error),
-        }
+        };
+        session.audit.close();
+        served
     });
     // Tasks end here; each asks its command to end as it goes.
     drop(local);
+    // A thread that still writes a file (on a file system that hangs) holds nothing up.
+    runtime.shutdown_background();
     served
 }
 
@@ -112,7 +110,7 @@ async fn serve_one(session: &Rc<Session>, stream: UnixStream) {
     if peer.uid() != session.order.uid {
         return;
     }
-    let Ok((mut conn, call, streams)) = Conn::open(stream).await else {
+    let Ok((mut conn, call, streams)) = Conn::open(stream, &session.requests).await else {
         return;
     };
     let mut entry = Entry::new(&call, peer.pid().unwrap_or(0));
@@ -175,7 +173,7 @@ async fn answer(
                 text.push_str(&format!("{command}: hint: {hint}\n"));
             }
             let _ = conn.output(Stream::Error, text.as_bytes()).await;
-            End::FAILURE
+            End::Code(refusal.code)
         }
     }
 }

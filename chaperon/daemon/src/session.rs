@@ -11,9 +11,11 @@ use agent_sandbox_wire::order::Order;
 use tokio::sync::OnceCell;
 
 use crate::audit::Audit;
+use crate::budget::Budget;
 use crate::cache::Cache;
 use crate::desk::Desk;
 use crate::limiter::Limiter;
+use crate::submitters::Submitters;
 use crate::variables::{Variables, variable};
 
 /// One launch and the jobs that it submits, seen from outside the jail.
@@ -22,13 +24,16 @@ pub struct Session {
     pub order: Order,
     /// The audit record.
     pub audit: Audit,
+    /// The memory that requests may hold.
+    pub requests: Budget,
+    /// The memory that answers of Slurm's may hold.
+    pub answers: Budget,
     /// How many queries reach Slurm.
     pub limiter: Limiter,
     /// Allocations that `salloc` made in this session, with the variables that describe each.
     pub allocations: RefCell<BTreeMap<u32, Variables>>,
-    /// `srun` and `salloc` that may own an allocation, by pid, which is Slurm's `alloc_sid`; with
-    /// the job's id once it is known.
-    pub interactive: RefCell<BTreeMap<u32, Option<u32>>>,
+    /// Real commands that may get a job which they do not say.
+    pub submitters: RefCell<Submitters>,
     /// Records of jobs that were read.
     pub records: RefCell<Cache>,
     /// Held from the count of jobs to the record of the next one: a limit holds for requests at the
@@ -36,16 +41,14 @@ pub struct Session {
     pub submitting: tokio::sync::Mutex<()>,
     /// Questions to Slurm that are on their way.
     pub desk: Desk,
-    /// When the chaperon began, in seconds since 1970-01-01 00:00 UTC.
-    pub started: u64,
     /// The cluster's name, once it is known. [`crate::slurm::cluster::name`] asks for it.
     pub cluster: OnceCell<String>,
     environment: Variables,
 }
 
 impl Session {
-    /// A session by the launcher's order. `started` is now, in seconds since 1970-01-01 00:00 UTC.
-    pub fn new(order: Order, started: u64) -> Self {
+    /// A session by the launcher's order.
+    pub fn new(order: Order) -> Self {
         let environment = order
             .environment
             .iter()
@@ -54,13 +57,14 @@ impl Session {
         let directory = PathBuf::from(OsStr::from_bytes(&order.state)).join("audit");
         Self {
             audit: Audit::new(directory, order.seal.session.clone()),
+            requests: Budget::of_requests(),
+            answers: Budget::of_answers(),
             limiter: Limiter::new(order.limits.queries_per_minute),
             allocations: RefCell::default(),
-            interactive: RefCell::default(),
+            submitters: RefCell::default(),
             records: RefCell::default(),
             submitting: tokio::sync::Mutex::default(),
             desk: Desk::default(),
-            started,
             environment,
             cluster: OnceCell::new(),
             order,

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::rc::Rc;
 use std::time::Duration;
 
 use agent_sandbox_wire::command::Command;
@@ -18,10 +19,11 @@ use agent_sandbox_wire::message::End;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
+use crate::budget::Account;
 use crate::conn::{Conn, Event};
 use crate::desk::Captured;
 use crate::refusal::Refusal;
@@ -48,6 +50,20 @@ const FULL_WRITE: usize = 4096;
 
 /// How long output may gather in the pipe.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// Signals that a shim hands on. Others it cannot get, or would end a command where it stands.
+const HANDED_ON: [i32; 10] = [
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGWINCH,
+    libc::SIGTSTP,
+    libc::SIGCONT,
+];
 
 /// Where a stream of a command leads.
 #[derive(Debug)]
@@ -157,18 +173,31 @@ pub fn start(session: &Session, start: Start) -> Result<Running, Refusal> {
 }
 
 impl Running {
-    /// Sends it a signal. `SIGTSTP` becomes `SIGSTOP`: the default action of the former does
-    /// nothing in a process group without a terminal (`setpgid(2)`, orphaned process groups).
+    /// Hands a signal of the shim's on, if it is one that shims hand on. `SIGTSTP` becomes
+    /// `SIGSTOP`: the default action of the former does nothing in a process group without a
+    /// terminal (`setpgid(2)`, orphaned process groups).
     pub fn signal(&self, number: i32) {
-        let number = if number == libc::SIGTSTP {
+        if !HANDED_ON.contains(&number) {
+            return;
+        }
+        self.send(if number == libc::SIGTSTP {
             libc::SIGSTOP
         } else {
             number
-        };
+        });
+    }
+
+    fn send(&self, number: i32) {
         if let (Ok(signal), Some(pid)) = (Signal::try_from(number), self.child.id()) {
             // One that has just ended needs no signal; it is not reaped yet, so the pid is its own.
             let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
         }
+    }
+
+    /// Sends it a signal that ends it, also if it is stopped.
+    pub fn end_with(&self, number: i32) {
+        self.signal(libc::SIGCONT);
+        self.signal(number);
     }
 
     /// Waits for its end. Cancel-safe.
@@ -200,7 +229,7 @@ impl Running {
         self.signal(libc::SIGCONT);
         self.signal(libc::SIGTERM);
         if tokio::time::timeout(GRACE, self.wait()).await.is_err() {
-            self.signal(libc::SIGKILL);
+            self.send(libc::SIGKILL);
             let _ = self.wait().await;
         }
     }
@@ -229,12 +258,17 @@ fn end(status: ExitStatus) -> End {
 pub async fn capture(session: &Session, wish: Start, input: &[u8]) -> Result<Captured, Refusal> {
     let mut output = Vec::new();
     let keep = |part: &[u8]| output.extend_from_slice(part);
-    let (end, error) = relay(session, wish, input, keep).await?;
-    Ok(Captured { end, output, error })
+    let (end, error, account) = relay(session, wish, input, keep).await?;
+    Ok(Captured {
+        end,
+        output,
+        error,
+        account: Some(account),
+    })
 }
 
 /// Runs a command to its end and hands its standard output on, part by part as it comes; gives its
-/// standard error.
+/// standard error, and the account that both are on.
 ///
 /// # Errors
 /// It cannot be started, or says more than is kept.
@@ -243,11 +277,12 @@ pub async fn relay(
     mut wish: Start,
     input: &[u8],
     tell: impl FnMut(&[u8]),
-) -> Result<(End, Vec<u8>), Refusal> {
+) -> Result<(End, Vec<u8>, Rc<Account>), Refusal> {
     let name = wish.command;
     if !input.is_empty() {
         wish.input = Way::Pipe;
     }
+    let mut account = session.answers.account();
     let mut running = start(session, wish)?;
     let (stdin, stdout, stderr) = (
         running.input.take(),
@@ -262,18 +297,19 @@ pub async fn relay(
     };
     let (_, output, error) = tokio::join!(
         feed,
-        read_parts(stdout, &mut running, tell),
+        read_parts(stdout, &mut running, tell, &mut account),
         read_all(stderr)
     );
     let failed = |error: io::Error| Refusal::mistake(format!("cannot read from {name}: {error}"));
-    let (output, error) = (output.map_err(failed)?, error.map_err(failed)?);
+    let (output, error) = (output.map_err(failed)??, error.map_err(failed)?);
     if output > MOST_CAPTURED || error.len() > MOST_CAPTURED {
         return Err(
             Refusal::mistake(format!("{name} says more than {} MiB", MOST_CAPTURED >> 20))
                 .hint("ask for less at a time"),
         );
     }
-    Ok((running.wait().await, error))
+    account.more(error.len()).await?;
+    Ok((running.wait().await, error, Rc::new(account)))
 }
 
 async fn read_all(from: Option<ChildStderr>) -> io::Result<Vec<u8>> {
@@ -293,8 +329,9 @@ async fn read_parts(
     from: Option<ChildStdout>,
     running: &mut Running,
     mut tell: impl FnMut(&[u8]),
-) -> io::Result<usize> {
-    let Some(from) = from else { return Ok(0) };
+    account: &mut Account,
+) -> io::Result<Result<usize, Refusal>> {
+    let Some(from) = from else { return Ok(Ok(0)) };
     // Watching it ends here; reading it does not wait.
     let from = from.into_owned_fd()?;
     fcntl(&from, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -317,11 +354,14 @@ async fn read_parts(
         if filled > 0 {
             sum += filled;
             if sum <= MOST_CAPTURED {
+                if let Err(refusal) = account.more(filled).await {
+                    return Ok(Err(refusal));
+                }
                 tell(&part[..filled]);
             }
         }
         if over || sum > MOST_CAPTURED {
-            return Ok(sum);
+            return Ok(Ok(sum));
         }
         if filled == part.len() {
             // There is more: others get their turn, and the next part may be longer.
@@ -333,10 +373,9 @@ async fn read_parts(
                 _ = running.wait() => {}
             }
         } else {
-            AsyncFd::with_interest(&from, Interest::READABLE)?
-                .readable()
-                .await?
-                .retain_ready();
+            let watched = Receiver::from_owned_fd(from.into())?;
+            watched.readable().await?;
+            from = File::from(watched.into_nonblocking_fd()?);
         }
     }
 }

@@ -36,12 +36,13 @@ pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Prepares a child: a session of its own, so that it has no controlling terminal and job control
-/// does not stop it (and so that Slurm's `alloc_sid` is its pid); an end with the chaperon's end.
+/// does not stop it (and so that Slurm's `alloc_sid` is its pid); no memory image when it crashes; an
+/// end with the chaperon's end.
 /// The descriptors `kept` stay open in it.
 #[allow(unsafe_code)]
 pub(crate) fn detach(command: &mut tokio::process::Command, umask: u32, kept: Vec<RawFd>) {
-    // SAFETY: setsid(2), umask(2), prctl(2), fcntl(2) and getppid(2) are async-signal-safe; nothing
-    // is allocated.
+    // SAFETY: setsid(2), umask(2), prctl(2), getrlimit(2), setrlimit(2), fcntl(2) and getppid(2) are
+    // system calls and no more; nothing is allocated.
     unsafe {
         command.pre_exec(move || {
             for &number in &kept {
@@ -55,6 +56,19 @@ pub(crate) fn detach(command: &mut tokio::process::Command, umask: u32, kept: Ve
                 libc::signal(signal, libc::SIG_DFL);
             }
             libc::umask(umask as libc::mode_t);
+            // A memory image would be a file of Slurm's choosing. The hard limit stays: Slurm hands
+            // the soft one on to the job, which may raise it.
+            let mut limit = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            if libc::getrlimit(libc::RLIMIT_CORE, &mut limit) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            limit.rlim_cur = 0;
+            if libc::setrlimit(libc::RLIMIT_CORE, &limit) != 0 {
+                return Err(io::Error::last_os_error());
+            }
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
                 return Err(io::Error::last_os_error());
             }

@@ -141,7 +141,7 @@ fn variables_stand_for_options_and_arguments_win() {
 fn what_is_refused_starts_nothing() {
     let world = World::new();
     let chaperon = Chaperon::start(&world, |_| {});
-    let asked: [(&str, &[&str], &[&str]); 11] = [
+    let asked: [(&str, &[&str], &[&str]); 12] = [
         ("sbatch", &["--uid=0", "--wrap=x"], &[]),
         ("sbatch", &["--export-file=x", "--wrap=x"], &[]),
         ("sbatch", &["--get-user-env", "--wrap=x"], &[]),
@@ -153,6 +153,7 @@ fn what_is_refused_starts_nothing() {
         ("srun", &["hostname"], &["SLURM_TASK_PROLOG=/tmp/x"]),
         ("srun", &["--jobid=7", "hostname"], &[]),
         ("salloc", &["--x11"], &[]),
+        ("sattach", &["42.0"], &[]),
     ];
     for (command, words, variables) in asked {
         let said = chaperon.ask(Asked::new(command, words).variables(variables));
@@ -319,4 +320,205 @@ fn limits_hold() {
         "{}",
         text(&said.error)
     );
+}
+
+#[test]
+fn wrong_options_end_as_slurms_do() {
+    let world = World::new();
+    let chaperon = Chaperon::start(&world, |_| {});
+    let long = format!("--output=/{}", "a".repeat(4096));
+    let directory = format!("--chdir=/{}", "a".repeat(4090));
+    let asked: [(&str, &[&str]); 11] = [
+        ("sbatch", &["--no-such-option", "--wrap=x"]),
+        ("srun", &["--no-such-option", "x"]),
+        ("salloc", &["-~"]),
+        ("sbatch", &["--wrap=#SBATCH --no-such-option\nx"]),
+        ("sbatch", &["--mail-user=-X!/tmp/x", "--wrap=x"]),
+        ("sbatch", &["--mail-user=a,-X", "--wrap=x"]),
+        ("srun", &["--mail-user", "-oQ/tmp", "x"]),
+        ("sbatch", &["--dependency=expand:7", "--wrap=x"]),
+        ("sbatch", &["-d", "afterok:7/..", "--wrap=x"]),
+        ("sbatch", &[&long, "--wrap=x"]),
+        ("srun", &[&long, "x"]),
+    ];
+    for (command, words) in asked {
+        let said = chaperon.ask(Asked::new(command, words));
+        assert_eq!(said.end, End::Code(255), "{command} {words:?}");
+        assert!(!world.has_seen(command), "{command} {words:?}");
+    }
+    let wrong = chaperon.ask(Asked::new("squeue", &["--no-such-option"]));
+    assert_eq!(wrong.end, End::FAILURE);
+    let script = "x".repeat(5000);
+    for words in [&[&*script][..], &[&*directory, "--chdir=x/../y", "true"]] {
+        let said = chaperon.ask(Asked::new("sbatch", words));
+        assert_eq!(said.end, End::FAILURE, "{}", text(&said.error));
+        assert!(!world.has_seen("sbatch"));
+    }
+}
+
+#[test]
+fn slurm_goes_to_no_directory_of_the_agents_choice() {
+    let world = World::new();
+    let chaperon = Chaperon::start(&world, |_| {});
+    let project = format!("--chdir={}", world.inside());
+    for (command, words) in [
+        ("sbatch", &["--chdir=/HOSTILE", "--wrap=x"][..]),
+        ("srun", &["--chdir=/HOSTILE", "x"]),
+        ("salloc", &["--chdir=/HOSTILE", "x"]),
+    ] {
+        chaperon.ask(Asked::new(command, words));
+        let seen = world.seen(command);
+        let words = seen.arguments();
+        assert!(!words.join(" ").contains(HOSTILE), "{command}: {words:?}");
+        assert_eq!(
+            words.contains(&project),
+            command != "salloc",
+            "{command}: {words:?}"
+        );
+        assert_eq!(seen.directory(), "/");
+        // Nor does it leave a memory image there.
+        assert_eq!(seen.core(), "0");
+    }
+    let capsule = Capsule::from_batch_script(&world.seen("sbatch").input()).unwrap();
+    assert_eq!(capsule.cwd, b"/HOSTILE");
+    assert!(world.record(42).contains("\"cwd\":\"/HOSTILE\""));
+}
+
+#[test]
+fn signals_that_no_shim_gets_are_not_handed_on() {
+    let world = World::new();
+    let chaperon = Chaperon::start(&world, |_| {});
+    let slowly = || Asked::new("srun", &["--comment=slowly", "x"]);
+    let said = chaperon.ask(slowly().signals(&[
+        libc::SIGSEGV,
+        libc::SIGABRT,
+        libc::SIGKILL,
+        libc::SIGSTOP,
+        libc::SIGPIPE,
+        64,
+    ]));
+    assert_eq!(said.end, End::Code(3), "{}", text(&said.error));
+    let said = chaperon.ask(slowly().signals(&[libc::SIGTERM]));
+    assert_eq!(said.end, End::Signal(libc::SIGTERM));
+}
+
+#[test]
+fn a_job_that_cannot_be_recorded_is_cancelled_again() {
+    let world = World::new();
+    world.without_records();
+    let chaperon = Chaperon::start(&world, |_| {});
+    let said = chaperon.ask(Asked::new("sbatch", &["--wrap=x"]));
+    assert_eq!(said.end, End::FAILURE);
+    assert!(
+        text(&said.error).contains("cannot record job 42")
+            && text(&said.error).contains("cancelled again"),
+        "{}",
+        text(&said.error)
+    );
+    assert!(said.output.is_empty(), "{}", text(&said.output));
+    assert_eq!(world.seen("scancel").arguments(), ["42"]);
+}
+
+#[test]
+fn a_submission_is_finished_and_recorded_before_a_signal_ends_it() {
+    let world = World::new();
+    world.does("sbatch", "sleep 0.3\necho 42\n");
+    let chaperon = Chaperon::start(&world, |_| {});
+    let asked = Asked::new("sbatch", &["--wrap=x"]).signalled(&world, libc::SIGTERM);
+    let said = chaperon.ask(asked);
+    assert_eq!(text(&said.output), "Submitted batch job 42\n");
+    assert_eq!(said.end, End::Signal(libc::SIGTERM));
+    assert!(world.record(42).contains("s0000001"));
+    // Nothing else ends it, either.
+    world.does("sbatch", "sleep 0.3\necho 44\n");
+    let asked = Asked::new("sbatch", &["--wrap=x"]).signalled(&world, libc::SIGUSR1);
+    let said = chaperon.ask(asked);
+    assert_eq!(said.end, End::SUCCESS);
+    assert!(world.record(44).contains("s0000001"));
+}
+
+#[test]
+fn calls_of_too_many_words_are_told_so() {
+    let world = World::new();
+    let chaperon = Chaperon::start(&world, |_| {});
+    let said = chaperon.ask(Asked::new("squeue", &vec!["a"; 70_000]));
+    assert_eq!(said.end, End::FAILURE);
+    assert!(
+        text(&said.error).contains("70000 arguments"),
+        "{}",
+        text(&said.error)
+    );
+    let said = chaperon.ask(Asked::new("squeue", &[]).variables(&vec!["a="; 20_000]));
+    assert_eq!(said.end, End::FAILURE);
+    assert!(
+        text(&said.error).contains("20000 variables"),
+        "{}",
+        text(&said.error)
+    );
+    assert!(!world.has_seen("squeue"));
+}
+
+#[test]
+fn shims_that_do_not_read_take_bounded_memory() {
+    let world = World::new();
+    world.does("sinfo", "exec head -c 30000000 /dev/zero\n");
+    let chaperon = Chaperon::start(&world, |order| {
+        let mut bin = order.commands[0].1.clone();
+        bin.truncate(bin.len() - "sbatch".len());
+        bin.extend_from_slice(b"sinfo");
+        order
+            .commands
+            .push((agent_sandbox_wire::command::Command::Sinfo, bin));
+    });
+    // Each asks something else, so that nobody shares an answer.
+    let left: Vec<_> = (0..15)
+        .map(|number| chaperon.leave(&Asked::new("sinfo", &["-o", &format!("%{}N", number + 1)])))
+        .collect();
+    let large = "a".repeat(100_000);
+    let words: Vec<&str> = std::iter::repeat_n(&*large, 40).collect();
+    let calls: Vec<_> = (0..12)
+        .map(|_| chaperon.leave(&Asked::new("sbatch", &words)))
+        .collect();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let memory = chaperon.memory() >> 10;
+    assert!(memory < 700, "{memory} MiB");
+    // What is small is answered all the same.
+    let said = chaperon.ask(Asked::new("squeue", &["--version"]));
+    assert_eq!(said.end, End::SUCCESS, "{}", text(&said.error));
+    drop((left, calls));
+}
+
+#[test]
+fn a_script_is_written_to_regular_files_alone() {
+    let world = World::new();
+    let chaperon = Chaperon::start(&world, |_| {});
+    let said = chaperon.ask(Asked::new("sbatch", &["--wrap=x"]));
+    assert_eq!(said.end, End::SUCCESS, "{}", text(&said.error));
+    let write = ["write", "batch_script", "42"];
+    let said = chaperon.ask(Asked::new(
+        "scontrol",
+        &[&write[..], &["/dev/null"]].concat(),
+    ));
+    assert_eq!(said.end, End::FAILURE);
+    assert!(
+        text(&said.error).contains("not a regular file"),
+        "{}",
+        text(&said.error)
+    );
+    let said = chaperon.ask(Asked::new("scontrol", &[&write[..], &["script"]].concat()));
+    assert_eq!(said.end, End::SUCCESS, "{}", text(&said.error));
+    assert_eq!(world.read("script"), "ClusterName = test\n");
+}
+
+#[test]
+fn the_end_of_the_session_waits_for_nobody() {
+    let world = World::new();
+    world.does("squeue", "exec sleep 60\n");
+    let chaperon = Chaperon::start(&world, |_| {});
+    let left = chaperon.leave(&Asked::new("squeue", &[]));
+    let listening = chaperon.leave(&Asked::new("sbatch", &[]));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let end = chaperon.end();
+    assert!(end < std::time::Duration::from_secs(5), "{end:?}");
+    drop((left, listening));
 }

@@ -154,6 +154,8 @@ fn noun(kind: Kind) -> String {
         Kind::Path => "path",
         Kind::Raw => "anything",
         Kind::Jobs => "job ids",
+        Kind::Mail => "addresses",
+        Kind::Dependency => "dependency",
         Kind::Time => "time",
         Kind::Format => "format",
     }

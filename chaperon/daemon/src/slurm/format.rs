@@ -15,10 +15,11 @@ const USUAL: usize = 20;
 /// The most columns.
 const MOST: usize = 200;
 
-/// Widths of what stands in front of each line: the job's number (of steps `123_4.batch`) and the
-/// user's. What is cut has its number in front all the same.
-pub(super) const ID: usize = 20;
-pub(super) const UID: usize = 10;
+/// Widths of what stands in front of each line in the long syntax: the job's number (of steps
+/// `123_4.batch`) and the user's. What is cut has its number in front all the same. The short syntax
+/// does without: blanks cost squeue as much as a column does.
+const ID: usize = 20;
+const UID: usize = 10;
 
 /// One column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +166,7 @@ impl Layout {
     /// The option that asks for it, with `mark` behind each piece; `None` if a column has no letter.
     pub fn short_option(&self, mark: &str) -> Option<String> {
         let id = if self.steps { 'i' } else { 'F' };
-        let mut text = format!("--format=%{ID}{id}%{UID}U{mark}");
+        let mut text = format!("--format=%{id} %U{mark}");
         for piece in &self.pieces {
             text.push_str(&piece.before);
             for column in self.columns(piece) {

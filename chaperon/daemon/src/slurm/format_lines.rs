@@ -1,7 +1,7 @@
 //! What `squeue` answers, taken apart at the marks of a [`Layout`] and put together anew, line by
 //! line as it arrives.
 
-use super::format::{ID, Layout, UID, find};
+use super::format::{Layout, find};
 use super::format_fields::Show;
 use super::ids;
 use super::shown::{NO_TASK, Named, Place};
@@ -9,6 +9,9 @@ use crate::refusal::Refusal;
 
 /// The longest line, in bytes. What is longer is no line of squeue's.
 const LONGEST: usize = 4 << 20;
+
+/// The most bytes in front of the first mark of a line: two numbers, or what they are called.
+const HEAD: usize = 64;
 
 /// What becomes of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,22 +114,27 @@ where
             let Some(first) = find(text, self.mark) else {
                 return Ok(0);
             };
-            at = first.checked_sub(ID + UID).ok_or(Odd)?;
+            at = memchr::memrchr(b'\n', &text[..first]).map_or(0, |end| end + 1);
+            let Some(line) = self.line(&text[at..])? else {
+                return Ok(0);
+            };
             output.extend_from_slice(&text[..at]);
+            at += line.length;
+            self.write(&line, Shown::Header, output);
             self.begun = true;
         }
         while let Some(line) = self.line(&text[at..])? {
             at += line.length;
-            self.write(&line, output);
+            self.write(&line, Shown::Masked, output);
         }
         Ok(at)
     }
 
-    fn write(&self, line: &Line<'_>, output: &mut Vec<u8>) {
+    /// Rewrites a line; `otherwise` is what becomes of one that names no job.
+    fn write(&self, line: &Line<'_>, otherwise: Shown, output: &mut Vec<u8>) {
         let shown = match (line.job, line.uid) {
             (Some(job), Some(uid)) => (self.shown)(job, uid),
-            // The header names no job.
-            _ => Shown::Header,
+            _ => otherwise,
         };
         if shown == Shown::Not {
             return;
@@ -175,13 +183,24 @@ where
 
     /// The first line; `None` if its end has not arrived.
     fn line<'t>(&self, text: &'t [u8]) -> Result<Option<Line<'t>>, Odd> {
-        let Some((head, rest)) = text.split_at_checked(ID + UID) else {
-            return Ok(None);
+        let near = &text[..text.len().min(HEAD + self.mark.len())];
+        let Some(end) = find(near, self.mark) else {
+            return if near.len() < HEAD + self.mark.len() {
+                Ok(None)
+            } else {
+                Err(Odd)
+            };
         };
-        let (id, uid) = head.split_at(ID);
-        let Some(mut rest) = behind(rest, self.mark)? else {
-            return Ok(None);
-        };
+        let head = &text[..end];
+        if head.contains(&b'\n') {
+            return Err(Odd);
+        }
+        let mut words = head
+            .split(u8::is_ascii_whitespace)
+            .filter(|word| !word.is_empty());
+        let mut number = || words.next().and_then(ids::leading);
+        let (job, uid) = (number(), number());
+        let mut rest = &text[end + self.mark.len()..];
         let mut values = Vec::with_capacity(self.layout.pieces.len());
         for piece in &self.layout.pieces {
             // Of a piece that passes it is a part.
@@ -200,8 +219,8 @@ where
             None => None,
         };
         Ok(after.map(|after| Line {
-            job: ids::leading(id.trim_ascii()),
-            uid: ids::leading(uid.trim_ascii()),
+            job,
+            uid,
             values,
             length: text.len() - after.len(),
         }))

@@ -4,13 +4,14 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::order::Limits;
 
 use super::ids::leading;
-use super::parse::{Duration, Parsed, duration};
-use super::scope;
+use super::parse::{Duration as Limit, Parsed, duration};
+use super::{scope, submitted};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::spawn::{self, Start};
@@ -18,36 +19,55 @@ use crate::spawn::{self, Start};
 /// Numbers above this stand for something else (`slurm.h`).
 const LARGEST: u64 = 0xffff_fff0;
 
+/// How long to wait for commands that are about to get a job, before the queue is counted again.
+const AGAIN: Duration = Duration::from_millis(200);
+
 /// Checks the size of a job, and gives what has to be added to its options.
 ///
 /// # Errors
 /// It is larger than a limit, or its size cannot be told.
 pub fn check(limits: &Limits, parsed: &Parsed) -> Result<Vec<OsString>, Refusal> {
-    let nodes = nodes(parsed);
+    check_tasks(limits, parsed, 0)
+}
+
+/// The same for a job whose number of tasks is known in another way than by its options.
+///
+/// # Errors
+/// See [`check`].
+pub fn check_tasks(limits: &Limits, parsed: &Parsed, tasks: u32) -> Result<Vec<OsString>, Refusal> {
+    let tasks = plain(parsed, "ntasks", "--ntasks").map(|given| given.max(tasks.into()));
+    let nodes = tasks.and_then(|tasks| nodes(parsed, tasks));
+    let mut added = Vec::new();
     if limits.nodes > 0 {
-        let nodes = known(nodes, "nodes")?;
-        at_most(nodes, limits.nodes, "nodes", "nodes")?;
+        let (least, most) = known(nodes, "nodes")?;
+        at_most(most, limits.nodes, "nodes", "nodes")?;
+        // Otherwise the job may grow later.
+        if !parsed.has("nodes") {
+            added.push(match least == most {
+                true => format!("--nodes={most}").into(),
+                false => format!("--nodes={least}-{most}").into(),
+            });
+        }
     }
     if limits.gpus > 0 {
-        let nodes = known(nodes, "gpus")?;
-        let gpus = known(gpus(parsed, nodes), "gpus")?;
+        let (_, nodes) = known(nodes, "gpus")?;
+        let gpus = known(tasks.and_then(|tasks| gpus(parsed, nodes, tasks)), "gpus")?;
         at_most(gpus, limits.gpus, "gpus", "GPUs")?;
     }
-    let mut added = Vec::new();
     if limits.minutes > 0 {
         match parsed.value("time") {
             None => added.push(format!("--time={}", limits.minutes).into()),
             Some(text) => {
                 let minutes = match text.to_str().and_then(duration) {
                     // 0 asks for no limit (`sbatch(1)`, --time).
-                    Some(Duration::Seconds(0) | Duration::Unlimited) => {
+                    Some(Limit::Seconds(0) | Limit::Unlimited) => {
                         return Err(too_much(
                             "a job without time limit",
                             limits.minutes,
                             "minutes",
                         ));
                     }
-                    Some(Duration::Seconds(seconds)) => seconds.div_ceil(60),
+                    Some(Limit::Seconds(seconds)) => seconds.div_ceil(60),
                     None => return Err(unclear("--time", "minutes")),
                 };
                 at_most(minutes, limits.minutes, "minutes", "minutes")?;
@@ -71,12 +91,32 @@ pub async fn check_queue(session: &Rc<Session>, parsed: &Parsed) -> Result<(), R
         Some(text) => known(array_tasks(text), "jobs")?,
     };
     at_most(new, most, "jobs", "jobs in the queue")?;
+    loop {
+        let old = queued(session).await?;
+        // Each command that has not got its job yet will, for all that is known.
+        let (coming, changes) = submitted::unknown(session);
+        let checked = at_most(old + coming + new, most, "jobs", "jobs in the queue");
+        if checked.is_ok() || !changes {
+            return checked.map_err(|refusal| {
+                refusal.hint(format!(
+                    "{} jobs of this scope are in the queue",
+                    old + coming
+                ))
+            });
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// How many jobs of the scope are in the queue.
+async fn queued(session: &Rc<Session>) -> Result<u64, Refusal> {
     let view = scope::view(session).await?;
     let own = view.recorded();
     let mut old = 0;
     if !own.is_empty() {
         // One line for each task of an array, with the array's number.
-        let words = ["--me", "--noheader", "--array", "--format=%F"];
+        // Partitions may be hidden.
+        let words = ["--me", "--all", "--noheader", "--array", "--format=%F"];
         let wish = Start::query(Command::Squeue, words.map(OsString::from).to_vec());
         session.limiter.turn().await;
         let said = spawn::capture(session, wish, &[]).await?;
@@ -93,8 +133,7 @@ pub async fn check_queue(session: &Rc<Session>, parsed: &Parsed) -> Result<(), R
             .filter(|job| own.contains(job))
             .count() as u64;
     }
-    at_most(old + new, most, "jobs", "jobs in the queue")
-        .map_err(|refusal| refusal.hint(format!("{old} jobs of this scope are in the queue")))
+    Ok(old)
 }
 
 fn at_most(asked: u64, most: u32, key: &str, unit: &str) -> Result<(), Refusal> {
@@ -119,9 +158,9 @@ fn unclear(option: &str, key: &str) -> Refusal {
 }
 
 /// What the options say; the name of the option that cannot be understood otherwise.
-type Size = Result<u64, &'static str>;
+type Size<T = u64> = Result<T, &'static str>;
 
-fn known(size: Size, key: &str) -> Result<u64, Refusal> {
+fn known<T>(size: Size<T>, key: &str) -> Result<T, Refusal> {
     size.map_err(|option| unclear(option, key))
 }
 
@@ -149,8 +188,8 @@ fn plain(parsed: &Parsed, long: &'static str, name: &'static str) -> Size {
     }
 }
 
-/// The most nodes that a job can get by its options. A task takes a node at most.
-fn nodes(parsed: &Parsed) -> Size {
+/// The fewest and the most nodes that a job can get by its options. A task takes a node at most.
+fn nodes(parsed: &Parsed, tasks: u64) -> Size<(u64, u64)> {
     let listed = match parsed.value("nodelist") {
         None => 0,
         Some(text) => count_nodes(text).ok_or("--nodelist")?,
@@ -159,14 +198,14 @@ fn nodes(parsed: &Parsed) -> Size {
         None => None,
         Some(text) => Some(text.to_str().and_then(most_of).ok_or("--nodes")?),
     };
-    let tasks = plain(parsed, "ntasks", "--ntasks")?;
     let by_tasks = match plain(parsed, "ntasks-per-node", "--ntasks-per-node")? {
         0 => tasks,
         per_node => tasks.div_ceil(per_node),
     };
     // `--spread-job` and `--mincpus` spread tasks, but never over more nodes than tasks. With
     // `--nodes` the range holds.
-    Ok(most.unwrap_or(by_tasks).max(listed).max(1))
+    let least = listed.max(1);
+    Ok((least, most.unwrap_or(by_tasks).max(least)))
 }
 
 /// The largest number of `2`, `2-4`, `1,3-5`, `4-16:4`.
@@ -184,7 +223,7 @@ fn most_of(text: &str) -> Option<u64> {
 }
 
 /// How many names a list of nodes has: `n1,n[1-4,7]`. Several brackets in a name multiply.
-fn count_nodes(text: &OsStr) -> Option<u64> {
+pub fn count_nodes(text: &OsStr) -> Option<u64> {
     let text = text.to_str()?;
     let (mut total, mut name, mut rest) = (0u64, 1u64, text);
     while let Some(at) = rest.find(['[', ',']) {
@@ -212,9 +251,9 @@ fn count_nodes(text: &OsStr) -> Option<u64> {
 }
 
 /// The most GPUs that a job can get by its options.
-fn gpus(parsed: &Parsed, nodes: u64) -> Size {
-    let tasks = plain(parsed, "ntasks", "--ntasks")?
-        .max(plain(parsed, "ntasks-per-node", "--ntasks-per-node")?.saturating_mul(nodes));
+fn gpus(parsed: &Parsed, nodes: u64, tasks: u64) -> Size {
+    let tasks =
+        tasks.max(plain(parsed, "ntasks-per-node", "--ntasks-per-node")?.saturating_mul(nodes));
     let tasks = tasks.max(nodes);
     let mut most = 0u64;
     let mut counted = |size: Size, times: u64| -> Result<(), &'static str> {
@@ -341,23 +380,38 @@ mod tests {
 
     #[test]
     fn small_jobs_pass() {
-        for line in [
-            "-t 120",
-            "-t 2:00:00 -N 4",
-            "-t 1 -N 1-4 --gpus-per-node=2",
-            "-t 1 -w n[1-3],m1 --gres=gpu:a100:2",
-            "-t 1 -n 64 --ntasks-per-node=16",
-            "-t 1 -n 4 --gpus-per-task=a100:2",
-            "-t 1 -G a100:4,v100:4",
-            "-t 1 -N 4 --gres=license:100,gpu:2",
+        for (line, nodes) in [
+            ("-t 120", "--nodes=1"),
+            ("-t 2:00:00 -N 4", ""),
+            ("-t 1 -N 1-4 --gpus-per-node=2", ""),
+            ("-t 1 -w n[1-3],m1 --gres=gpu:a100:2", "--nodes=4"),
+            ("-t 1 -n 64 --ntasks-per-node=16", "--nodes=1-4"),
+            ("-t 1 -n 4 --gpus-per-task=a100:2", "--nodes=1-4"),
+            ("-t 1 -n 3 -w n[1-2]", "--nodes=2-3"),
+            ("-t 1 -G a100:4,v100:4", "--nodes=1"),
+            ("-t 1 -N 4 --gres=license:100,gpu:2", ""),
         ] {
-            assert_eq!(outcome(line), Ok(Vec::new()), "{line}");
+            let added = match nodes {
+                "" => Vec::new(),
+                nodes => vec![OsString::from(nodes)],
+            };
+            assert_eq!(outcome(line), Ok(added), "{line}");
         }
     }
 
     #[test]
     fn a_job_without_time_gets_the_limit() {
         assert_eq!(outcome("-N 1"), Ok(vec!["--time=120".into()]));
+    }
+
+    #[test]
+    fn tasks_of_a_file_count() {
+        let parsed = parse(Command::Srun, &["-t1".into(), "x".into()], &[]).unwrap();
+        assert_eq!(
+            check_tasks(&LIMITS, &parsed, 3).unwrap(),
+            ["--nodes=1-3"].map(OsString::from)
+        );
+        assert!(check_tasks(&LIMITS, &parsed, 5).is_err());
     }
 
     #[test]

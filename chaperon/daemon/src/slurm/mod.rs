@@ -19,3 +19,4 @@ pub mod scope;
 pub mod shown;
 pub mod streams;
 pub mod submission;
+pub mod submitted;

@@ -2,6 +2,7 @@
 //! CONFIGURATION"). Slurm reads it on this side and again on the nodes; here it is read once, in
 //! the jail.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
 use agent_sandbox_wire::capsule::TaskCommand;
@@ -28,7 +29,7 @@ pub fn parse(
     let name = file.to_string_lossy();
     let name = name.escape_debug();
     let mut all: Vec<TaskCommand> = Vec::new();
-    let mut taken: Vec<(u32, u32)> = Vec::new();
+    let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
     let mut rest = false;
     for (number, line) in lines(content) {
         let wrong = |why: String| {
@@ -63,12 +64,13 @@ pub fn parse(
                         "Invalid task id, {high} >= ntasks ({tasks})"
                     )));
                 }
-                let twice = taken.iter().find(|(from, to)| low <= *to && *from <= high);
-                if let Some((from, _)) = twice {
+                // Those that are there do not overlap: none but the last before the end can.
+                let last = taken.range(..=high).next_back();
+                if let Some((from, _)) = last.filter(|&(_, &to)| low <= to) {
                     let task = low.max(*from);
                     return Err(wrong(format!("Duplicate record for task {task}")));
                 }
-                taken.push((low, high));
+                taken.insert(low, high);
             }
             ranges
         };
@@ -83,9 +85,8 @@ pub fn parse(
             argv,
         });
     }
-    let highest = taken.iter().map(|&(_, high)| high + 1).max();
+    let highest = taken.values().map(|high| high + 1).max();
     let tasks = tasks.or(highest).unwrap_or(1);
-    taken.sort_unstable();
     let mut next = 0;
     for (low, high) in taken {
         if low > next {
@@ -268,6 +269,16 @@ mod tests {
         assert!(read("0 'a\n", None).is_err());
         assert!(read("5 a\n* b\n", Some(2)).is_err());
         assert!(read("* b\n0 a\n", Some(2)).is_err());
+    }
+
+    #[test]
+    fn many_ranges_are_compared_quickly() {
+        let ranks: Vec<String> = (0..140_000).rev().map(|rank| rank.to_string()).collect();
+        let file = ranks.join(",") + " x\n";
+        assert!(file.len() < LARGEST);
+        let (_, tasks) = read(&file, None).unwrap();
+        assert_eq!(tasks, 140_000);
+        assert!(read(&(file + "7-9 y\n"), None).is_err());
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::refusal::Refusal;
 pub use canonical::{Written, canonical, written};
 pub use directives::{Directives, directive_words, directives};
 pub use values::{Duration, duration};
+pub(super) use values::{is_dependency, is_mail};
 pub use variables::{Variables, variables};
 pub use words::arguments;
 pub(super) use words::{Word, scan};
@@ -119,8 +120,9 @@ pub fn parse(
     environment: &[(OsString, OsString)],
 ) -> Result<Parsed, Refusal> {
     let table = table(command)?;
-    let mut parsed = arguments(table, words)?;
-    let Variables { given, kept, off } = variables(table, environment)?;
+    let coded = |refusal: Refusal| mistaken(command, refusal);
+    let mut parsed = arguments(table, words).map_err(coded)?;
+    let Variables { given, kept, off } = variables(table, environment).map_err(coded)?;
     // A list that adds up is taken from the variable only where no argument gives one.
     let counted = given
         .into_iter()
@@ -132,6 +134,14 @@ pub fn parse(
     parsed.kept = kept;
     parsed.off = off;
     Ok(parsed)
+}
+
+/// What Slurm's commands end with where an option is wrong (seen with 22.05).
+pub fn mistaken(command: Command, refusal: Refusal) -> Refusal {
+    match command {
+        Command::Sbatch | Command::Salloc | Command::Srun if !refusal.by_rule => refusal.code(255),
+        _ => refusal,
+    }
 }
 
 /// The table of a command, or why there is none.

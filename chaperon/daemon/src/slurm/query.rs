@@ -10,7 +10,7 @@ use agent_sandbox_wire::message::End;
 use tokio::sync::{Mutex, watch};
 
 use crate::conn::{Conn, Event};
-use crate::desk::{Captured, Flight, Question, Told};
+use crate::desk::{Captured, Flight, Over, Question, Told};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::spawn::{self, Start};
@@ -85,6 +85,7 @@ pub async fn ask(
             end,
             output: told.output.concat(),
             error: error.to_vec(),
+            account: told.account.clone(),
         })
     });
     Ok(Rc::clone(whole))
@@ -197,12 +198,13 @@ async fn fly(
     question: Question,
     line: &Mutex<()>,
     to: &watch::Sender<Told>,
-) -> Result<(End, Rc<[u8]>), Refusal> {
+) -> Over {
     let _first = line.lock().await;
     let _room = enter(session).await?;
     session.desk.waiting.borrow_mut().remove(&question);
     let tell = |part: &[u8]| to.send_modify(|told| told.output.push(part.into()));
-    let (end, error) = spawn::relay(session, start(question), &[], tell).await?;
+    let (end, error, account) = spawn::relay(session, start(question), &[], tell).await?;
+    to.send_modify(|told| told.account = Some(account));
     Ok((end, error.into()))
 }
 

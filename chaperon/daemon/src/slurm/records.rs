@@ -24,11 +24,19 @@ use crate::session::Session;
 /// A record is removed when it is this old. Slurm itself forgets numbers of jobs later than that.
 const KEPT: Duration = Duration::from_secs(60 * 24 * 3600);
 
-/// Records are looked through for old ones when there are more than this many new ones.
-const LOOK_EVERY: usize = 64;
+/// Records, and files of messages, that are kept at most; the oldest go first.
+const MOST: usize = 20_000;
+
+/// Old ones are looked for after so many new ones, and with each job whose number is a multiple of
+/// this: most sessions have few jobs.
+const LOOK_EVERY: u32 = 64;
 
 /// The largest record, in bytes: some paths of 4096 each.
 const LARGEST: u64 = 256 << 10;
+
+/// Two times of a job's submission that are further apart than this, in seconds, are of two jobs:
+/// numbers come round again.
+const SAME: u64 = 600;
 
 /// A directory that was changed this shortly before it was read may have changed again without a
 /// new time: time stamps of file systems are coarser than their changes, those of NFS most.
@@ -121,9 +129,29 @@ impl Record {
             array: false,
         }
     }
+
+    /// Whether it is that of a job submitted at this time, in seconds since 1970-01-01 00:00 UTC.
+    /// Numbers of jobs come round again.
+    pub fn is_of(&self, submitted: u64) -> bool {
+        self.submitted.abs_diff(submitted) <= SAME
+    }
 }
 
-fn now() -> u64 {
+/// A record, as it is to be written. It is made before Slurm gets the job.
+///
+/// # Errors
+/// It is too large.
+pub fn draft(record: &Record) -> Result<Vec<u8>, Refusal> {
+    let wrong = |why: &str| Refusal::mistake(format!("the job cannot be recorded: {why}"));
+    let text = serde_json::to_vec(record).map_err(|error| wrong(&error.to_string()))?;
+    if text.len() as u64 >= LARGEST {
+        return Err(wrong("its paths are too long"));
+    }
+    Ok(text)
+}
+
+/// The time, in seconds since 1970-01-01 00:00 UTC.
+pub fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
@@ -134,11 +162,11 @@ async fn directory(session: &Session) -> Result<PathBuf, Refusal> {
     Ok(session.state().join("slurm").join(cluster).join("jobs"))
 }
 
-/// Keeps the record of a job.
+/// Keeps the record of a job, as [`draft`] made it.
 ///
 /// # Errors
 /// It cannot be written.
-pub async fn record(session: &Session, job: u32, record: &Record) -> Result<(), Refusal> {
+pub async fn record(session: &Session, job: u32, record: &[u8]) -> Result<(), Refusal> {
     let directory = directory(session).await?;
     write(&directory, job, record).map_err(|error| {
         Refusal::mistake(format!(
@@ -149,16 +177,21 @@ pub async fn record(session: &Session, job: u32, record: &Record) -> Result<(), 
     let mut cache = session.records.borrow_mut();
     cache.settled = None;
     cache.added += 1;
-    if cache.added > LOOK_EVERY {
+    if cache.added > LOOK_EVERY || job.is_multiple_of(LOOK_EVERY) {
         cache.added = 0;
         drop(cache);
-        prune(&directory);
+        prune(&directory, MOST);
+        prune(&logs(session), MOST);
     }
     Ok(())
 }
 
-fn write(directory: &Path, job: u32, record: &Record) -> io::Result<()> {
-    let text = serde_json::to_vec(record)?;
+/// The directory of what slurmstepd itself has to say of jobs.
+pub fn logs(session: &Session) -> PathBuf {
+    session.state().join("slurm").join("logs")
+}
+
+fn write(directory: &Path, job: u32, text: &[u8]) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -172,7 +205,7 @@ fn write(directory: &Path, job: u32, record: &Record) -> io::Result<()> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)
         .open(&aside)
-        .and_then(|mut file| file.write_all(&text))
+        .and_then(|mut file| file.write_all(text))
         .and_then(|()| fs::rename(&aside, path(directory, job)));
     if written.is_err() {
         let _ = fs::remove_file(&aside);
@@ -284,18 +317,24 @@ fn refresh(cache: &mut Cache, directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes records that are too old. What cannot be removed stays.
-fn prune(directory: &Path) {
+/// Removes files that are too old, and the oldest beyond so many. What cannot be removed stays.
+fn prune(directory: &Path, most: usize) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;
     };
+    let mut all = Vec::new();
     for entry in entries.flatten() {
-        let old = entry
-            .metadata()
-            .and_then(|data| data.modified())
-            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > KEPT));
-        if old {
-            let _ = fs::remove_file(entry.path());
+        let Ok(changed) = entry.metadata().and_then(|data| data.modified()) else {
+            continue;
+        };
+        all.push((changed, entry.path()));
+    }
+    all.sort();
+    let beyond = all.len().saturating_sub(most);
+    for (number, (changed, path)) in all.into_iter().enumerate() {
+        let old = changed.elapsed().is_ok_and(|age| age > KEPT);
+        if old || number < beyond {
+            let _ = fs::remove_file(path);
         }
     }
 }
@@ -339,7 +378,7 @@ mod tests {
     fn bytes_come_back_as_they_were() {
         let directory = Directory::new("bytes");
         let record = some("s", Some(b"/p/\xff out\n"));
-        write(&directory.0, 7, &record).unwrap();
+        write(&directory.0, 7, &draft(&record).unwrap()).unwrap();
         assert_eq!(read(&directory.0, 7), Some(record));
         assert_eq!(read(&directory.0, 8), None);
     }
@@ -350,11 +389,11 @@ mod tests {
         let mut cache = Cache::default();
         refresh(&mut cache, &directory.0).unwrap();
         assert!(cache.jobs.is_empty());
-        write(&directory.0, 7, &some("one", None)).unwrap();
+        write(&directory.0, 7, &draft(&some("one", None)).unwrap()).unwrap();
         refresh(&mut cache, &directory.0).unwrap();
         assert_eq!(cache.jobs[&7].session, "one");
-        write(&directory.0, 7, &some("two", None)).unwrap();
-        write(&directory.0, 8, &some("two", None)).unwrap();
+        write(&directory.0, 7, &draft(&some("two", None)).unwrap()).unwrap();
+        write(&directory.0, 8, &draft(&some("two", None)).unwrap()).unwrap();
         refresh(&mut cache, &directory.0).unwrap();
         assert_eq!(cache.jobs[&7].session, "two");
         assert_eq!(cache.jobs.len(), 2);
@@ -363,12 +402,46 @@ mod tests {
     #[test]
     fn other_files_are_no_records() {
         let directory = Directory::new("others");
-        write(&directory.0, 7, &some("one", None)).unwrap();
+        write(&directory.0, 7, &draft(&some("one", None)).unwrap()).unwrap();
         fs::write(directory.0.join("8.json"), "{}").unwrap();
         fs::write(directory.0.join("x.json"), "{}").unwrap();
         std::os::unix::fs::symlink("7.json", directory.0.join("9.json")).unwrap();
         let mut cache = Cache::default();
         refresh(&mut cache, &directory.0).unwrap();
         assert_eq!(cache.jobs.keys().copied().collect::<Vec<_>>(), [7]);
+    }
+
+    #[test]
+    fn what_could_not_be_read_again_is_not_written() {
+        let long = "\u{1}".repeat(60_000);
+        let refusal = draft(&some("s", Some(long.as_bytes()))).unwrap_err();
+        assert!(refusal.message.contains("too long"), "{refusal}");
+    }
+
+    #[test]
+    fn a_number_that_came_round_again_is_another_job() {
+        let record = some("s", None);
+        assert!(record.is_of(1) && record.is_of(601));
+        assert!(!record.is_of(602));
+    }
+
+    #[test]
+    fn the_oldest_go_first() {
+        let directory = Directory::new("prune");
+        let age = |name: &str, age: u64| {
+            let at = SystemTime::now() - Duration::from_secs(age);
+            let file = fs::File::open(directory.0.join(name)).unwrap();
+            file.set_modified(at).unwrap();
+        };
+        for job in 1..=6 {
+            write(&directory.0, job, b"{}").unwrap();
+            age(&format!("{job}.json"), u64::from(job) * 60);
+        }
+        age("1.json", KEPT.as_secs() + 60);
+        prune(&directory.0, 3);
+        let names = fs::read_dir(&directory.0).unwrap().flatten();
+        let mut names: Vec<_> = names.map(|entry| entry.file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["2.json", "3.json", "4.json"]);
     }
 }

@@ -8,7 +8,7 @@ use agent_sandbox_wire::order::Scope;
 
 use super::ids::{self, Selector};
 use super::query::ask;
-use super::records::{self, Kind, Record};
+use super::{records, submitted};
 use crate::refusal::Refusal;
 use crate::session::Session;
 
@@ -67,11 +67,11 @@ impl View {
 /// # Errors
 /// The records cannot be read, or Slurm does not answer.
 pub async fn view(session: &Rc<Session>) -> Result<View, Refusal> {
-    resolve(session).await?;
+    submitted::resolve(session).await?;
     let mut jobs = records::ids(session).await?;
     jobs.extend(session.order.job.iter().map(|job| job.id));
     jobs.extend(session.allocations.borrow().keys());
-    jobs.extend(session.interactive.borrow().values().flatten());
+    jobs.extend(submitted::jobs(session));
     Ok(View {
         jobs,
         all: session.order.scope == Scope::User,
@@ -197,63 +197,6 @@ fn named(output: &[u8], job: u32) -> Option<(u32, u32)> {
     })
 }
 
-/// Finds out the jobs of `srun` and `salloc` that are not known yet.
-async fn resolve(session: &Rc<Session>) -> Result<(), Refusal> {
-    let unknown: Vec<u32> = session
-        .interactive
-        .borrow()
-        .iter()
-        .filter(|(_, job)| job.is_none())
-        .map(|(&pid, _)| pid)
-        .collect();
-    if unknown.is_empty() {
-        return Ok(());
-    }
-    let arguments = [
-        "--noheader",
-        "--all",
-        "--states=all",
-        &format!("--user={}", session.order.uid),
-        "--Format=JobID:.12,AllocSID:.12,SubmitTime:.24,UserID:.12",
-    ];
-    let arguments = arguments.map(Into::into).to_vec();
-    let seconds = vec![("SLURM_TIME_FORMAT".into(), "%s".into())];
-    let said = ask(session, Command::Squeue, arguments, seconds).await?;
-    for (pid, job) in allocated(&said.output, session.started, session.order.uid) {
-        if !unknown.contains(&pid) {
-            continue;
-        }
-        // It may have been found, or have ended, meanwhile.
-        let news = match session.interactive.borrow_mut().get_mut(&pid) {
-            Some(known @ None) => {
-                *known = Some(job);
-                true
-            }
-            _ => false,
-        };
-        if news {
-            records::record(session, job, &Record::new(session, Kind::Srun)).await?;
-        }
-    }
-    Ok(())
-}
-
-/// The jobs by the process (`alloc_sid`) that got them, submitted at `since` (seconds since 1970) or
-/// later: process ids come round again.
-fn allocated(output: &[u8], since: u64, uid: u32) -> Vec<(u32, u32)> {
-    let text = String::from_utf8_lossy(output);
-    let line = |line: &str| {
-        let mut fields = line.split_ascii_whitespace();
-        let job = fields.next()?.parse().ok()?;
-        let pid = fields.next()?.parse().ok()?;
-        let submitted: u64 = fields.next()?.parse().ok()?;
-        let whose: u32 = fields.next()?.parse().ok()?;
-        // The clocks of two machines differ by some seconds.
-        (submitted.saturating_add(5) >= since && whose == uid).then_some((pid, job))
-    };
-    text.lines().filter_map(line).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,13 +210,6 @@ mod tests {
         let sacct = b"18|16_1|2001\n";
         assert_eq!(named(sacct, 18), Some((16, 2001)));
         assert_eq!(named(b"\n|\nx|y|z\n", 18), None);
-    }
-
-    #[test]
-    fn allocations_are_found_by_the_process() {
-        let squeue = b"        17       12926              1795259638        2001\n\
-                       18 12927 1795259000 2001\n19 12928 1795259640 2002\nnonsense\n";
-        assert_eq!(allocated(squeue, 1_795_259_600, 2001), [(12926, 17)]);
     }
 
     #[test]

@@ -30,6 +30,9 @@ const ANSWERED: [&str; 3] = ["help", "usage", "version"];
 /// Signals that end a command that does nothing about them.
 const DEADLY: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
+/// A path has less bytes than this (`PATH_MAX`, `limits.h`).
+pub const LONGEST_PATH: usize = 4096;
+
 /// Variables as `NAME=VALUE` entries.
 pub fn entries(variables: &[(OsString, OsString)]) -> Vec<Vec<u8>> {
     variables
@@ -153,6 +156,9 @@ pub fn directory(context: &Context<'_>, parsed: &Parsed) -> Result<PathBuf, Refu
     if !directory.is_absolute() {
         return Err(Refusal::mistake("getcwd failed: No such file or directory"));
     }
+    if directory.as_os_str().len() >= LONGEST_PATH {
+        return Err(too_long("directory"));
+    }
     // Slurm shows it in lines of many jobs.
     if directory
         .as_os_str()
@@ -165,6 +171,17 @@ pub fn directory(context: &Context<'_>, parsed: &Parsed) -> Result<PathBuf, Refu
         ));
     }
     Ok(directory)
+}
+
+/// A path that no system call takes.
+pub fn too_long(what: &str) -> Refusal {
+    Refusal::mistake(format!("the path of the {what} is too long"))
+}
+
+/// Where Slurm itself starts the job: in the project, which is there. The directory that was asked
+/// for is entered in the jail; Slurm would say in the job's output whether it exists outside.
+pub fn start_directory(session: &Session) -> OsString {
+    option("--chdir", OsStr::from_bytes(&session.order.seal.project))
 }
 
 /// The name of a job that gets none, by its program. It becomes a word on the real command's line;

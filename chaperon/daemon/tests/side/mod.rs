@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use agent_sandbox_wire::capsule::{Options, Seal};
 use agent_sandbox_wire::command::Command as Name;
@@ -29,14 +30,16 @@ seen=SEEN/$(basename "$0")
 printf '%s\n' "$@" >"$seen.arguments"
 tr '\0' '\n' </proc/$$/environ | grep -v '^_=' | sort >"$seen.environment"
 pwd >"$seen.directory"
+ulimit -c >"$seen.core"
 "#;
 
 /// What they do then.
-const STAND_INS: [(Name, &str); 6] = [
+const STAND_INS: [(Name, &str); 7] = [
     (Name::Sbatch, "cat >\"$seen.input\"\necho 42\n"),
     (
         Name::Srun,
-        "for word; do case $word in --output=/dev/fd/*) echo to the file >>\"${word#*=}\";; esac; done\nexit 3\n",
+        "case \"$*\" in *--comment=slowly*) sleep 0.5;; esac\n\
+         for word; do case $word in --output=/dev/fd/*) echo to the file >>\"${word#*=}\";; esac; done\nexit 3\n",
     ),
     (
         Name::Salloc,
@@ -49,6 +52,7 @@ const STAND_INS: [(Name, &str); 6] = [
         "case \"$*\" in *--format=%F*) echo 42;; esac\n",
     ),
     (Name::Sacct, "exit 0\n"),
+    (Name::Scancel, "exit 0\n"),
 ];
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -78,6 +82,17 @@ impl World {
         world
     }
 
+    /// Has a command do this, after it wrote down what it got.
+    pub(crate) fn does(&self, command: &str, then: &str) {
+        let file = self.0.join("bin").join(command);
+        let begin = WRITES_DOWN.replace("SEEN", self.0.join("seen").to_str().unwrap());
+        // Not written over: it may be running.
+        let new = file.with_extension("new");
+        fs::write(&new, begin + then).unwrap();
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(new, file).unwrap();
+    }
+
     /// The directory that stands for the inside.
     pub(crate) fn inside(&self) -> String {
         self.0.join("inside").to_str().unwrap().to_owned()
@@ -94,6 +109,13 @@ impl World {
     pub(crate) fn record(&self, job: u32) -> String {
         let path = self.0.join(format!("state/slurm/test/jobs/{job}.json"));
         fs::read_to_string(path).unwrap()
+    }
+
+    /// No record can be written from now on.
+    pub(crate) fn without_records(&self) {
+        let directory = self.0.join("state/slurm/test");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("jobs"), "").unwrap();
     }
 
     pub(crate) fn has_seen(&self, command: &str) -> bool {
@@ -136,6 +158,11 @@ impl Seen {
 
     pub(crate) fn directory(&self) -> String {
         self.lines("directory").remove(0)
+    }
+
+    /// The largest memory image that it may leave.
+    pub(crate) fn core(&self) -> String {
+        self.lines("core").remove(0)
     }
 
     pub(crate) fn input(&self) -> Vec<u8> {
@@ -213,6 +240,41 @@ impl Chaperon {
         }
     }
 
+    /// Ends the session; gives how long the chaperon goes on.
+    pub(crate) fn end(mut self) -> Duration {
+        let start = std::time::Instant::now();
+        let _ = self.life.shutdown(Shutdown::Both);
+        self.child.wait().unwrap();
+        start.elapsed()
+    }
+
+    /// Memory of the chaperon that is in use, in KiB.
+    pub(crate) fn memory(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("VmHWM:"))
+            .unwrap();
+        let number = line.split_ascii_whitespace().nth(1).unwrap();
+        number.parse().unwrap()
+    }
+
+    /// A shim that calls and then neither answers nor reads.
+    pub(crate) fn leave(&self, asked: &Asked) -> UnixStream {
+        let stream = UnixStream::connect(&self.socket).unwrap();
+        (&stream).write_all(&PREFACE).unwrap();
+        let null = File::open("/dev/null").unwrap();
+        let call = Call {
+            command: asked.command.clone().into_bytes(),
+            arguments: asked.arguments.clone(),
+            cwd: self.inside.to_str().unwrap().into(),
+            environment: asked.environment.clone(),
+            umask: 0o022,
+        };
+        send(&stream, &FromShim::Call(call), &[null.as_fd(); 3]);
+        stream
+    }
+
     /// Does what a shim does.
     pub(crate) fn ask(&self, asked: Asked) -> Said {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
@@ -230,6 +292,19 @@ impl Chaperon {
             umask: 0o022,
         };
         send(&stream, &FromShim::Call(call), &[null.as_fd(); 3]);
+        if let Some((seen, signal)) = asked.signalled {
+            // The answers are others: what is sent here is sent at once, in one piece.
+            let stream = stream.try_clone().unwrap();
+            std::thread::spawn(move || {
+                while !seen.exists() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                send(&stream, &FromShim::Signal(signal), &[]);
+            });
+        }
+        for signal in asked.signals {
+            send(&stream, &FromShim::Signal(signal), &[]);
+        }
         let mut preface = [0; 4];
         stream.read_exact(&mut preface).unwrap();
         frame::check_preface(preface).unwrap();
@@ -336,6 +411,8 @@ pub(crate) struct Asked {
     arguments: Vec<Vec<u8>>,
     environment: Vec<Vec<u8>>,
     opens_for_reading: bool,
+    signalled: Option<(PathBuf, i32)>,
+    signals: Vec<i32>,
 }
 
 impl Asked {
@@ -348,11 +425,26 @@ impl Asked {
                 .collect(),
             environment: Vec::new(),
             opens_for_reading: false,
+            signalled: None,
+            signals: Vec::new(),
         }
     }
 
     pub(crate) fn variables(mut self, all: &[&str]) -> Self {
         self.environment = all.iter().map(|entry| entry.as_bytes().to_vec()).collect();
+        self
+    }
+
+    /// A shim that gets these signals at once.
+    pub(crate) fn signals(mut self, all: &[i32]) -> Self {
+        self.signals = all.to_vec();
+        self
+    }
+
+    /// A shim that gets this signal as soon as the command has begun.
+    pub(crate) fn signalled(mut self, world: &World, signal: i32) -> Self {
+        let seen = world.seen(&self.command).path("directory");
+        self.signalled = Some((seen, signal));
         self
     }
 

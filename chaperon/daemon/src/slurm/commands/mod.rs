@@ -5,7 +5,6 @@ mod refused;
 mod sacct;
 mod sacctmgr;
 mod salloc;
-mod sattach;
 mod sbatch;
 mod scancel;
 mod scontrol;
@@ -33,7 +32,6 @@ pub async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
         Command::Sbatch => sbatch::run(context).await,
         Command::Srun => srun::run(context).await,
         Command::Salloc => salloc::run(context).await,
-        Command::Sattach => sattach::run(context).await,
         Command::Scancel => scancel::run(context).await,
         Command::Scontrol => scontrol::run(context).await,
         Command::Sacct => sacct::run(context).await,

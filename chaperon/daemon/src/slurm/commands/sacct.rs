@@ -36,6 +36,10 @@ const LONG: &str = "jobid,jobidraw,jobname,partition,maxvmsize,maxvmsizenode,max
 /// Columns that hold what the chaperon wrote, not the user. `sacct` takes abbreviations.
 const CAPSULES: [&str; 4] = ["submitl", "stdo", "stde", "stdi"];
 
+/// The column of the directory in which Slurm starts the job, as short as sacct takes it. Slurm has
+/// the project's; what is shown stands in the record.
+const DIRECTORY: &str = "wo";
+
 /// Width of the column in front of each line, by which lines are judged: JobIDRaw, as wide as it is
 /// by itself. A width of ours would be that of the user's column of the same name, too.
 const ID: usize = 12;
@@ -106,8 +110,10 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
         arguments.push(format!("--{}", given.option.long).into());
         arguments.push(format!("--delimiter={mark}").into());
     }
+    let at = directory_at(&parsed)?;
     let work = async {
         let view = scope::view(&session).await?;
+        let reader = records::reader(&session).await?;
         let said = ask(&session, Command::Sacct, arguments, kept).await?;
         let arrays = match lines {
             Lines::Columns(id) if !others => arrays(&session, &said.output, id, &view).await?,
@@ -116,8 +122,13 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
         let shown = |job: u32| {
             others || view.has(job) || arrays.get(&job).is_some_and(|&first| view.has(first))
         };
+        let directory = |job: u32| {
+            let record = reader.find(job).filter(|record| !record.cwd.0.is_empty())?;
+            Some((at?, record.cwd.0))
+        };
+        let header = !parsed.has("noheader");
         Ok((
-            filter(&said.output, &lines, &mark, !parsed.has("noheader"), shown),
+            filter(&said.output, &lines, &mark, header, shown, directory),
             said,
         ))
     };
@@ -203,6 +214,28 @@ fn columns(parsed: &Parsed) -> Result<(Vec<OsString>, Lines), Refusal> {
     Ok((words, lines))
 }
 
+/// Where the column of the directory stands.
+///
+/// # Errors
+/// It is asked for where columns have widths: what is put in might not fit.
+fn directory_at(parsed: &Parsed) -> Result<Option<usize>, Refusal> {
+    let mut all = Vec::new();
+    for given in parsed.all("format") {
+        all.extend(fields(given.value.as_deref().unwrap_or_default())?);
+    }
+    let found = all
+        .iter()
+        .position(|field| field.to_ascii_lowercase().starts_with(DIRECTORY));
+    if found.is_some() && parsed.last_of(&["parsable", "parsable2"]).is_none() {
+        return Err(Refusal::rule(
+            "the column WorkDir is refused without --parsable2: Slurm knows another directory, and \
+             the job's may not fit",
+        )
+        .hint("add --parsable2, or ask scontrol show job"));
+    }
+    Ok(found)
+}
+
 /// The arrays of tasks, by the numbers that tasks have of their own, of jobs that are not known by
 /// these. A number's array never changes, so each is asked for once.
 async fn arrays(
@@ -251,6 +284,7 @@ fn filter(
     mark: &str,
     header: bool,
     shown: impl Fn(u32) -> bool,
+    directory: impl Fn(u32) -> Option<(usize, Vec<u8>)>,
 ) -> Vec<u8> {
     let mark = mark.as_bytes();
     let mut output = Vec::with_capacity(answer.len());
@@ -267,6 +301,11 @@ fn filter(
             Lines::Between(_) => find(line, mark).map(|at| (at, at + mark.len())),
         };
         let begins = front.map(|(end, next)| (ids::parse_printed(&line[..end]), next));
+        let place = match begins {
+            Some((Some(job), _)) if headers == 0 => directory(job),
+            // Names may have lines: of what follows the number of the field is not known.
+            _ => None,
+        };
         let rest = match begins {
             Some((_, next)) if headers > 0 => {
                 headers -= 1;
@@ -286,12 +325,23 @@ fn filter(
             Lines::Columns(_) => output.extend_from_slice(rest),
             Lines::Between(between) => {
                 let mut rest = rest;
+                let mut field = 0;
+                let put = |output: &mut Vec<u8>, number: usize, value: &[u8]| match &place {
+                    // A step has none.
+                    Some((at, own)) if *at == number && !value.is_empty() => {
+                        output.extend_from_slice(own);
+                    }
+                    _ => output.extend_from_slice(value),
+                };
                 while let Some(at) = find(rest, mark) {
-                    output.extend_from_slice(&rest[..at]);
+                    put(&mut output, field, &rest[..at]);
+                    field += 1;
                     output.extend_from_slice(between.as_bytes());
                     rest = &rest[at + mark.len()..];
                 }
-                output.extend_from_slice(rest);
+                let value = rest.strip_suffix(b"\n").unwrap_or(rest);
+                put(&mut output, field, value);
+                output.extend_from_slice(&rest[value.len()..]);
             }
         }
     }
@@ -367,7 +417,9 @@ fn filter_json(
     if text.trim_ascii().is_empty() {
         return Ok(Vec::new());
     }
-    let mut all: Value = serde_json::from_slice(text).map_err(odd)?;
+    // Names of jobs need not be text.
+    let text = String::from_utf8_lossy(text);
+    let mut all: Value = serde_json::from_str(&text).map_err(odd)?;
     if let Some(fields) = all.as_object_mut() {
         fields.retain(|name, _| matches!(name.as_str(), "meta" | "errors" | "warnings" | "jobs"));
         if let Some(meta) = fields.get_mut("meta").and_then(Value::as_object_mut) {
@@ -413,7 +465,9 @@ mod tests {
     use super::*;
 
     fn filtered(answer: &str, lines: &Lines, header: bool) -> String {
-        let output = filter(answer.as_bytes(), lines, "\x1e12", header, |job| job == 49);
+        let shown = |job| job == 49;
+        let directory = |_| None;
+        let output = filter(answer.as_bytes(), lines, "\x1e12", header, shown, directory);
         String::from_utf8(output).unwrap()
     }
 
@@ -442,6 +496,27 @@ mod tests {
         let bar = Lines::Between(";".into());
         assert_eq!(filtered(answer, &bar, true), "JobName\na|b;\ne\nf\n");
         assert_eq!(filtered("50\x1e12c\n", &bar, false), "");
+    }
+
+    #[test]
+    fn the_directory_is_the_one_that_was_asked_for() {
+        let mark = "\x1e12";
+        let answer = "JobID|State|WorkDir\n49|DONE|/p\n49.batch|DONE|\n49|DONE|/p|\n";
+        let answer = answer.replace('|', mark);
+        let bar = Lines::Between("|".into());
+        let directory = |job| (job == 49).then(|| (1, b"/p/sub".to_vec()));
+        let output = filter(answer.as_bytes(), &bar, mark, true, |_| true, directory);
+        assert_eq!(
+            String::from_utf8(output).unwrap(),
+            "State|WorkDir\nDONE|/p/sub\nDONE|\nDONE|/p/sub|\n"
+        );
+        let at = |words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            directory_at(&parse::parse(Command::Sacct, &words, &[]).unwrap())
+        };
+        assert_eq!(at(&["-P", "-o", "jobid,wckey,WorkDir%9"]), Ok(Some(2)));
+        assert_eq!(at(&["-o", "jobid,wckey"]), Ok(None));
+        assert!(at(&["-o", "workd"]).is_err());
     }
 
     #[test]

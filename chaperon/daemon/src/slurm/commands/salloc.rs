@@ -3,7 +3,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::rc::Rc;
 
 use agent_sandbox_wire::command::Command;
@@ -18,7 +17,7 @@ use crate::session::Session;
 use crate::slurm::export::set;
 use crate::slurm::parse::{Parsed, parse, written};
 use crate::slurm::records::{self, Kind, Record, Text};
-use crate::slurm::{limits, scope, submission};
+use crate::slurm::{limits, submission, submitted};
 use crate::spawn::{self, Running, Start, Way};
 use crate::variables::{Variables, variable};
 
@@ -43,46 +42,42 @@ pub(super) async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
     }
     submission::tell_notes(context, &parsed).await;
     let session = Rc::clone(&context.session);
-    let cwd = submission::directory(context, &parsed)?.into_os_string();
+    // --chdir is for the command; the allocation itself is shown where salloc was called.
+    let cwd = submission::directory(context, &Parsed::default())?.into_os_string();
     let held = !parsed.has("no-shell");
     if !held && !parsed.operands.is_empty() {
         return Err(Refusal::mistake(
             "--no-shell starts no command; leave one of the two out",
         ));
     }
-    let wish = wish(context, &parsed, &cwd, held)?;
+    let mut record = Record::new(&session, Kind::Salloc);
+    record.cwd = Text::from(cwd.as_bytes());
+    let draft = records::draft(&record)?;
+    let wish = wish(context, &parsed, held)?;
     let turn = match submission::turn(&session, context.conn, &parsed).await? {
         Ok(turn) => turn,
         Err(end) => return Ok(end),
     };
     let mut running = spawn::start(&session, wish)?;
-    let pid = running.pid;
-    session.interactive.borrow_mut().insert(pid, None);
+    let number = submitted::begun(&session, running.pid, false, draft.clone());
     drop(turn);
-    let end = if held {
-        hold(context, &parsed, &cwd, &mut running).await
-    } else {
-        let end = running.attend(context.conn).await;
-        // It stays: it is recorded before the shell goes on.
-        scope::view(&session).await.map(|_| end)
-    };
-    session.interactive.borrow_mut().remove(&pid);
-    end
+    if held {
+        let end = hold(context, &parsed, (number, draft), &mut running).await;
+        // Not every way to end it takes a pending allocation back.
+        submitted::over(&session, number, end.as_ref().unwrap_or(&End::FAILURE));
+        return end;
+    }
+    let end = running.attend(context.conn).await;
+    // It stays: it is recorded before the shell goes on.
+    submitted::over_and_recorded(&session, number, &end).await?;
+    Ok(end)
 }
 
-fn wish(
-    context: &mut Context<'_>,
-    parsed: &Parsed,
-    cwd: &OsStr,
-    held: bool,
-) -> Result<Start, Refusal> {
+fn wish(context: &mut Context<'_>, parsed: &Parsed, held: bool) -> Result<Start, Refusal> {
     let written = written(Command::Salloc, &parsed.given);
     let mut words = written.words;
     words.extend(limits::check(&context.session.order.limits, parsed)?);
-    // salloc goes there itself, and ends if it cannot: a directory may be in the jail alone.
-    if files::is_directory(Path::new(cwd)) {
-        words.push(submission::option("--chdir", cwd));
-    }
+    // No --chdir: salloc would go there itself, outside of the jail.
     if held {
         words.push("--".into());
         words.push(own_program()?);
@@ -117,7 +112,7 @@ fn own_program() -> Result<OsString, Refusal> {
 async fn hold(
     context: &mut Context<'_>,
     parsed: &Parsed,
-    cwd: &OsStr,
+    (number, draft): (u64, Vec<u8>),
     running: &mut Running,
 ) -> Result<End, Refusal> {
     let Some(said) = granted(context, running).await else {
@@ -139,15 +134,12 @@ async fn hold(
         return Err(Refusal::mistake("salloc said no id of the allocation"));
     };
     context.entry.jobs.push(job);
-    let mut record = Record::new(&session, Kind::Salloc);
-    record.cwd = Text::from(cwd.as_bytes());
-    if let Err(refusal) = records::record(&session, job, &record).await {
-        submission::say(context, &format!("warning: {refusal}")).await;
+    submitted::said(&session, number, job);
+    if let Err(refusal) = records::record(&session, job, &draft).await {
+        let refusal = submitted::take_back(&session, job, refusal).await;
+        running.terminate().await;
+        return Err(refusal);
     }
-    session
-        .interactive
-        .borrow_mut()
-        .insert(running.pid, Some(job));
     session
         .allocations
         .borrow_mut()

@@ -13,14 +13,18 @@ use agent_sandbox_wire::message::End;
 use self::script::{Found, Script};
 use super::Context;
 use crate::refusal::Refusal;
+use crate::session::Session;
 use crate::slurm::options;
-use crate::slurm::parse::{Parsed, directives, parse, written};
+use crate::slurm::parse::{Parsed, directives, mistaken, parse, written};
 use crate::slurm::records::{Kind, Record, Text};
 use crate::slurm::{limits, submission};
 
 /// The file name of a job's output, and of an array's (`sbatch(1)`, `--output`).
 const OUTPUT: &[u8] = b"slurm-%j.out";
 const OUTPUT_OF_ARRAY: &[u8] = b"slurm-%A_%a.out";
+
+/// How much of a script's path with its arguments is shown in place of the capsule's, in bytes.
+const MOST_SHOWN: usize = 16 << 10;
 
 /// Carries out sbatch.
 ///
@@ -38,7 +42,9 @@ pub(super) async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
         Found::Interrupted(end) => return Ok(end),
     };
     let table = options::table(Command::Sbatch).ok_or_else(|| Refusal::mistake("no table"))?;
-    let parsed = parsed.with_directives(directives(table, &script.content)?);
+    let found =
+        directives(table, &script.content).map_err(|refusal| mistaken(Command::Sbatch, refusal))?;
+    let parsed = parsed.with_directives(found);
     submission::tell_notes(context, &parsed).await;
     submit(context, &parsed, script).await
 }
@@ -56,7 +62,7 @@ async fn submit(
     let mut words = written.words;
     words.extend(limits::check(&session.order.limits, parsed)?);
     match submit::messages(context).await? {
-        Ok(file) => words.extend(own_words(parsed, &script, &cwd, &file)),
+        Ok(file) => words.extend(own_words(&session, parsed, &script, &file)),
         Err(end) => return Ok(end),
     }
 
@@ -77,16 +83,16 @@ async fn submit(
             other => Refusal::mistake(other.to_string()),
         })?;
     script::check_size(&session, size, text.len()).await?;
-    submit::submit(context, parsed, words, variables, &text, record).await
+    submit::submit(context, parsed, words, variables, &text, &record).await
 }
 
 /// What sbatch is told beside the user's options.
-fn own_words(parsed: &Parsed, script: &Script, cwd: &OsStr, file: &OsStr) -> Vec<OsString> {
+fn own_words(session: &Session, parsed: &Parsed, script: &Script, file: &OsStr) -> Vec<OsString> {
     let mut words = Vec::new();
     if !parsed.has("job-name") {
         words.push(submission::option("--job-name", &script.name));
     }
-    words.push(submission::option("--chdir", cwd));
+    words.push(submission::start_directory(session));
     words.push(submission::option("--output", file));
     words.push("--open-mode=append".into());
     words.push("--export=ALL".into());
@@ -125,7 +131,9 @@ fn record(
         let words: Vec<&[u8]> = words
             .chain(script.arguments.iter().map(Vec::as_slice))
             .collect();
-        record.command = Text::from(words.join(&b' '));
+        let mut shown = words.join(&b' ');
+        shown.truncate(MOST_SHOWN);
+        record.command = Text::from(shown);
     }
     record.cwd = Text::from(cwd.as_bytes());
     record.output = asked("output", &streams.output);

@@ -159,12 +159,11 @@ fn layout(parsed: &Parsed) -> Result<Asked, Refusal> {
             return long(given);
         }
     }
-    let usual = match (steps, parsed.has("long")) {
-        (true, _) => STEPS,
-        (_, true) => LONG,
-        _ => USUAL,
-    };
-    Layout::long(usual, steps).map(Asked::Long)
+    match (steps, parsed.has("long")) {
+        (true, _) => Layout::long(STEPS, steps).map(Asked::Long),
+        (_, true) => Layout::long(LONG, steps).map(Asked::Long),
+        _ => Layout::short(USUAL, steps).map(Asked::Short),
+    }
 }
 
 fn text(given: &Given) -> Result<String, Refusal> {
@@ -244,7 +243,9 @@ pub(super) fn filter_json(
     if text.trim_ascii().is_empty() {
         return Ok(Vec::new());
     }
-    let mut all: Value = serde_json::from_slice(text).map_err(odd)?;
+    // Names of jobs need not be text.
+    let text = String::from_utf8_lossy(text);
+    let mut all: Value = serde_json::from_str(&text).map_err(odd)?;
     // Nothing but the jobs and what tells about the answer.
     if let Some(fields) = all.as_object_mut() {
         fields.retain(|name, _| {
@@ -300,7 +301,7 @@ mod tests {
         assert!(option(&["-l"]).contains("timelimit"));
         assert!(option(&["-s"]).contains("stepname"));
         assert!(option(&["--start"]).contains("%20Y"));
-        assert_eq!(option(&["-o", "%i"]), "--format=%20F%10U|%i|");
+        assert_eq!(option(&["-o", "%i"]), "--format=%F %U|%i|");
         assert!(layout(&asked(&["-o", "%i", "-O", "jobid"])).is_err());
         assert!(layout(&asked(&["-o", "%i", "-l"])).is_err());
     }
@@ -316,9 +317,9 @@ mod tests {
                 Asked::Long(layout) => layout.long_option("|"),
             }
         };
-        assert_eq!(asked(&[]), "--format=%20F%10U|%T|");
+        assert_eq!(asked(&[]), "--format=%F %U|%T|");
         assert!(asked(&["-l"]).contains("timelimit"));
-        assert_eq!(asked(&["-o", "%i"]), "--format=%20F%10U|%i|");
+        assert_eq!(asked(&["-o", "%i"]), "--format=%F %U|%i|");
     }
 
     #[test]

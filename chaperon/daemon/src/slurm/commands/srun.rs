@@ -19,8 +19,9 @@ use crate::conn::Unanswered;
 use crate::refusal::Refusal;
 use crate::slurm::export::set;
 use crate::slurm::parse::{Origin, Parsed, parse, written};
+use crate::slurm::records::{self, Kind, Record, Text};
 use crate::slurm::streams::Known;
-use crate::slurm::{limits, multi_prog, scope, submission};
+use crate::slurm::{limits, multi_prog, submission, submitted};
 use crate::spawn::{self, Start, Way};
 use crate::variables::Variables;
 
@@ -60,6 +61,8 @@ struct Task {
     program: Program,
     /// Words for the number of tasks, if the file says it.
     words: Vec<OsString>,
+    /// That number; 0: the options say it.
+    tasks: u32,
     files: files::Files,
 }
 
@@ -116,6 +119,7 @@ impl Task {
         Ok(files.map(|files| Self {
             program,
             words,
+            tasks: tasks.unwrap_or(0),
             files,
         }))
     }
@@ -153,7 +157,7 @@ async fn start(
     let mut words = written.words;
     words.extend(task.words);
     words.push(submission::option("--job-name", &name(parsed, place)));
-    words.push(submission::option("--chdir", &cwd));
+    words.push(submission::start_directory(&session));
     words.push("--export=ALL".into());
     if parsed.has("preserve-env") {
         words.push("--preserve-env".into());
@@ -163,7 +167,11 @@ async fn start(
             words.push(format!("--jobid={job}").into());
             context.entry.jobs.push(job);
         }
-        None => words.extend(limits::check(&session.order.limits, parsed)?),
+        None => words.extend(limits::check_tasks(
+            &session.order.limits,
+            parsed,
+            task.tasks,
+        )?),
     }
     words.extend(task.files.words);
     words.push("--".into());
@@ -193,6 +201,11 @@ async fn start(
         }
         _ => None,
     };
+    if parsed.has("test-only")
+        && let Err(end) = submission::patiently(context.conn, session.limiter.turn()).await
+    {
+        return Ok(end);
+    }
     let [input, output, error] = submission::streams(context)?;
     let wish = Start {
         command: Command::Srun,
@@ -204,20 +217,17 @@ async fn start(
         error: Way::Passed(error),
         kept: task.files.kept,
     };
+    let mut record = Record::new(&session, Kind::Srun);
+    record.cwd = Text::from(cwd.as_bytes());
+    let draft = records::draft(&record)?;
     let mut running = spawn::start(&session, wish)?;
-    drop(turn);
     if place.job().is_some() || parsed.has("test-only") {
         return Ok(running.attend(context.conn).await);
     }
-    let pid = running.pid;
-    session.interactive.borrow_mut().insert(pid, None);
+    let number = submitted::begun(&session, running.pid, false, draft);
+    drop(turn);
     let end = running.attend(context.conn).await;
-    // The job is recorded, if there was one; the shim need not wait for that.
-    tokio::task::spawn_local(async move {
-        if scope::view(&session).await.is_ok() {
-            session.interactive.borrow_mut().remove(&pid);
-        }
-    });
+    submitted::over(&session, number, &end);
     Ok(end)
 }
 

@@ -1,4 +1,4 @@
-//! The options of scancel, scontrol, sacctmgr and sattach. Subcommands are operands and judged by
+//! The options of scancel, scontrol and sacctmgr. Subcommands are operands and judged by
 //! the commands themselves.
 
 use agent_sandbox_wire::command::Command;
@@ -138,31 +138,4 @@ pub(super) static SACCTMGR: Table = Table {
     dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS],
     kept: &[("SLURM_TIME_FORMAT", Kind::Text)],
     permutes: true,
-};
-
-pub(super) static SATTACH: Table = Table {
-    command: Command::Sattach,
-    options: &[
-        AUTOCOMPLETE,
-        flag("help", 'h'),
-        flag("label", 'l'),
-        flag("quiet", 'Q').many(),
-        flag("usage", 'u'),
-        flag("verbose", 'v').many(),
-        flag("version", 'V'),
-        flag("layout", NO),
-        no(
-            "debugger-test",
-            NO,
-            Kind::Flag,
-            "it is for debuggers; leave it out",
-        ),
-        pass("input-filter", NO, Kind::Name),
-        pass("output-filter", NO, Kind::Name),
-        pass("error-filter", NO, Kind::Name),
-        flag("pty", NO),
-    ],
-    dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS],
-    kept: &[("SLURM_EXIT_ERROR", Kind::Number)],
-    permutes: false,
 };

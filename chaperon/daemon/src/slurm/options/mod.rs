@@ -48,6 +48,10 @@ pub enum Kind {
     Raw,
     /// Job ids in Slurm's syntax; checked against the scope.
     Jobs,
+    /// Addresses for mail: the site's mail program gets them as an argument.
+    Mail,
+    /// A dependency in Slurm's syntax, without `expand`.
+    Dependency,
     /// A duration in Slurm's syntax (`minutes`, `h:m:s`, `d-h`, …).
     Time,
     /// A format of output columns: text, tabs and ends of lines; parsed by the command itself.
@@ -175,8 +179,8 @@ pub fn table(command: Command) -> Option<&'static Table> {
         Command::Scancel => &control::SCANCEL,
         Command::Scontrol => &control::SCONTROL,
         Command::Sacctmgr => &control::SACCTMGR,
-        Command::Sattach => &control::SATTACH,
-        Command::Sbcast
+        Command::Sattach
+        | Command::Sbcast
         | Command::Sreport
         | Command::Strigger
         | Command::Scrontab
@@ -189,6 +193,10 @@ pub fn table(command: Command) -> Option<&'static Table> {
 /// Why a command is refused as a whole: a clause that says why and what to do instead.
 pub fn refused(command: Command) -> Option<&'static str> {
     Some(match command {
+        Command::Sattach => {
+            "it would reach steps that were started outside of the jail; have the step write to a \
+             file with srun --output and read that"
+        }
         Command::Sbcast => {
             "it would write files on the nodes outside the jail; copy them in the job: srun \
              --ntasks-per-node=1 cp FILE /tmp"
@@ -220,8 +228,7 @@ pub fn refused(command: Command) -> Option<&'static str> {
         | Command::Sstat
         | Command::Sprio
         | Command::Sshare
-        | Command::Sdiag
-        | Command::Sattach => return None,
+        | Command::Sdiag => return None,
     })
 }
 

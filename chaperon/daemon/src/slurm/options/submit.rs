@@ -159,7 +159,7 @@ const ROWS: &[Shared] = &[
     of(ALL, pass("deadline", NO, Kind::Text)),
     of(R, no("debugger-test", NO, Kind::Flag, LAUNCHER)),
     named!(ALL, "DELAY_BOOT", pass("delay-boot", NO, Kind::Time)),
-    of(ALL, pass("dependency", 'd', Kind::Name)).srun(&["SLURM_DEPENDENCY"]),
+    of(ALL, pass("dependency", 'd', Kind::Dependency)).srun(&["SLURM_DEPENDENCY"]),
     of(R, flag("disable-status", 'X')).srun(&["SLURM_DISABLE_STATUS"]),
     of(ALL, pass("distribution", 'm', Kind::Name))
         .sbatch(&["SBATCH_DISTRIBUTION"])
@@ -269,7 +269,7 @@ const ROWS: &[Shared] = &[
     of(R, no("launcher-opts", NO, Kind::Raw, LAUNCHER)),
     of(ALL, pass("licenses", 'L', Kind::Word)),
     of(ALL, pass("mail-type", NO, Kind::Name)),
-    of(ALL, pass("mail-user", NO, Kind::Word)),
+    of(ALL, pass("mail-user", NO, Kind::Mail)),
     of(ALL, pass("mcs-label", NO, Kind::Name)),
     named!(ALL, "MEM_PER_NODE", pass("mem", NO, Kind::Name)),
     named!(ALL, "MEM_BIND", pass("mem-bind", NO, Kind::Name)),

@@ -8,6 +8,18 @@ use super::Kind;
 /// The longest number that Slurm can mean, in digits.
 const DIGITS: usize = 18;
 
+/// A path has less bytes than this (`PATH_MAX`, `limits.h`).
+const LONGEST_PATH: usize = 4096;
+
+/// What a dependency may wait for, beside `after` and `singleton`.
+const CONDITIONS: [&str; 5] = [
+    "afterany",
+    "afterburstbuffer",
+    "aftercorr",
+    "afternotok",
+    "afterok",
+];
+
 /// Checks a value; a wrong one gives what would be right, as a noun.
 pub(super) fn check(kind: Kind, value: &OsStr) -> Result<(), String> {
     let bytes = value.as_bytes();
@@ -42,7 +54,19 @@ pub(super) fn check(kind: Kind, value: &OsStr) -> Result<(), String> {
                 Err(format!("one of {}", words.join(", ")))
             };
         }
-        Kind::Path => (!bytes.is_empty() && !bytes.contains(&0), "a path"),
+        Kind::Path => (
+            !bytes.is_empty() && bytes.len() < LONGEST_PATH && !bytes.contains(&0),
+            "a path of less than 4096 bytes",
+        ),
+        Kind::Mail => (
+            is_mail(bytes),
+            "addresses of letters, digits and ._+@- (it reaches the site's mail program)",
+        ),
+        Kind::Dependency => (
+            text.is_some_and(is_dependency),
+            "TYPE:JOB[:JOB...] with after, afterany, afterburstbuffer, aftercorr, afternotok or \
+             afterok, or singleton, with `,` or `?` between (expand would take over another job)",
+        ),
         Kind::Raw => (!bytes.contains(&0), "text without NUL"),
         Kind::Jobs => (
             bytes
@@ -69,6 +93,51 @@ pub(super) fn check(kind: Kind, value: &OsStr) -> Result<(), String> {
     } else {
         Err(expected.to_owned())
     }
+}
+
+/// Whether these are addresses, or names of users, that no mail program takes for an option.
+pub(in crate::slurm) fn is_mail(bytes: &[u8]) -> bool {
+    bytes.split(|&byte| byte == b',').all(|one| {
+        one.first().is_some_and(u8::is_ascii_alphanumeric)
+            && one
+                .iter()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"._+@-".contains(byte))
+    })
+}
+
+/// Whether this is a dependency in Slurm's syntax (`sbatch(1)`, `--dependency`), without `expand`.
+pub(in crate::slurm) fn is_dependency(text: &str) -> bool {
+    text.split([',', '?']).all(is_condition)
+}
+
+fn is_condition(text: &str) -> bool {
+    let jobs = |jobs: &str, later: bool| jobs.split(':').all(|job| is_job(job, later));
+    match text.split_once(':') {
+        // A number alone means `after` it (until 21.08).
+        None => text.eq_ignore_ascii_case("singleton") || is_digits(text),
+        Some((kind, list)) if kind.eq_ignore_ascii_case("after") => jobs(list, true),
+        Some((kind, list)) => {
+            let known = CONDITIONS
+                .iter()
+                .any(|name| name.eq_ignore_ascii_case(kind));
+            known && jobs(list, false)
+        }
+    }
+}
+
+/// A job, or tasks of an array, and with `after` how many minutes later.
+fn is_job(text: &str, later: bool) -> bool {
+    let (job, minutes) = match text.split_once('+') {
+        Some((job, minutes)) => (job, Some(minutes)),
+        None => (text, None),
+    };
+    let (job, task) = match job.split_once('_') {
+        Some((job, task)) => (job, Some(task)),
+        None => (job, None),
+    };
+    is_digits(job)
+        && task.is_none_or(|task| task == "*" || is_digits(task))
+        && minutes.is_none_or(|minutes| later && is_digits(minutes))
 }
 
 fn is_of_word(byte: u8) -> bool {
@@ -124,4 +193,63 @@ pub fn duration(text: &str) -> Option<Duration> {
         .checked_add(minutes.checked_mul(60)?)?
         .checked_add(seconds)?;
     Some(Duration::Seconds(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_address_is_an_option() {
+        for good in ["alice", "a.b+c@example.org", "alice,bob@x-y.z"] {
+            assert!(is_mail(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "",
+            "-X",
+            "-X!/home/alice/evil",
+            "a,-X",
+            "a,",
+            ",a",
+            "a b",
+            "a/b",
+            "@x",
+            "a;b",
+            "a!b",
+        ] {
+            assert!(!is_mail(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn dependencies_name_jobs_and_expand_none() {
+        for good in [
+            "singleton",
+            "12",
+            "afterok:12",
+            "AfterAny:1:2,singleton",
+            "after:12+5:13",
+            "afterok:1:2?afternotok:3",
+            "aftercorr:20_4",
+            "afterok:20_*",
+        ] {
+            assert!(is_dependency(good), "{good}");
+        }
+        for bad in [
+            "",
+            "expand:12",
+            "EXPAND:12",
+            "afterok:1,expand:12",
+            "afterok",
+            "afterok:",
+            "afterok:1+5",
+            "after:x",
+            "afterok:1:",
+            "afterok:1,",
+            "afterok:1 ",
+            "x:1",
+        ] {
+            assert!(!is_dependency(bad), "{bad}");
+        }
+    }
 }

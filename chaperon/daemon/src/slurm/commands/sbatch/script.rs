@@ -73,6 +73,9 @@ pub(super) async fn find(context: &mut Context<'_>, parsed: &Parsed) -> Result<F
             Err(Unanswered::TooLong) => return Err(too_long(None, LARGEST_BY_DEFAULT)),
             Err(other) => return Ok(Found::Interrupted(submission::interrupted(other))),
         },
+        Some(named) if named.len() >= submission::LONGEST_PATH => {
+            return Err(submission::too_long("script"));
+        }
         Some(named) => match read_file(context, parsed, named).await? {
             Ok((content, path)) => (content, Some(path)),
             Err(end) => return Ok(Found::Interrupted(end)),

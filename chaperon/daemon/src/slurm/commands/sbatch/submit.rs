@@ -3,10 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::rc::Rc;
+use std::time::Duration;
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::{End, Stream};
 use tokio::io::AsyncReadExt;
+use tokio::time::Instant;
 
 use super::super::Context;
 use crate::audit::Verdict;
@@ -16,7 +18,7 @@ use crate::refusal::Refusal;
 use crate::slurm::cluster;
 use crate::slurm::parse::Parsed;
 use crate::slurm::records::{self, Record};
-use crate::slurm::submission;
+use crate::slurm::{submission, submitted};
 use crate::spawn::{self, Running, Start, Way};
 use crate::variables::Variables;
 
@@ -25,6 +27,13 @@ const LONGEST_ID: usize = 4096;
 
 /// Stands for a cluster that does not say its name.
 const NAMELESS: &str = "cluster";
+
+/// Signals that end sbatch.
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// How long sbatch, when it is to end, may take to say the id of what it is submitting. What it has
+/// not said then is looked for ([`submitted`]).
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Bytes that are read of sbatch's messages at a time.
 const MESSAGE: usize = 8192;
@@ -35,7 +44,7 @@ const MESSAGE: usize = 8192;
 /// The directory cannot be made, or cannot be written as a pattern.
 pub(super) async fn messages(context: &mut Context<'_>) -> Result<Result<OsString, End>, Refusal> {
     let session = Rc::clone(&context.session);
-    let directory = session.state().join("slurm").join("logs");
+    let directory = records::logs(&session);
     files::make_private(&directory).map_err(|error| {
         Refusal::mistake(format!("cannot make `{}`: {error}", directory.display()))
     })?;
@@ -69,8 +78,9 @@ pub(super) async fn submit(
     mut words: Vec<OsString>,
     variables: Variables,
     capsule: &[u8],
-    record: Record,
+    record: &Record,
 ) -> Result<End, Refusal> {
+    let draft = records::draft(record)?;
     let session = context.session.clone();
     let test = parsed.has("test-only");
     let quiet = parsed.has("quiet");
@@ -82,6 +92,9 @@ pub(super) async fn submit(
         Ok(turn) => turn,
         Err(end) => return Ok(end),
     };
+    if test && let Err(end) = submission::patiently(context.conn, session.limiter.turn()).await {
+        return Ok(end);
+    }
     let wish = Start {
         command: Command::Sbatch,
         arguments: words,
@@ -93,15 +106,22 @@ pub(super) async fn submit(
         kept: Vec::new(),
     };
     let mut running = spawn::start(&session, wish)?;
+    // It may be ended before it says the id of a job that Slurm has.
+    let number = (!test).then(|| submitted::begun(&session, running.pid, true, draft.clone()));
     let mut said = Said {
         line: Vec::new(),
         quiet: quiet || test,
         parsable: parsed.has("parsable"),
-        record,
+        number,
+        draft,
         job: None,
         turn,
     };
-    let end = said.follow(context, &mut running).await?;
+    let end = said.follow(context, &mut running).await;
+    if let Some(number) = number {
+        submitted::over(&session, number, end.as_ref().unwrap_or(&End::FAILURE));
+    }
+    let end = end?;
     if end != End::SUCCESS && said.job.is_none() {
         context.entry.verdict = Verdict::Failed;
         context.entry.reason = Some("sbatch did not submit it".to_owned());
@@ -115,7 +135,10 @@ struct Said<'a> {
     line: Vec<u8>,
     quiet: bool,
     parsable: bool,
-    record: Record,
+    /// Among those that may get a job.
+    number: Option<u64>,
+    /// The record.
+    draft: Vec<u8>,
     job: Option<u32>,
     turn: Option<tokio::sync::MutexGuard<'a, ()>>,
 }
@@ -130,11 +153,19 @@ impl Said<'_> {
         let (mut output, mut error) = (running.output.take(), running.error.take());
         let (mut out, mut err) = ([0; 256], [0; MESSAGE]);
         let mut here = true;
+        // The signal that is to end it, and until when it may say the id first.
+        let mut wanted: Option<i32> = None;
+        let mut deadline: Option<Instant> = None;
         while output.is_some() || error.is_some() {
             tokio::select! {
                 count = read(&mut output, &mut out), if output.is_some() => match count {
                     0 => output = None,
-                    count => self.hear(context, &out[..count]).await?,
+                    count => {
+                        self.hear(context, &out[..count]).await?;
+                        if self.job.is_some() && deadline.take().is_some() {
+                            running.end_with(wanted.unwrap_or(libc::SIGTERM));
+                        }
+                    }
                 },
                 count = read(&mut error, &mut err), if error.is_some() => match count {
                     0 => error = None,
@@ -144,21 +175,41 @@ impl Said<'_> {
                     }
                 },
                 event = context.conn.event(), if here => match event {
-                    Event::Signal(number) => running.signal(number),
-                    // What was submitted is recorded all the same.
+                    Event::Signal(number) if self.submitted() => running.signal(number),
+                    Event::Signal(number) if ENDING.contains(&number) => {
+                        wanted = wanted.or(Some(number));
+                        deadline = deadline.or_else(|| Some(Instant::now() + GRACE));
+                    }
+                    // Nothing else may end it between its request and the id.
+                    Event::Signal(_) => {}
                     Event::Gone => {
                         here = false;
-                        running.signal(libc::SIGCONT);
-                        running.signal(libc::SIGTERM);
+                        wanted = Some(libc::SIGHUP);
+                        if self.submitted() {
+                            running.end_with(libc::SIGTERM);
+                        } else {
+                            deadline = deadline.or_else(|| Some(Instant::now() + GRACE));
+                        }
                     }
                 },
+                () = expired(deadline), if deadline.is_some() => {
+                    deadline = None;
+                    running.end_with(wanted.unwrap_or(libc::SIGTERM));
+                }
             }
         }
-        if here {
-            return Ok(running.attend(context.conn).await);
+        match wanted {
+            Some(signal) => {
+                running.terminate().await;
+                Ok(End::Signal(signal))
+            }
+            None => Ok(running.attend(context.conn).await),
         }
-        running.terminate().await;
-        Ok(End::Signal(libc::SIGHUP))
+    }
+
+    /// Whether nothing is lost by the end of sbatch: the id is known, or there will be none.
+    fn submitted(&self) -> bool {
+        self.job.is_some() || self.number.is_none()
     }
 
     /// Collects the line with the id, and when it is whole records the job and says the id.
@@ -180,9 +231,11 @@ impl Said<'_> {
             .map_err(|_| Refusal::mistake(format!("sbatch said no id: {}", line.escape_debug())))?;
         self.job = Some(job);
         context.entry.jobs.push(job);
-        if let Err(refusal) = records::record(&context.session, job, &self.record).await {
-            // It is in the queue, whatever happens here.
-            submission::say(context, &format!("warning: {refusal}")).await;
+        if let Some(number) = self.number {
+            submitted::said(&context.session, number, job);
+        }
+        if let Err(refusal) = records::record(&context.session, job, &self.draft).await {
+            return Err(submitted::take_back(&context.session, job, refusal).await);
         }
         self.turn = None;
         if self.quiet {
@@ -195,6 +248,14 @@ impl Said<'_> {
         };
         let _ = context.conn.output(Stream::Output, text.as_bytes()).await;
         Ok(())
+    }
+}
+
+/// Waits until then.
+async fn expired(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -227,31 +227,55 @@ fn one_line(text: Vec<u8>, value: impl Fn(Place) -> Option<Vec<u8>>) -> Vec<u8> 
 }
 
 /// Keys whose values are names of users, accounts and groups.
-const NAMES: [&[u8]; 6] = [
+const NAMES: [&[u8]; 9] = [
     b"Users=",
     b"Accounts=",
     b"Groups=",
     b"Owner=",
     b"UserId=",
+    b"AllowAccounts=",
+    b"AllowGroups=",
+    b"DenyAccounts=",
     b"Comment=",
 ];
 
-/// Nodes and reservations without the names of users, other than the user's own.
+/// Values that are nobody's name.
+const NOBODY: [&[u8]; 4] = [b"", b"(null)", b"N/A", b"ALL"];
+
+/// Nodes, partitions and reservations without the names of users, other than the user's own.
 pub(super) fn nameless(text: &[u8], user: &str) -> Vec<u8> {
     let mut output = Vec::with_capacity(text.len());
+    // Within a text of several words that is left out.
+    let mut within = false;
     for word in text.split_inclusive(u8::is_ascii_whitespace) {
+        let end = word.last().filter(|last| last.is_ascii_whitespace());
         let key = NAMES.iter().find(|key| word.starts_with(key));
+        let begins = word.first().is_some_and(u8::is_ascii_uppercase) && word.contains(&b'=');
         let value = key.map(|key| word[key.len()..].trim_ascii());
+        if begins {
+            within = false;
+        }
         match (key, value) {
             (Some(key), Some(value))
-                if !matches!(value, b"" | b"(null)" | b"N/A") && value != user.as_bytes() =>
+                if *key == b"Comment=" && !value.is_empty() && value != b"(null)"
+                    || !NOBODY.contains(&value) && value != user.as_bytes() =>
             {
+                within = *key == b"Comment=";
                 output.extend_from_slice(key);
                 output.push(b'-');
-                output.extend(word.last().filter(|last| last.is_ascii_whitespace()));
+                output.extend(end);
+            }
+            // What ends the line stays.
+            _ if within && !begins => output.extend(end.filter(|&&end| end == b'\n')),
+            // Who gave the reason, and when.
+            _ if word.starts_with(b"[") && word.contains(&b'@') => {
+                let at = word.iter().position(|&byte| byte == b'@').unwrap_or(0);
+                output.extend_from_slice(b"[-");
+                output.extend_from_slice(&word[at..]);
             }
             _ => output.extend_from_slice(word),
         }
+        within &= end != Some(&b'\n');
     }
     output
 }

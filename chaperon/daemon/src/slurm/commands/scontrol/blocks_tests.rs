@@ -145,6 +145,32 @@ fn names_are_left_out_of_reservations() {
     );
 }
 
+#[test]
+fn names_are_left_out_of_texts_and_partitions() {
+    for (text, said) in [
+        (
+            "   Comment=for bob and x\n   Extra=1\n",
+            "   Comment=- \n   Extra=1\n",
+        ),
+        ("Comment=alice for bob State=UP\n", "Comment=- State=UP\n"),
+        (
+            "   Reason=bad disk [bob@2025-01-01T00:00:00]\n",
+            "   Reason=bad disk [-@2025-01-01T00:00:00]\n",
+        ),
+        (
+            "   AllowGroups=g1 AllowAccounts=a1,a2 AllowQos=ALL\n   DenyAccounts=b\n",
+            "   AllowGroups=- AllowAccounts=- AllowQos=ALL\n   DenyAccounts=-\n",
+        ),
+        (
+            "AllowGroups=ALL AllowAccounts=ALL\n",
+            "AllowGroups=ALL AllowAccounts=ALL\n",
+        ),
+    ] {
+        let shown = nameless(text.as_bytes(), "alice");
+        assert_eq!(String::from_utf8_lossy(&shown), said);
+    }
+}
+
 proptest! {
     #[test]
     fn nothing_panics(text in proptest::collection::vec(any::<u8>(), 0..300), tail in ".{0,80}") {

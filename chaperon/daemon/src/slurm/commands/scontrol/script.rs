@@ -85,8 +85,15 @@ pub(super) async fn write(context: &mut Context<'_>, asked: Asked) -> Result<End
         }
         Err(_) => return Err(Stop::Ended(End::Signal(libc::SIGHUP))),
     };
-    // The file may be a pipe that nobody reads: that must not stop the chaperon.
-    let wrote = tokio::task::spawn_blocking(move || File::from(file).write_all(&script));
+    // Who wrote into a pipe that nobody reads would wait for ever.
+    let file = File::from(file);
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+        let text = format!("`{}` is not a regular file", path.escape_debug());
+        let hint = "with `-` the script goes to standard output";
+        return Err(Refusal::mistake(text).hint(hint).into());
+    }
+    // A file system may be slow.
+    let wrote = tokio::task::spawn_blocking(move || (&file).write_all(&script));
     let work = async {
         let failed = |error: &dyn std::fmt::Display| {
             Refusal::mistake(format!("cannot write the script: {error}"))

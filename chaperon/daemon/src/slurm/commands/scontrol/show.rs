@@ -72,8 +72,8 @@ const THINGS: [(&str, usize, Thing); 26] = [
     ("jobid", 1, Thing::Jobs),
     ("licenses", 2, Thing::Plain),
     ("nodes", 1, Thing::Nameless),
-    ("partitions", 2, Thing::Plain),
-    ("partitionname", 2, Thing::Plain),
+    ("partitions", 2, Thing::Nameless),
+    ("partitionname", 2, Thing::Nameless),
     ("reservations", 1, Thing::Nameless),
     ("reservationname", 1, Thing::Nameless),
     (
@@ -176,6 +176,8 @@ async fn jobs(
             wanted.push(None);
         }
         let (mut output, mut error, mut end) = (Vec::new(), Vec::new(), End::SUCCESS);
+        // Held until all was sent: so much of the session's memory is in use.
+        let mut accounts = Vec::new();
         for selector in wanted {
             let mut arguments = arguments.clone();
             if json {
@@ -186,6 +188,7 @@ async fn jobs(
             if said.end != End::SUCCESS {
                 end = said.end;
             }
+            accounts.extend(said.account.clone());
             error.extend_from_slice(&said.error);
             if json {
                 output.extend(filter_json(&said.output, &view, others, &reader)?);
@@ -230,8 +233,8 @@ async fn jobs(
                 }
             }
         }
-        Ok::<_, Refusal>((output, error, end))
+        Ok::<_, Refusal>((output, error, end, accounts))
     };
-    let (output, error, end) = attended(context.conn, work).await?;
+    let (output, error, end, _accounts) = attended(context.conn, work).await?;
     reply(context.conn, &output, &error, end).await
 }

@@ -10,7 +10,8 @@ use super::change::act_and_say;
 use super::{Asked, means};
 use crate::refusal::Refusal;
 use crate::slurm::ids;
-use crate::slurm::parse::{Duration, duration};
+use crate::slurm::limits::count_nodes;
+use crate::slurm::parse::{Duration, duration, is_dependency, is_mail};
 use crate::slurm::query::{Stop, attended};
 use crate::slurm::scope;
 
@@ -23,8 +24,14 @@ enum Kind {
     Word,
     /// Node names; with a slash it would be a file.
     Nodes,
+    /// Addresses for mail: the site's mail program gets them as an argument.
+    Mail,
+    /// What the job waits for; nothing: it waits no more.
+    Dependency,
     /// A number, with a sign.
     Number,
+    /// A number that makes a job larger.
+    Size,
     /// A duration that the limits allow.
     Limit,
     /// A duration.
@@ -55,19 +62,19 @@ const KEYS: [(&str, usize, Kind); 64] = [
     ("TimeMin", 5, Kind::Limit),
     ("Priority", 2, Kind::Number),
     ("Nice", 2, Kind::Number),
-    ("CPUsPerTask", 9, Kind::Number),
+    ("CPUsPerTask", 9, Kind::Size),
     ("CpusPerTres", 9, Kind::Refused("submit the job again")),
     ("NumCPUs", 6, Kind::Count),
-    ("NumTasks", 8, Kind::Number),
-    ("ReqProcs", 8, Kind::Number),
+    ("NumTasks", 8, Kind::Size),
+    ("ReqProcs", 8, Kind::Size),
     ("Requeue", 4, Kind::Number),
     ("ReqNodes", 8, Kind::Count),
     ("NumNodes", 8, Kind::Count),
-    ("ReqSockets", 4, Kind::Number),
-    ("ReqCores", 4, Kind::Number),
-    ("TasksPerNode", 2, Kind::Number),
-    ("ReqThreads", 4, Kind::Number),
-    ("MinCPUsNode", 4, Kind::Number),
+    ("ReqSockets", 4, Kind::Size),
+    ("ReqCores", 4, Kind::Size),
+    ("TasksPerNode", 2, Kind::Size),
+    ("ReqThreads", 4, Kind::Size),
+    ("MinCPUsNode", 4, Kind::Size),
     ("MinMemoryNode", 10, Kind::Word),
     ("MinMemoryCPU", 10, Kind::Word),
     ("MinTmpDiskNode", 4, Kind::Word),
@@ -106,13 +113,13 @@ const KEYS: [(&str, usize, Kind); 64] = [
         1,
         Kind::Refused("it moves files outside the jail"),
     ),
-    ("Dependency", 1, Kind::Word),
+    ("Dependency", 1, Kind::Dependency),
     ("Licenses", 1, Kind::Word),
     ("EligibleTime", 2, Kind::Word),
     ("StartTime", 2, Kind::Word),
     ("Deadline", 3, Kind::Word),
     ("MailType", 5, Kind::Word),
-    ("MailUser", 5, Kind::Word),
+    ("MailUser", 5, Kind::Mail),
 ];
 
 /// Carries it out.
@@ -190,6 +197,25 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || extra.contains(&byte);
         value.bytes().all(good)
     };
+    let grows = match kind {
+        Kind::Size => limits.nodes > 0 || limits.gpus > 0,
+        // So many processors, or so many nodes.
+        Kind::Count if name == "NumCPUs" => limits.nodes > 0 || limits.gpus > 0,
+        // Each node may have GPUs.
+        Kind::Count => limits.gpus > 0,
+        Kind::Nodes if name != "ExcNodeList" => {
+            let nodes = || count_nodes(OsStr::new(value)).unwrap_or(u64::MAX);
+            limits.gpus > 0 || limits.nodes > 0 && nodes() > u64::from(limits.nodes)
+        }
+        _ => false,
+    };
+    if grows {
+        return Err(Refusal::rule(format!(
+            "scontrol update of {name} is refused: how large the job then is, Slurm alone would \
+             know, and the policy has a limit (`slurm.limits`)"
+        ))
+        .hint("submit the job again"));
+    }
     match kind {
         Kind::Refused(reason) => {
             return Err(Refusal::rule(format!(
@@ -211,7 +237,17 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
                 return Err(wrong("names of nodes"));
             }
         }
-        Kind::Number => {
+        Kind::Mail => {
+            if !is_mail(value.as_bytes()) {
+                return Err(wrong("addresses of letters, digits and ._+@-"));
+            }
+        }
+        Kind::Dependency => {
+            if !value.is_empty() && !is_dependency(value) {
+                return Err(wrong("a dependency, as sbatch does, without expand"));
+            }
+        }
+        Kind::Number | Kind::Size => {
             let digits = value.strip_prefix(['+', '-']).unwrap_or(value);
             let word = ["yes", "no"]
                 .iter()
@@ -296,6 +332,14 @@ mod tests {
             "5 TimeLimit+=10 Nice=-5"
         );
         assert_eq!(written(&["JobId=5", "TimeLimit=-5"]), "5 TimeLimit=-5");
+        assert_eq!(
+            written(&["JobId=5", "Dependency=", "MailUser=a@b.c"]),
+            "5 Dependency= MailUser=a@b.c"
+        );
+        assert_eq!(
+            written(&["JobId=5", "depend=afterok:7"]),
+            "5 Dependency=afterok:7"
+        );
     }
 
     #[test]
@@ -308,6 +352,10 @@ mod tests {
             &["JobId=5", "BurstBuffer=x"],
             &["JobId=5", "Nonsense=1"],
             &["JobId=5", "NodeList=/etc/passwd"],
+            &["JobId=5", "MailUser=-X!/tmp/x"],
+            &["JobId=5", "MailUser=a,-X"],
+            &["JobId=5", "Dependency=expand:7"],
+            &["JobId=5", "Dependency=afterok:7,expand:8"],
             &["JobId=5", "Comment=a\nb"],
             &["JobId=5", "Reboot=1"],
             &["JobId=5", "EndTime=now"],
@@ -336,8 +384,20 @@ mod tests {
             "TimeLimit=+1",
             "NumNodes=3",
             "ReqNodes=1-3",
+            "NumCPUs=8",
+            "numtasks=8",
+            "ReqProcs=8",
+            "TasksPerNode=1",
+            "MinCPUsNode=64",
+            "CPUsPerTask=64",
+            "NodeList=n[1-3]",
         ] {
             assert!(written(&["JobId=5", word], &limits).is_err(), "{word}");
+        }
+        let gpus = Limits { gpus: 2, ..NONE };
+        for word in ["NumNodes=2", "NumCPUs=8", "NumTasks=2", "NodeList=n1"] {
+            assert!(written(&["JobId=5", word], &gpus).is_err(), "{word}");
+            assert!(written(&["JobId=5", word], &NONE).is_ok(), "{word}");
         }
         for word in [
             "TimeLimit=60",
@@ -345,6 +405,9 @@ mod tests {
             "TimeLimit-=10",
             "TimeLimit=-10",
             "NumNodes=1-2",
+            "NodeList=n[1-2]",
+            "ExcNodeList=n[1-9]",
+            "Nice=5",
         ] {
             assert!(written(&["JobId=5", word], &limits).is_ok(), "{word}");
         }

@@ -11,7 +11,7 @@ use super::number;
 use crate::refusal::Refusal;
 use crate::slurm::ids;
 use crate::slurm::options;
-use crate::slurm::parse::arguments;
+use crate::slurm::parse::{arguments, mistaken};
 use crate::slurm::{scope, submission};
 use crate::variables::Variables;
 
@@ -53,7 +53,8 @@ impl Place {
 pub(super) async fn of(context: &mut Context<'_>) -> Result<Result<Place, End>, Refusal> {
     let request = &context.request;
     let table = options::table(request.command).ok_or_else(|| Refusal::mistake("no table"))?;
-    let argued = arguments(table, &request.arguments)?;
+    let argued = arguments(table, &request.arguments)
+        .map_err(|refusal| mistaken(request.command, refusal))?;
     let wanted: Option<OsString> = match argued.value("jobid") {
         Some(job) => Some(job.to_owned()),
         None => {

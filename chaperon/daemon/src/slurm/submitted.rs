@@ -1,0 +1,328 @@
+//! Jobs of real commands that do not say their ids, found by the process that asked for them
+//! (`alloc_sid`), so that each job is recorded, also that of a command which was ended early.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::rc::Rc;
+use std::time::Duration;
+
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::End;
+
+use super::query::ask;
+use super::records;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::spawn::{self, Start};
+use crate::submitters::Submitter;
+
+/// How far the clocks of this machine and of slurmctld's may differ, and how long a request of a
+/// command that was ended may be on its way, in seconds.
+const SLACK: u64 = 2;
+
+/// Slurm's name of a host whose address is its loopback (clusters on one machine).
+const LOOPBACK: &str = "localhost";
+
+/// A job, as squeue tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Job {
+    id: u32,
+    pid: u32,
+    /// In seconds since 1970-01-01 00:00 UTC.
+    submitted: u64,
+    uid: u32,
+    batch: bool,
+    host: String,
+}
+
+/// A real command was started that may get a job. `record` is what [`records::draft`] gave.
+pub fn begun(session: &Session, pid: u32, batch: bool, record: Vec<u8>) -> u64 {
+    session.submitters.borrow_mut().add(Submitter {
+        pid,
+        batch,
+        since: records::now(),
+        until: None,
+        sure: false,
+        record,
+        job: None,
+    })
+}
+
+/// The command said its job's id.
+pub fn said(session: &Session, number: u64, job: u32) {
+    let mut submitters = session.submitters.borrow_mut();
+    submitters.say(job);
+    if let Some(submitter) = submitters.all.get_mut(&number) {
+        submitter.job = Some(job);
+    }
+}
+
+/// The command has ended. Its job is looked for, if it is not known, while the caller goes on.
+pub fn over(session: &Rc<Session>, number: u64, end: &End) {
+    if !ended(session, number, end) {
+        return;
+    }
+    let session = Rc::clone(session);
+    let sure = *end == End::SUCCESS;
+    tokio::task::spawn_local(async move {
+        if !sure {
+            tokio::time::sleep(Duration::from_secs(SLACK + 1)).await;
+        }
+        // What cannot be found out now is looked for with the next request.
+        let _ = resolve(&session).await;
+    });
+}
+
+/// As [`over`], but waits for what can be found out at once.
+///
+/// # Errors
+/// Slurm cannot be asked, or the job cannot be recorded.
+pub async fn over_and_recorded(
+    session: &Rc<Session>,
+    number: u64,
+    end: &End,
+) -> Result<(), Refusal> {
+    ended(session, number, end);
+    let found = resolve(session).await;
+    over(session, number, end);
+    found
+}
+
+/// Notes the end. Whether the job is not known.
+fn ended(session: &Session, number: u64, end: &End) -> bool {
+    let mut submitters = session.submitters.borrow_mut();
+    let Some(submitter) = submitters.all.get_mut(&number) else {
+        return false;
+    };
+    if submitter.job.is_some() {
+        submitters.all.remove(&number);
+        return false;
+    }
+    submitter.until.get_or_insert_with(records::now);
+    submitter.sure = *end == End::SUCCESS;
+    true
+}
+
+/// The jobs of commands that run.
+pub fn jobs(session: &Session) -> BTreeSet<u32> {
+    let submitters = session.submitters.borrow();
+    submitters
+        .all
+        .values()
+        .filter_map(|submitter| submitter.job)
+        .collect()
+}
+
+/// How many commands there are whose job, if they get one, is not known; and whether that is about
+/// to change.
+pub fn unknown(session: &Session) -> (u64, bool) {
+    let submitters = session.submitters.borrow();
+    let now = records::now();
+    let open = submitters.all.values().filter(|one| one.job.is_none());
+    let (mut count, mut changes) = (0, false);
+    for submitter in open {
+        count += 1;
+        changes |= submitter.until.is_some() || now <= submitter.since + SLACK;
+    }
+    (count, changes)
+}
+
+/// Finds out the jobs that are not known yet, and records them.
+///
+/// # Errors
+/// Slurm cannot be asked, or a job that was left over cannot be recorded.
+pub async fn resolve(session: &Rc<Session>) -> Result<(), Refusal> {
+    if unknown(session).0 == 0 {
+        return Ok(());
+    }
+    let began = records::now();
+    let arguments = [
+        "--noheader",
+        "--all",
+        "--states=all",
+        &format!("--user={}", session.order.uid),
+        "--Format=JobID:.12,AllocSID:.12,SubmitTime:.24,UserID:.12,BatchFlag:.4,AllocNodes:.70",
+    ];
+    let arguments = arguments.map(Into::into).to_vec();
+    let seconds = vec![("SLURM_TIME_FORMAT".into(), "%s".into())];
+    let said = ask(session, Command::Squeue, arguments, seconds).await?;
+    if said.end != End::SUCCESS {
+        return Ok(());
+    }
+    let jobs = read(&said.output);
+    let hosts = hosts(&jobs, &session.submitters.borrow().said);
+    let mut lost = Ok(());
+    for job in &jobs {
+        if job.uid != session.order.uid || !hosts.contains(&job.host) {
+            continue;
+        }
+        let record = records::find(session, job.id).await;
+        if record.is_some_and(|record| record.is_of(job.submitted)) {
+            continue;
+        }
+        let found = {
+            let mut submitters = session.submitters.borrow_mut();
+            let of_it = submitters.all.iter_mut().find(|(_, one)| owns(one, job));
+            of_it.map(|(_, submitter)| {
+                submitter.job = Some(job.id);
+                (submitter.record.clone(), submitter.until.is_some())
+            })
+        };
+        let Some((record, ended)) = found else {
+            continue;
+        };
+        let recorded = records::record(session, job.id, &record).await;
+        if let (Err(reason), true) = (recorded, ended) {
+            // That of a command which runs is known as long as it does, and ends with it.
+            lost = Err(take_back(session, job.id, reason).await);
+        }
+    }
+    let mut submitters = session.submitters.borrow_mut();
+    submitters.all.retain(|_, one| match one.until {
+        None => true,
+        Some(until) => one.job.is_none() && !one.sure && began <= until + SLACK,
+    });
+    lost
+}
+
+/// Whether a job is this command's. Process ids come round again, and other hosts have the same.
+fn owns(submitter: &Submitter, job: &Job) -> bool {
+    let earliest = submitter.since.saturating_sub(SLACK);
+    let latest = submitter.until.map_or(u64::MAX, |until| until + SLACK);
+    submitter.job.is_none()
+        && submitter.pid == job.pid
+        && submitter.batch == job.batch
+        && (earliest..=latest).contains(&job.submitted)
+}
+
+/// Slurm's names of this host: its own short one, that of a loopback address, and what Slurm shows
+/// of jobs that are surely from here.
+fn hosts(jobs: &[Job], sure: &BTreeSet<u32>) -> BTreeSet<String> {
+    let own = nix::unistd::gethostname().unwrap_or_default();
+    let own = own.to_string_lossy();
+    let short = own.split('.').next().unwrap_or_default().to_owned();
+    jobs.iter()
+        .filter(|job| sure.contains(&job.id))
+        .map(|job| job.host.clone())
+        .chain([short, LOOPBACK.to_owned()])
+        .collect()
+}
+
+fn read(output: &[u8]) -> Vec<Job> {
+    let text = String::from_utf8_lossy(output);
+    let line = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        Some(Job {
+            id: fields.next()?.parse().ok()?,
+            pid: fields.next()?.parse().ok()?,
+            submitted: fields.next()?.parse().ok()?,
+            uid: fields.next()?.parse().ok()?,
+            batch: match fields.next()? {
+                "0" => false,
+                "1" => true,
+                _ => return None,
+            },
+            host: fields.next()?.to_owned(),
+        })
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// Takes a job back that cannot be recorded: nobody inside could reach it.
+///
+/// # Errors
+/// scancel does not do it.
+pub async fn cancel(session: &Session, job: u32) -> Result<(), Refusal> {
+    let arguments = vec![OsString::from(job.to_string())];
+    let said = spawn::capture(session, Start::query(Command::Scancel, arguments), &[]).await?;
+    if said.end == End::SUCCESS {
+        return Ok(());
+    }
+    Err(Refusal::mistake(format!(
+        "cannot cancel job {job}: {}",
+        String::from_utf8_lossy(&said.error).trim().escape_debug()
+    )))
+}
+
+/// Takes a job back that could not be recorded for this reason, and says so.
+pub async fn take_back(session: &Session, job: u32, reason: Refusal) -> Refusal {
+    match cancel(session, job).await {
+        Ok(()) => Refusal::mistake(format!(
+            "{}; it was cancelled again, since nothing here could reach it",
+            reason.message
+        )),
+        Err(failed) => Refusal::mistake(format!("{}; {}", reason.message, failed.message))
+            .hint("cancel it with scancel in a shell outside the jail"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SQUEUE: &str = "  17   12926  1795259638  2001  0  login1\n\
+        18 12927 1795259000 2001 1 localhost\n19 12928 1795259640 2002 0 other\n\
+        20 12929 1795259640 2002 x other\nnonsense\n";
+
+    fn submitter() -> Submitter {
+        Submitter {
+            pid: 12926,
+            batch: false,
+            since: 1_795_259_637,
+            until: Some(1_795_259_640),
+            sure: true,
+            record: Vec::new(),
+            job: None,
+        }
+    }
+
+    #[test]
+    fn lines_of_squeue_are_read() {
+        let jobs = read(SQUEUE.as_bytes());
+        assert_eq!(
+            jobs.iter().map(|job| job.id).collect::<Vec<_>>(),
+            [17, 18, 19]
+        );
+        assert_eq!(
+            jobs[0],
+            Job {
+                id: 17,
+                pid: 12926,
+                submitted: 1_795_259_638,
+                uid: 2001,
+                batch: false,
+                host: "login1".into(),
+            }
+        );
+        assert!(jobs[1].batch);
+    }
+
+    #[test]
+    fn a_job_is_found_by_its_process_and_its_time() {
+        let job = &read(SQUEUE.as_bytes())[0];
+        let with = |change: fn(&mut Submitter)| {
+            let mut one = submitter();
+            change(&mut one);
+            owns(&one, job)
+        };
+        assert!(with(|_| {}));
+        assert!(with(|one| one.until = None));
+        assert!(with(|one| one.since = 1_795_259_640));
+        assert!(!with(|one| one.since = 1_795_259_641), "before it began");
+        assert!(
+            !with(|one| one.until = Some(1_795_259_635)),
+            "after its end"
+        );
+        assert!(!with(|one| one.pid = 1));
+        assert!(!with(|one| one.batch = true));
+        assert!(!with(|one| one.job = Some(5)), "it has one already");
+    }
+
+    #[test]
+    fn other_hosts_have_the_same_process_ids() {
+        let jobs = read(SQUEUE.as_bytes());
+        let none = hosts(&jobs, &BTreeSet::new());
+        assert!(none.contains("localhost") && !none.contains("login1") && !none.contains("other"));
+        assert!(hosts(&jobs, &BTreeSet::from([17])).contains("login1"));
+    }
+}
