@@ -45,10 +45,10 @@ bench: ## start-up time, memory and size of the release binary
 
 build: $(BIN) ## the release binaries
 
-# The shim runs in jails whose libraries nobody knows here: it alone is linked statically.
+# The shim runs in jails whose libraries nobody knows here: it is linked statically.
 $(BIN): $(SOURCES)
-	$(CARGO) build --release --locked --package agent-sandbox --package agent-sandbox-chaperon --bins
-	@chaperon/shim/static release > /dev/null
+	$(CARGO) build --release --locked --package agent-sandbox --bins
+	@chaperon/static release > /dev/null
 	@touch $@
 
 install: $(BIN) ## copy binaries, profiles and documentation below PREFIX (/usr/local)

@@ -118,9 +118,7 @@ impl Bench {
         );
         self.first_line(&mut sides)?;
         self.crowd(&mut sides)?;
-        let pids = chaperons(sides.inside.child.id())?;
-        let pid = *pids.first().context("there is no chaperon")?;
-        self.idle(pid)?;
+        self.idle()?;
         let last = MANY - 1;
         sides.outside.time(&format!(
             "sbatch --hold --array=0-{last} --output=/dev/null --wrap=true"
@@ -186,9 +184,14 @@ impl Bench {
         Ok(())
     }
 
-    /// The idle chaperon. Its memory maps are closed to its own user, so that what processes share
+    /// The chaperon of a session that asked once and is idle. Its memory maps are closed to its own user, so that what processes share
     /// is told from what each has alone by `/proc/PID/status` (proc_pid_status(5)).
-    fn idle(&mut self, pid: u32) -> anyhow::Result<()> {
+    fn idle(&mut self) -> anyhow::Result<()> {
+        let mut jail = Command::new(&self.binary);
+        let mut session = Runner::new(jail.arg("-q"))?;
+        session.time("squeue")?;
+        let pids = chaperons(session.child.id())?;
+        let pid = *pids.first().context("there is no chaperon")?;
         let read = || std::fs::read_to_string(format!("/proc/{pid}/status"));
         let before = read()?;
         std::thread::sleep(Duration::from_secs(2));
@@ -204,7 +207,7 @@ impl Bench {
         self.row("wake-ups of the idle chaperon in 2 s", 0.0, woken, "");
         let what = "200 chaperons (own memory, shared once)";
         self.row(what, 60.0, 200.0 * own + shared, " MB");
-        Ok(())
+        session.end()
     }
 }
 
