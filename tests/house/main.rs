@@ -139,7 +139,7 @@ fn the_tree_promises_nothing_and_stands_alone() {
 }
 
 #[test]
-fn every_threat_names_a_test_that_exists() {
+fn every_threat_and_every_behaviour_of_slurms_names_a_test_that_exists() {
     let tree = tree();
     let exists = |suite: &str, test: &str| {
         let places = docs::places(suite);
@@ -148,11 +148,9 @@ fn every_threat_names_a_test_that_exists() {
         });
         files.any(|(_, text)| docs::functions(text).contains(test))
     };
-    settle(docs::threats(
-        "docs/threats.md",
-        &read("docs/threats.md"),
-        exists,
-    ));
+    for ledger in ["docs/threats.md", "docs/reference/slurm-behaviour.md"] {
+        settle(docs::threats(ledger, &read(ledger), exists));
+    }
 }
 
 #[test]
