@@ -30,3 +30,7 @@ pub const SLURM_CONF: &str = "SLURM_CONF";
 pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Set by Slurm in a job that was put back into the queue and runs again (`sbatch(1)`).
 pub const SLURM_RESTART_COUNT: &str = "SLURM_RESTART_COUNT";
+/// Set by Slurm's plugin `mpi/pmix` for each task of a step.
+pub const PMIX: &str = "PMIX_NAMESPACE";
+/// Which store of PMIx a client uses (PMIx 2 to 5, framework `gds`). Set inside.
+pub const PMIX_STORE: &str = "PMIX_MCA_gds";

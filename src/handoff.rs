@@ -11,6 +11,18 @@ pub const LONGEST_DATAGRAM: usize = 16 * 1024;
 pub struct Order {
     /// Mounts that must be what was planned.
     pub expect: Vec<Expect>,
+    /// A file that takes the place of standard input, at the same offset.
+    pub input: Option<Vec<u8>>,
+    /// Where a listening socket is made, whose descriptor goes to the launcher.
+    pub socket: Option<Vec<u8>>,
+    /// The command; `None`: init keeps the jail for processes that join it, until its launcher
+    /// is gone.
+    pub run: Option<Run>,
+}
+
+/// A command, and how the process that becomes it confines itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
     /// Current directory.
     pub cwd: Vec<u8>,
     /// Where to go if the current directory cannot be entered; `None`: that is an error.
@@ -21,17 +33,8 @@ pub struct Order {
     pub environment: Vec<Vec<u8>>,
     /// Where a command without a slash is looked for, in the form of `PATH`.
     pub search: Vec<u8>,
-    /// A file that takes the place of standard input, at the same offset.
-    pub input: Option<Vec<u8>>,
-    /// `RLIMIT_NPROC`.
-    pub max_processes: Option<u64>,
-    /// Whether abstract sockets and signals are scoped with Landlock.
-    pub landlock_scope: bool,
-    /// The only places below which anything may be written, as Landlock sees to it; `None`: mounts
-    /// alone decide.
-    pub writable: Option<Vec<Vec<u8>>>,
-    /// Where a listening socket is made, whose descriptor goes to the launcher.
-    pub socket: Option<Vec<u8>>,
+    /// What it may not do beyond what the jail keeps from it.
+    pub confinement: Confinement,
     /// `umask(2)`; `None`: as it comes.
     pub umask: Option<u32>,
     /// Files behind the standard streams.
@@ -39,6 +42,24 @@ pub struct Order {
     /// Whether Slurm started the launcher: signals may then reach the command from Slurm as well as
     /// through the launcher, and a file of unknown format is not handed to a shell.
     pub by_slurm: bool,
+    /// The number of a descriptor that the command gets beside the standard streams: the socket on
+    /// which Slurm speaks PMI.
+    pub pmi: Option<i32>,
+}
+
+/// What a command's process takes from itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confinement {
+    /// `RLIMIT_NPROC`.
+    pub max_processes: Option<u64>,
+    /// Whether signals are scoped with Landlock.
+    pub scoped_signals: bool,
+    /// Whether abstract sockets are. Not where another process makes the sockets: Landlock would take
+    /// them for that process's, which is outside.
+    pub scoped_sockets: bool,
+    /// The only places below which anything may be written, as Landlock sees to it; `None`: mounts
+    /// alone decide.
+    pub writable: Option<Vec<Vec<u8>>>,
 }
 
 /// Files behind the standard streams, as paths inside the jail. The process that becomes the
@@ -96,6 +117,9 @@ pub enum Report {
     Ready,
     /// Comes with the descriptor of the listening socket, before [`Self::Ready`].
     Listening,
+    /// Comes with the descriptors of init's user, ipc, uts, mount, pid and network namespaces, in
+    /// this order, before [`Self::Ready`]; from an init that runs no command.
+    Namespaces,
     /// Something is not as ordered; nothing was started. A sentence.
     Refused(String),
     /// The command could not be executed: `errno` for a path.

@@ -21,4 +21,5 @@ pub mod plan;
 pub mod policy;
 pub mod report;
 pub mod session;
+pub mod share;
 pub mod sys;

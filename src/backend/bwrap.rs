@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::plan::{Access, INIT, Mount, NetworkMode, Plan};
+use crate::plan::{Access, INIT, Mount, NetworkMode, OWN, Plan};
 
 /// One argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,8 +125,8 @@ pub fn call(plan: &Plan, filter: Vec<u8>) -> Call {
         }
     }
     // The file systems that hold the rest together: nothing may be stored in them, for bubblewrap
-    // sets them no size.
-    for base in ["/dev", "/"] {
+    // sets them no size. And the one of what is ours.
+    for base in [OWN, "/dev", "/"] {
         call.text([Path::new("--remount-ro"), Path::new(base)]);
     }
     call.text([Path::new("--chdir"), Path::new("/")]);

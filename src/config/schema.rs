@@ -145,7 +145,7 @@ pub struct DevicesSection {
 pub struct JailSection {
     /// Size of the private `/tmp` and `/var/tmp`, for example `"4G"`.
     pub tmp_size: Option<Spanned<String>>,
-    /// Size of the private `/dev/shm`.
+    /// Size of the private `/dev/shm`, or `"auto"`.
     pub shm_size: Option<Spanned<String>>,
     /// Size of the private home.
     pub home_size: Option<Spanned<String>>,

@@ -1,5 +1,6 @@
-//! Where Slurm's configuration says that munge's sockets are. Whoever reaches one of them can prove
-//! to Slurm that he is the user. Pure: text in, paths out.
+//! What Slurm's configuration says of paths that matter to a jail: munge's sockets (whoever reaches
+//! one of them can prove to Slurm that he is the user), the directory in which slurmstepd's sockets
+//! stand, and where tasks put temporary files. Pure: text in, paths out.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -21,11 +22,29 @@ const WITH_OPTIONS: [&[u8]; 2] = [b"authinfo=", b"authaltparameters="];
 /// The key whose value may be a socket (`slurm.conf(5)`).
 const WHOLE: &[u8] = b"accountingstoragepass=";
 const SOCKET: &[u8] = b"socket=";
+/// `slurmd` keeps its own there, and each `slurmstepd` its socket (`slurm.conf(5)`).
+const SPOOL: &[u8] = b"slurmdspooldir=";
+/// Where tasks put temporary files: `slurm.conf(5)`, `mpi.conf(5)`.
+const TEMPORARY: [&[u8]; 2] = [b"tmpfs=", b"pmixclitmpdirbase="];
 
-/// The sockets that a configuration names, with their lines, counted from 1. Takes too much rather
-/// than too little for one: a path that is hidden for nothing is missed by nobody.
-pub fn sockets(text: &[u8]) -> Vec<(u32, PathBuf)> {
-    let mut all = Vec::new();
+/// Paths with the lines that name them, counted from 1.
+pub type Lines<T> = Vec<(u32, T)>;
+
+/// What a configuration names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// Sockets of the authority. Rather too many than too few: a path that is hidden for nothing is
+    /// missed by nobody.
+    pub sockets: Lines<PathBuf>,
+    /// Directories of `slurmd`, in which `%h` and `%n` stand for names of the node.
+    pub spools: Lines<PathBuf>,
+    /// Directories for temporary files.
+    pub temporary: Lines<PathBuf>,
+}
+
+/// Reads a configuration.
+pub fn read(text: &[u8]) -> Named {
+    let mut all = Named::default();
     let mut before: Vec<u8> = Vec::new();
     for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -44,11 +63,20 @@ pub fn sockets(text: &[u8]) -> Vec<(u32, PathBuf)> {
             let mut rest = &whole[..];
             while let Some(at) = find(&rest.to_ascii_lowercase(), SOCKET) {
                 rest = &rest[at + SOCKET.len()..];
-                all.extend(path(rest).map(|path| (number, path)));
+                all.sockets.extend(path(rest).map(|path| (number, path)));
             }
         }
-        if let Some(at) = find(&lower, WHOLE) {
-            all.extend(path(&whole[at + WHOLE.len()..]).map(|path| (number, path)));
+        let behind = |key: &[u8]| {
+            let at = find(&lower, key)?;
+            Some((number, path(&whole[at + key.len()..])?))
+        };
+        all.sockets.extend(behind(WHOLE));
+        all.spools.extend(behind(SPOOL));
+        // These hide nothing, so that what a comment says must not count.
+        let comment = whole.iter().position(|&byte| byte == b'#');
+        for key in TEMPORARY {
+            let said = find(&lower, key).is_some_and(|at| comment.is_none_or(|from| at < from));
+            all.temporary.extend(behind(key).filter(|_| said));
         }
     }
     all
@@ -86,6 +114,13 @@ fn path(value: &[u8]) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
+    fn shown(found: &Lines<PathBuf>) -> Vec<String> {
+        found
+            .iter()
+            .map(|(line, path)| format!("{line} {}", path.display()))
+            .collect()
+    }
+
     #[test]
     fn sockets_are_found_however_they_are_written() {
         let text = b"# AuthInfo=socket=/no\n\
@@ -97,11 +132,7 @@ mod tests {
             socket=/srv/d # mine\n\
             AccountingStoragePass=/srv/e\nAccountingStoragePass=word\n\
             AuthAltParameters=jwt_key=/k,socket=relative\nAuthInfo=Socket=/srv/f";
-        let found = sockets(text);
-        let shown: Vec<String> = found
-            .iter()
-            .map(|(line, path)| format!("{line} {}", path.display()))
-            .collect();
+        let shown = shown(&read(text).sockets);
         let expected = [
             "2 /opt/munge/a.sock",
             "3 /srv/b",
@@ -111,6 +142,17 @@ mod tests {
             "11 /srv/f",
         ];
         assert_eq!(shown, expected);
-        assert!(sockets(b"").is_empty() && sockets(b"\\").is_empty());
+        assert_eq!(read(b""), Named::default());
+        assert_eq!(read(b"\\"), Named::default());
+    }
+
+    #[test]
+    fn directories_are_found() {
+        let text = b"SlurmdSpoolDir = /srv/%n\nTMPFS=/scratch # SlurmdSpoolDir=/b\n\
+            PMIxCliTmpDirBase=\"/local\"\nTmpDisk=3 # TmpFS=/no\n#TmpFS=/no\nTmpFS=no";
+        let found = read(text);
+        assert_eq!(shown(&found.spools), ["1 /srv/%n", "2 /b"]);
+        assert_eq!(shown(&found.temporary), ["2 /scratch", "3 /local"]);
+        assert!(found.sockets.is_empty());
     }
 }

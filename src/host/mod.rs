@@ -36,6 +36,15 @@ const LARGEST_DATABASE: u64 = 8 << 20;
 const TRUSTED_DIRECTORIES: [&str; 4] =
     ["/usr/bin", "/usr/local/bin", "/bin", "/opt/bubblewrap/bin"];
 
+/// Directories of the node's own in which every user may make one: where tasks of a job meet, best
+/// first.
+pub const NODE_LOCAL: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+
+/// The name of the user's directory in one of [`NODE_LOCAL`].
+pub fn meeting_name(uid: u32) -> String {
+    format!("agent-sandbox-{uid}")
+}
+
 /// The caller and the host, as far as the plan needs them.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
@@ -67,6 +76,9 @@ pub struct HostFacts {
     pub own_directories: Vec<PathBuf>,
     /// The one of them that holds state.
     pub state_directory: PathBuf,
+    /// Where tasks of the caller's jobs may meet, by every name; whether or not something stands
+    /// there. No jail may see one, nor make one.
+    pub meeting_places: Vec<PathBuf>,
     /// Standard input, if it is a regular file that was opened for reading only.
     pub input: Option<Found>,
     /// `/etc/passwd`, `/etc/group` and `/etc/nsswitch.conf`, where they exist.
@@ -155,7 +167,7 @@ impl HostFacts {
             .as_ref()
             .and_then(|line| line.split(':').next())
             .map(str::to_owned);
-        let executable = std::env::current_exe().context("cannot find the running executable")?;
+        let executable = executable()?;
         let groups = nix::unistd::getgroups().context("cannot read the supplementary groups")?;
         let home_reals = reals(files, std::iter::once(&home).chain(&passwd_home));
         let home_aliases: Vec<Alias> = home_reals
@@ -169,6 +181,7 @@ impl HostFacts {
             user,
             own_directories: own_directories(&directories, &home_aliases, files),
             state_directory: directories.state,
+            meeting_places: meeting_places(uid, files),
             input: input(files),
             home_aliases,
             home_reals,
@@ -274,6 +287,21 @@ fn own_directories(
         all.push(real.clone());
         all.extend(aliases.iter().filter_map(|alias| alias.name_of(&real)));
     }
+    all
+}
+
+fn meeting_places(uid: Uid, files: &HostFiles) -> Vec<PathBuf> {
+    let name = meeting_name(uid.as_raw());
+    let mut all = Vec::new();
+    for directory in NODE_LOCAL {
+        // Of the directory itself: what stands in it may be a link of somebody's.
+        let place = real_as_far_as_it_exists(files, Path::new(directory)).join(&name);
+        let aliases = files.mounts().other_names(&place);
+        all.extend(aliases.iter().filter_map(|alias| alias.name_of(&place)));
+        all.push(place);
+    }
+    all.sort();
+    all.dedup();
     all
 }
 
@@ -436,4 +464,27 @@ pub fn find_bwrap() -> Result<PathBuf> {
         message.push_str(&reason);
     }
     bail!(message)
+}
+
+/// Where the running program stands. A task whose program the user could change runs it from a mount
+/// of its own, which has no name; its first argument is the name then.
+///
+/// # Errors
+/// It has none, or the name leads elsewhere by now.
+pub fn executable() -> Result<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    const FAILED: &str = "cannot find the running executable";
+    let named = std::env::current_exe().context(FAILED)?;
+    if named != Path::new("/") {
+        return Ok(named);
+    }
+    let named = PathBuf::from(std::env::args_os().next().context(FAILED)?);
+    let (there, running) = (
+        std::fs::metadata(&named).context(FAILED)?,
+        std::fs::metadata("/proc/self/exe").context(FAILED)?,
+    );
+    if !named.is_absolute() || (there.dev(), there.ino()) != (running.dev(), running.ino()) {
+        anyhow::bail!("{FAILED}: `{}` is another file", named.display());
+    }
+    Ok(named)
 }

@@ -136,6 +136,11 @@ impl Alias {
     }
 }
 
+/// Where something is mounted, by the text of a `mountinfo` file.
+pub fn places(text: &[u8]) -> Vec<PathBuf> {
+    parse(text).into_iter().map(|mount| mount.at).collect()
+}
+
 fn parse(text: &[u8]) -> Vec<Mounted> {
     text.split(|&byte| byte == b'\n').filter_map(line).collect()
 }

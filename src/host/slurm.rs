@@ -2,17 +2,22 @@
 //! there, and our own programs that stand between them and the jail.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use agent_sandbox_wire::command::Command;
 
 use super::authority;
 use super::files::{Files, Found, Kind, Look};
+use crate::policy::paths::glob;
 
 /// File name of the chaperon's program.
 pub const CHAPERON: &str = "agent-sandbox-chaperon";
 /// File name of the shim's program.
 pub const SHIM: &str = "agent-sandbox-shim";
+
+/// File name of the configuration of Slurm's MPI plugins, which stands beside `slurm.conf`.
+const MPI: &str = "mpi.conf";
 
 /// Asked for first in each directory: who has no such command there has none that is of use.
 const FIRST: Command = Command::Squeue;
@@ -31,6 +36,12 @@ pub struct Slurm {
     pub conf: Conf,
     /// Sockets of the authority (munge) that its configuration names.
     pub sockets: Vec<Named>,
+    /// Directories of `slurmd` that its configuration names, in which each step's `slurmstepd`
+    /// listens to whoever is the user; the last component may be a pattern with `*`.
+    pub spools: Vec<Named>,
+    /// Directories for temporary files that the configuration names. Slurm's PMIx server tells its
+    /// clients to use them.
+    pub temporary: Vec<Named>,
     /// The shim's program, if it is installed.
     pub shim: Option<PathBuf>,
     /// The chaperon's program, if it is installed.
@@ -97,11 +108,11 @@ pub fn find(question: &Question<'_>, files: &dyn Files) -> Option<Slurm> {
     }
     let mut slurm = Slurm {
         conf: conf(question, files),
-        sockets: sockets(question, files),
         shim: program(SHIM, question.executable, files),
         chaperon: program(CHAPERON, question.executable, files),
         ..Slurm::default()
     };
+    slurm.read_configurations(question, files);
     let mut best: Option<(usize, Vec<(Command, PathBuf)>)> = None;
     for directory in directories {
         let trusted = slurm.look_in(directory, question.uid, files);
@@ -155,6 +166,68 @@ impl Slurm {
             }
         }
         trusted
+    }
+
+    /// Notes what configuration files name, whichever of them is in use: hiding one too many harms
+    /// nobody, nor does an empty directory.
+    fn read_configurations(&mut self, question: &Question<'_>, files: &dyn Files) {
+        let asked = question
+            .conf
+            .map(Path::new)
+            .filter(|conf| conf.is_absolute());
+        let usual = authority::CONFIGURATIONS.map(Path::new);
+        let places: Vec<PathBuf> = usual
+            .into_iter()
+            .chain(asked)
+            .map(Path::to_path_buf)
+            .collect();
+        files.prefetch(&places);
+        for file in places {
+            let Look::Found(found) = files.look(&file) else {
+                continue;
+            };
+            let text = files.small_file(&found.real, authority::LARGEST);
+            let said = authority::read(&text.unwrap_or_default());
+            let named = |path: PathBuf, line| Named {
+                path,
+                file: file.clone(),
+                line,
+            };
+            // What is written with `..`, by the name that it has.
+            let by_all_names = |(line, path): (u32, PathBuf)| {
+                let real = match files.look(&path) {
+                    Look::Found(found) => found.real,
+                    _ => path.clone(),
+                };
+                [path, real].map(|path| named(path, line))
+            };
+            let spools = said.spools.into_iter().flat_map(|(line, directory)| {
+                let places = spool_places(&directory, files);
+                places.into_iter().map(move |place| (line, place))
+            });
+            self.spools.extend(spools.flat_map(by_all_names));
+            self.sockets
+                .extend(said.sockets.into_iter().flat_map(by_all_names));
+            let temporary = said.temporary.into_iter();
+            self.temporary
+                .extend(temporary.map(|(line, path)| named(path, line)));
+            self.read_mpi(&file.with_file_name(MPI), files);
+        }
+    }
+
+    /// Notes what the configuration of Slurm's MPI plugins names (`mpi.conf(5)`).
+    fn read_mpi(&mut self, file: &Path, files: &dyn Files) {
+        let Look::Found(found) = files.look(file) else {
+            return;
+        };
+        let text = files.small_file(&found.real, authority::LARGEST);
+        let said = authority::read(&text.unwrap_or_default()).temporary;
+        self.temporary
+            .extend(said.into_iter().map(|(line, path)| Named {
+                path,
+                file: file.to_path_buf(),
+                line,
+            }));
     }
 
     /// Our own programs, which no jail may write.
@@ -216,38 +289,56 @@ pub fn changeable(real: &Path, uid: u32, files: &dyn Files) -> Option<String> {
     None
 }
 
-/// The sockets that configuration files name, whichever of them is in use: hiding one too many
-/// harms nobody.
-fn sockets(question: &Question<'_>, files: &dyn Files) -> Vec<Named> {
-    let asked = question
-        .conf
-        .map(Path::new)
-        .filter(|conf| conf.is_absolute());
-    let usual = authority::CONFIGURATIONS.map(Path::new);
-    let places: Vec<&Path> = usual.into_iter().chain(asked).collect();
-    let paths: Vec<PathBuf> = places.iter().map(|path| path.to_path_buf()).collect();
-    files.prefetch(&paths);
-    let mut all: Vec<Named> = Vec::new();
-    for file in places {
-        let Look::Found(found) = files.look(file) else {
-            continue;
-        };
-        let text = files.small_file(&found.real, authority::LARGEST);
-        for (line, path) in authority::sockets(&text.unwrap_or_default()) {
-            // One that is written with `..`, by the name that it has.
-            let real = match files.look(&path) {
-                Look::Found(found) => found.real,
-                _ => path.clone(),
-            };
-            let file = file.to_path_buf();
-            all.extend([path, real].map(|path| Named {
-                path,
-                file: file.clone(),
-                line,
-            }));
+/// Everything that may be meant by a directory in which `%h` and `%n` stand for the node's names
+/// (`slurm.conf(5)`, `SlurmdSpoolDir`); a host does not know what names Slurm has for it.
+fn spool_places(directory: &Path, files: &dyn Files) -> Vec<PathBuf> {
+    let mut places = vec![PathBuf::from("/")];
+    let mut parts = directory.components().peekable();
+    while let Some(part) = parts.next() {
+        let part = part.as_os_str();
+        let pattern = name_pattern(part);
+        match (pattern, parts.peek().is_some()) {
+            (None, _) => places.iter_mut().for_each(|place| place.push(part)),
+            // Where nodes alone have entries, all is theirs.
+            (Some(pattern), false) if pattern.iter().all(|&byte| byte == b'*') => {}
+            (Some(pattern), false) => {
+                let pattern = OsStr::from_bytes(&pattern);
+                places.iter_mut().for_each(|place| place.push(pattern));
+            }
+            // A rule has no pattern in the middle of its path.
+            (Some(pattern), true) => {
+                let mut found = Vec::new();
+                for place in places {
+                    let Some(entries) = files.entries(&place) else {
+                        return vec![place];
+                    };
+                    let fits = entries.iter().filter(|entry| {
+                        !matches!(entry.kind, Kind::File | Kind::Other | Kind::Device)
+                            && glob(&pattern, entry.name.as_bytes())
+                    });
+                    found.extend(fits.map(|entry| place.join(&entry.name)));
+                }
+                places = found;
+            }
         }
     }
-    all
+    places.retain(|place| place != Path::new("/"));
+    places
+}
+
+/// A component with `*` in place of each `%` and the letter behind it; `None` if there is none.
+fn name_pattern(part: &OsStr) -> Option<Vec<u8>> {
+    let mut pattern = Vec::new();
+    let mut bytes = part.as_bytes().iter();
+    while let Some(&byte) = bytes.next() {
+        if byte == b'%' {
+            bytes.next();
+            pattern.push(b'*');
+        } else {
+            pattern.push(byte);
+        }
+    }
+    part.as_bytes().contains(&b'%').then_some(pattern)
 }
 
 fn conf(question: &Question<'_>, files: &dyn Files) -> Conf {

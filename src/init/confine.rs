@@ -8,50 +8,53 @@ use std::path::Path;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::streams;
-use crate::handoff::Order;
+use crate::handoff::Run;
 use crate::sys::process;
 
 /// Confines this process as ordered and enters the current directory, which is the answer.
 ///
 /// # Errors
 /// A sentence: what could not be done.
-pub(super) fn confine(order: &Order) -> Result<&[u8], String> {
-    if let Some(most) = order.max_processes {
+pub(super) fn confine(run: &Run) -> Result<&[u8], String> {
+    if let Some(most) = run.confinement.max_processes {
         let (_, hard) =
             getrlimit(Resource::RLIMIT_NPROC).map_err(|error| format!("getrlimit: {error}"))?;
         let most = most.min(hard);
         setrlimit(Resource::RLIMIT_NPROC, most, most)
             .map_err(|error| format!("cannot limit processes: {error}"))?;
     }
-    streams::clear(&order.streams).map_err(|error| format!("cannot open `/dev/null`: {error}"))?;
-    if order.landlock_scope {
-        landlock(order.writable.as_deref())
-            .map_err(|error| format!("cannot confine the command with Landlock: {error}"))?;
+    streams::clear(&run.streams).map_err(|error| format!("cannot open `/dev/null`: {error}"))?;
+    if run.confinement.scoped_signals {
+        landlock(
+            run.confinement.scoped_sockets,
+            run.confinement.writable.as_deref(),
+        )
+        .map_err(|error| format!("cannot confine the command with Landlock: {error}"))?;
     }
-    let cwd = enter(order)?;
-    if let Some(mask) = order.umask {
+    let cwd = enter(run)?;
+    if let Some(mask) = run.umask {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(mask));
     }
     process::default_signals().map_err(|error| format!("cannot reset the signals: {error}"))?;
     Ok(cwd)
 }
 
-fn enter(order: &Order) -> Result<&[u8], String> {
+fn enter(run: &Run) -> Result<&[u8], String> {
     let change = |bytes: &[u8]| {
         let path = Path::new(OsStr::from_bytes(bytes));
         std::env::set_current_dir(path)
             .map_err(|error| format!("cannot change into `{}`: {error}", path.display()))
     };
-    match (change(&order.cwd), &order.cwd_else) {
-        (Ok(()), _) => Ok(&order.cwd),
+    match (change(&run.cwd), &run.cwd_else) {
+        (Ok(()), _) => Ok(&run.cwd),
         (Err(_), Some(other)) => change(other).map(|()| other.as_slice()),
         (Err(reason), None) => Err(reason),
     }
 }
 
-/// Keeps the command from abstract unix sockets and from processes outside (Landlock ABI 6), and
-/// from writing anywhere but below `writable`.
-fn landlock(writable: Option<&[Vec<u8>]>) -> Result<(), Box<dyn std::error::Error>> {
+/// Keeps the command from processes outside and, if so ordered, from abstract unix sockets (Landlock
+/// ABI 6), and from writing anywhere but below `writable`.
+fn landlock(sockets: bool, writable: Option<&[Vec<u8>]>) -> Result<(), Box<dyn std::error::Error>> {
     use landlock::{
         ABI, AccessFs, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
         RulesetCreatedAttr, Scope,
@@ -60,7 +63,11 @@ fn landlock(writable: Option<&[Vec<u8>]>) -> Result<(), Box<dyn std::error::Erro
     let write = AccessFs::from_write(ABI::V3);
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
-        .scope(Scope::AbstractUnixSocket | Scope::Signal)?;
+        .scope(if sockets {
+            Scope::AbstractUnixSocket | Scope::Signal
+        } else {
+            Scope::Signal.into()
+        })?;
     if writable.is_some() {
         rules = rules.handle_access(write)?;
     }

@@ -4,32 +4,31 @@ use std::ffi::{CString, OsStr};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::handoff::Order;
+use crate::handoff::Run;
 use crate::sys::process;
 
 /// Executes the command as `execvp(3)` does: searched if it has no slash, and handed to `/bin/sh`
 /// if the kernel does not know its format; slurmstepd does not do the latter. Returns only on
 /// failure. `cwd` is where the process stands.
-pub(super) fn execute(order: &Order, cwd: &[u8]) -> std::io::Error {
+pub(super) fn execute(run: &Run, cwd: &[u8]) -> std::io::Error {
     let text = |bytes: &[u8]| CString::new(bytes).unwrap_or_default();
-    let mut argv: Vec<CString> = order.argv.iter().map(|word| text(word)).collect();
-    let environment = order.environment.iter().map(|entry| {
+    let mut argv: Vec<CString> = run.argv.iter().map(|word| text(word)).collect();
+    let environment = run.environment.iter().map(|entry| {
         // Another directory was entered than was planned.
-        if cwd != order.cwd && entry.starts_with(b"PWD=") {
+        if cwd != run.cwd && entry.starts_with(b"PWD=") {
             text(&[b"PWD=", cwd].concat())
         } else {
             text(entry)
         }
     });
     let environment: Vec<CString> = environment.collect();
-    let Some(command) = order.argv.first().filter(|command| !command.is_empty()) else {
+    let Some(command) = run.argv.first().filter(|command| !command.is_empty()) else {
         return std::io::Error::from_raw_os_error(libc::ENOENT);
     };
     let candidates: Vec<CString> = if command.contains(&b'/') {
         vec![text(command)]
     } else {
-        order
-            .search
+        run.search
             .split(|&byte| byte == b':')
             // An empty entry means the current directory, which is the hostile project.
             .filter(|directory| directory.starts_with(b"/"))
@@ -40,7 +39,7 @@ pub(super) fn execute(order: &Order, cwd: &[u8]) -> std::io::Error {
     for path in candidates {
         let error = process::exec(&path, &argv, &environment);
         match error.raw_os_error() {
-            Some(libc::ENOEXEC) if !order.by_slurm => {
+            Some(libc::ENOEXEC) if !run.by_slurm => {
                 argv.splice(0..1, [c"/bin/sh".to_owned(), path]);
                 return process::exec(&c"/bin/sh".to_owned(), &argv, &environment);
             }
@@ -54,10 +53,10 @@ pub(super) fn execute(order: &Order, cwd: &[u8]) -> std::io::Error {
 
 /// Says that the command starts in another directory, in the words of slurmstepd and where the
 /// job's messages go.
-pub(super) fn tell_directory(order: &Order, cwd: &[u8]) {
+pub(super) fn tell_directory(run: &Run, cwd: &[u8]) {
     let text = [
         &b"agent-sandbox: error: couldn't chdir to `"[..],
-        order.cwd.as_slice(),
+        run.cwd.as_slice(),
         b"': going to ",
         cwd,
         b" instead\n",
@@ -69,9 +68,9 @@ pub(super) fn tell_directory(order: &Order, cwd: &[u8]) {
 
 /// Says why nothing was executed, in the words of slurmstepd and where the job's messages go; the
 /// exit code is the `errno`, as slurmstepd has it.
-pub(super) fn complain(order: &Order, error: &std::io::Error) -> i32 {
+pub(super) fn complain(run: &Run, error: &std::io::Error) -> i32 {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
-    let command = order.argv.first().map_or(&b""[..], Vec::as_slice);
+    let command = run.argv.first().map_or(&b""[..], Vec::as_slice);
     let what = match interpreter(command).filter(|_| errno == libc::ENOENT) {
         Some(interpreter) => [&b" bad interpreter("[..], interpreter.as_slice(), b")"].concat(),
         None => [&b" "[..], command].concat(),

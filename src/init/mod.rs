@@ -1,6 +1,7 @@
 //! The first process inside the jail (pid 1): checks that the mounts are the planned ones, starts
 //! the command, reaps, passes signals on, and tells the launcher how things go. When it ends, the
-//! kernel ends everything else in the jail.
+//! kernel ends everything else in the jail. In a job the jail outlives its commands: init then runs
+//! none, and a process of ours that joined the jail stands by each.
 //!
 //! It is trusted, and stands among hostile processes of the same uid: it makes itself
 //! non-dumpable first, so that none of them can trace it or read its descriptors.
@@ -11,28 +12,29 @@
 )]
 
 mod attend;
+mod command;
 mod confine;
 mod copies;
 mod execute;
+mod keep;
 mod said;
 mod socket;
 mod streams;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, socketpair};
+use nix::sys::socket::MsgFlags;
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-use crate::handoff::{ErrorStream, LONGEST_DATAGRAM, Order, Report, Request};
+use crate::handoff::{LONGEST_DATAGRAM, Order, Report, Request, Run};
 use crate::sys::{fds, passing, process};
-use attend::Attendance;
 
 /// Exit code for a jail that could not be finished; the launcher has the reason.
 const FAILED: i32 = 125;
@@ -66,6 +68,26 @@ fn run(arguments: &[OsString]) -> Result<i32, ()> {
     let order = fds::inherited(order).map_err(drop)?;
     // Nothing but the standard streams reaches the command, whatever bubblewrap left open.
     fds::close_on_exec_from(3).map_err(drop)?;
+    serve(Some(stderr), control, order)
+}
+
+/// Goes on as the init of a room in a jail that is there already: in a pid namespace of its own,
+/// without any right left. No program is executed, for those inside could have put another in its
+/// place. Everything but the standard streams, `control` and `order` is closed. Never returns.
+pub fn go_on(control: OwnedFd, order: OwnedFd) -> ! {
+    let alone = nix::sys::prctl::set_dumpable(false)
+        .map_err(drop)
+        .and(fds::close_all_but(&[control.as_raw_fd(), order.as_raw_fd()]).map_err(drop));
+    let code = match alone {
+        Ok(()) if std::process::id() == 1 => serve(None, control, order).unwrap_or(FAILED),
+        _ => FAILED,
+    };
+    process::exit_now(code)
+}
+
+/// Does what was ordered; the exit code. `stderr` is the user's standard error, if it is not this
+/// process's already.
+fn serve(stderr: Option<OwnedFd>, control: OwnedFd, order: OwnedFd) -> Result<i32, ()> {
     let control = Control(control);
     let outcome = prepare(stderr, order).and_then(|order| start(&control, &order));
     match outcome {
@@ -91,6 +113,11 @@ impl Control {
         }
     }
 
+    fn send_many(&self, report: &Report, fds: &[BorrowedFd<'_>]) -> std::io::Result<()> {
+        let text = postcard::to_allocvec(report).map_err(std::io::Error::other)?;
+        passing::send_many(&self.0, &text, fds)
+    }
+
     /// The next request; `None` when the launcher is gone.
     fn receive(&self) -> Option<Request> {
         let mut buffer = [0; LONGEST_DATAGRAM];
@@ -101,16 +128,17 @@ impl Control {
     }
 }
 
-fn prepare(stderr: OwnedFd, order: OwnedFd) -> Result<Order, String> {
+fn prepare(stderr: Option<OwnedFd>, order: OwnedFd) -> Result<Order, String> {
     let mut text = Vec::new();
     std::fs::File::from(order)
         .read_to_end(&mut text)
         .map_err(|error| format!("cannot read the order: {error}"))?;
     let order: Order =
         postcard::from_bytes(&text).map_err(|error| format!("cannot read the order: {error}"))?;
-    fds::become_standard(&stderr, 2)
-        .map_err(|error| format!("cannot set standard error: {error}"))?;
-    drop(stderr);
+    if let Some(stderr) = stderr {
+        fds::become_standard(&stderr, 2)
+            .map_err(|error| format!("cannot set standard error: {error}"))?;
+    }
     for expect in &order.expect {
         let path = Path::new(OsStr::from_bytes(&expect.path));
         let shown = path.display();
@@ -145,84 +173,43 @@ fn reopen_input(path: &Path) -> std::io::Result<()> {
     fds::become_standard(&file, 0)
 }
 
-/// The longest path that is told of, in bytes (`PATH_MAX`); the agent may have written any.
-const LONGEST_PATH: usize = 4096;
-
 fn start(control: &Control, order: &Order) -> Result<i32, String> {
-    // Of what Slurm sends to every process init gets a copy.
-    let mut attended = SigSet::empty();
-    if order.by_slurm {
-        attended = SigSet::all();
-    }
-    attended.add(Signal::SIGCHLD);
-    attended
-        .thread_block()
-        .map_err(|error| format!("cannot block signals: {error}"))?;
-    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-    let signals = SignalFd::with_flags(&attended, flags)
-        .map_err(|error| format!("cannot make a signalfd: {error}"))?;
+    // Of what Slurm sends to every process init gets a copy; to one that runs no command no signal
+    // means anything.
+    let all = order.run.as_ref().is_none_or(|run| run.by_slurm);
+    let signals = hold_signals(all)?;
     if let Some(path) = &order.socket {
         let path = Path::new(OsStr::from_bytes(path));
         let socket = socket::listening(path)
             .map_err(|error| format!("cannot listen at `{}`: {error}", path.display()))?;
         control.send_with(&Report::Listening, Some(socket.as_fd()));
     }
-    // On this pair the child passes the standard error that it opened.
-    let (ours, theirs) = socketpair(
-        AddressFamily::Unix,
-        SockType::SeqPacket,
-        None,
-        SockFlag::SOCK_CLOEXEC,
-    )
-    .map_err(|error| format!("cannot make a pair of sockets: {error}"))?;
-    control.send(&Report::Ready);
-    match process::fork().map_err(|error| format!("cannot fork: {error}"))? {
-        process::Side::Child => {
-            drop(ours);
-            become_command(control, order, theirs)
-        }
-        process::Side::Parent(command) => {
-            drop(theirs);
-            let opens = order.streams.error != ErrorStream::AsItComes;
-            Ok(Attendance::new(control, &signals, command, order.by_slurm)
-                .with_errors(opens.then_some(ours))
-                .run())
-        }
+    match &order.run {
+        Some(run) => command::attend(control, &signals, run),
+        None => keep::keep(control, &signals),
     }
 }
 
-/// The child: becomes the command.
-fn become_command(control: &Control, order: &Order, init: OwnedFd) -> ! {
-    let cwd = match confine::confine(order) {
-        Ok(cwd) => cwd,
-        Err(reason) => {
-            control.send(&Report::Refused(reason));
-            process::exit_now(FAILED);
-        }
-    };
-    if let Err(unopened) = streams::open(&order.streams) {
-        let shown = unopened.path.len().min(LONGEST_PATH);
-        control.send(&Report::NoStream {
-            stream: unopened.stream,
-            path: unopened.path[..shown].to_vec(),
-            errno: unopened.error.raw_os_error().unwrap_or(libc::EIO),
-        });
-        process::exit_now(FAILED);
-    }
-    if order.streams.error != ErrorStream::AsItComes {
-        // Without it Slurm's messages are not shown; the command can run all the same.
-        let _ = passing::send(&init, b"2", Some(std::io::stderr().as_fd()));
-    }
-    drop(init);
-    if cwd != order.cwd {
-        execute::tell_directory(order, cwd);
-    }
-    let error = execute::execute(order, cwd);
-    if order.by_slurm {
-        process::exit_now(execute::complain(order, &error));
-    }
-    control.send(&Report::NotExecuted {
-        errno: error.raw_os_error().unwrap_or(libc::EIO),
-    });
-    process::exit_now(FAILED)
+/// Takes this process for a task inside of a jail that it has joined: starts the command, stands by
+/// it, and tells the launcher at the other end of `control`. Never returns.
+pub fn attend(control: OwnedFd, run: &Run) -> ! {
+    let control = Control(control);
+    let done =
+        hold_signals(run.by_slurm).and_then(|signals| command::attend(&control, &signals, run));
+    process::exit_now(done.unwrap_or_else(|reason| {
+        control.send(&Report::Refused(reason));
+        FAILED
+    }))
+}
+
+/// Holds back the signals that init attends to: every one, or those about children alone.
+fn hold_signals(all: bool) -> Result<SignalFd, String> {
+    let mut attended = if all { SigSet::all() } else { SigSet::empty() };
+    attended.add(Signal::SIGCHLD);
+    attended
+        .thread_block()
+        .map_err(|error| format!("cannot block signals: {error}"))?;
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    SignalFd::with_flags(&attended, flags)
+        .map_err(|error| format!("cannot make a signalfd: {error}"))
 }

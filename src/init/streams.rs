@@ -1,14 +1,18 @@
 //! Files behind the standard streams. The agent chose their names, so nothing here runs in init:
 //! the process that becomes the command opens them, confined as the command is. A name may lead to
-//! `/proc`: of init nothing can be opened, for it is not dumpable; of the opening process itself
-//! only what the command gets anyway, for everything else in it is a socket, which cannot be opened.
+//! `/proc`: of init nothing can be opened, for it is not dumpable. Of the opening process itself
+//! only what the command gets anyway, for everything else in it is a socket, which cannot be opened;
+//! but its program could be, which in a job stands on a mount of the host, and is refused.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 
 use crate::handoff::{ErrorStream, Streams};
 use crate::sys::fds;
@@ -56,18 +60,18 @@ pub(super) fn clear(streams: &Streams) -> io::Result<()> {
 /// The first that cannot be opened.
 pub(super) fn open(streams: &Streams) -> Result<(), Unopened<'_>> {
     if let Some(path) = &streams.input {
-        let mut input = OpenOptions::new();
-        place(input.read(true).custom_flags(libc::O_NOCTTY), 0, path)?;
+        place(How(OFlag::O_RDONLY | OFlag::O_NOCTTY), 0, path)?;
     }
     // Slurm opens for appending even what it empties (slurmstepd, `io_get_file_flags`): streams and
     // steps that lead to one file do not write over each other.
-    let mut output = OpenOptions::new();
-    output.append(true).create(true).mode(0o666);
+    let mut output = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT;
+    if !streams.append {
+        output |= OFlag::O_TRUNC;
+    }
     // No terminal becomes the job's by being opened.
-    let empty = if streams.append { 0 } else { libc::O_TRUNC };
-    output.custom_flags(empty | libc::O_NOCTTY);
+    let output = How(output | OFlag::O_NOCTTY);
     if let Some(path) = &streams.output {
-        place(&output, 1, path)?;
+        place(output, 1, path)?;
     }
     match &streams.error {
         ErrorStream::AsItComes => {}
@@ -79,19 +83,38 @@ pub(super) fn open(streams: &Streams) -> Result<(), Unopened<'_>> {
             };
             fds::become_standard(io::stdout(), 2).map_err(unopened)?;
         }
-        ErrorStream::File(path) => place(&output, 2, path)?,
+        ErrorStream::File(path) => place(output, 2, path)?,
     }
     Ok(())
 }
 
-fn place<'a>(how: &OpenOptions, stream: i32, path: &'a [u8]) -> Result<(), Unopened<'a>> {
+/// How a file is opened: the flags of `open(2)` beside `O_CLOEXEC`.
+#[derive(Clone, Copy)]
+struct How(OFlag);
+
+fn place(how: How, stream: i32, path: &[u8]) -> Result<(), Unopened<'_>> {
     let unopened = |error| Unopened {
         stream,
         path,
         error,
     };
-    let file: File = how
-        .open(Path::new(OsStr::from_bytes(path)))
-        .map_err(unopened)?;
+    let file = open_other(how, Path::new(OsStr::from_bytes(path))).map_err(unopened)?;
     fds::become_standard(&file, stream).map_err(unopened)
+}
+
+/// Opens a file that is not this process's own program: `/proc/self/exe` leads to it, and not every
+/// kernel keeps a running program from being written (`ETXTBSY` was away in Linux 6.11 and 6.12).
+fn open_other(How(flags): How, path: &Path) -> io::Result<File> {
+    let mode = Mode::from_bits_truncate(0o666);
+    // What is emptied is looked at first.
+    let file: File =
+        nix::fcntl::open(path, (flags - OFlag::O_TRUNC) | OFlag::O_CLOEXEC, mode)?.into();
+    let (meta, own) = (file.metadata()?, std::fs::metadata("/proc/self/exe")?);
+    if (meta.dev(), meta.ino()) == (own.dev(), own.ino()) {
+        return Err(io::Error::from_raw_os_error(libc::EACCES));
+    }
+    if flags.contains(OFlag::O_TRUNC) && meta.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(file)
 }

@@ -84,6 +84,14 @@ pub fn compose(capsule: &Capsule, node: &[(OsString, OsString)]) -> Vec<(OsStrin
         let umask = format!("{:04o}", capsule.umask & 0o777);
         all.insert(UMASK.to_vec(), umask.into_bytes());
     }
+    // Slurm's PMIx server offers its data in files as well, in a directory of the user's which
+    // slurmstepd fills and empties as root (that it lost races there to whoever can write to it is
+    // CVE-2023-41914, repaired in Slurm 22.05.10 and 23.02.6). The jail does not have the directory;
+    // a client that is told not to look for files asks the server about everything.
+    if node.contains_key(env_vars::PMIX.as_bytes()) {
+        let store = all.entry(env_vars::PMIX_STORE.into());
+        store.or_insert_with(|| b"hash".to_vec());
+    }
     all.into_iter()
         .map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value)))
         .collect()
@@ -200,6 +208,24 @@ mod tests {
         );
         assert_eq!(value(&[], &["TMPDIR=/tmp"]), some("TMPDIR=/tmp"));
         assert_eq!(value(&[], &[]), None);
+    }
+
+    #[test]
+    fn a_client_of_pmix_asks_its_server() {
+        let value = |inside: &[&str], node: &[&str]| {
+            let all = composed(&capsule(&[], inside, script()), node);
+            all.into_iter().find(|entry| entry.contains("_gds="))
+        };
+        let some = |text: &str| Some(text.to_owned());
+        let step = ["PMIX_NAMESPACE=slurm.pmix.7.0"];
+        assert_eq!(value(&[], &step), some("PMIX_MCA_gds=hash"));
+        assert_eq!(
+            value(&["PMIX_MCA_gds=ds21"], &step),
+            some("PMIX_MCA_gds=ds21")
+        );
+        // Of the node's word alone: what the submitter has may be left over from another step.
+        assert_eq!(value(&step, &[]), None);
+        assert_eq!(value(&[], &["PMI_RANK=0"]), None);
     }
 
     #[test]

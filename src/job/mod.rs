@@ -9,9 +9,11 @@
 pub mod environment;
 pub mod patterns;
 pub mod program;
+pub mod standing;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -23,13 +25,16 @@ use anyhow::{Context, Result, bail};
 
 use crate::cli::Options;
 use crate::failure::{self, FAILED, Failure};
-use crate::handoff::{ErrorStream, Streams};
+use crate::handoff::{ErrorStream, Run, Streams};
 use crate::launch::announcements::Announcements;
-use crate::launch::supervisor::Outcome;
-use crate::launch::{self, Asked, Entry};
-use crate::plan::Job;
+use crate::launch::supervisor::{Company, Jail, Outcome};
+use crate::launch::{self, Asked, supervisor};
+use crate::plan::{Job, memory};
 use crate::report;
-use crate::sys::process;
+use crate::share::join::{self, Welcome};
+use crate::share::rendezvous::{Place, Room};
+use crate::share::{self, Wanted};
+use crate::sys::{fds, process};
 use patterns::Names;
 
 /// The largest batch script that is read, in bytes; a capsule's content is not larger.
@@ -43,15 +48,20 @@ const NO_STREAM: i32 = 53;
 /// `agent-sandbox job SCRIPT [ARGUMENTS]`: runs the capsule in the batch script SCRIPT. The
 /// arguments of the user's script are in the capsule. Answers the exit code.
 pub fn job(arguments: &[OsString]) -> u8 {
+    let safe = standing::make_sure();
     // First of all: what stands there already was said by Slurm and the site.
     let announcements = Announcements::open();
-    conclude(run_job(arguments, announcements), Some(NO_STREAM))
+    let done = safe.and_then(|()| run_job(arguments, announcements));
+    conclude(done, Some(NO_STREAM))
 }
 
 /// `agent-sandbox task`: runs the capsule in the environment as a task of a step. Answers the exit
 /// code.
 pub fn task(arguments: &[OsString]) -> u8 {
-    conclude(run_task(arguments), None)
+    conclude(
+        standing::make_sure().and_then(|()| run_task(arguments)),
+        None,
+    )
 }
 
 fn run_job(
@@ -117,27 +127,137 @@ fn run(
     }
     let name = command.first().cloned().unwrap_or_default();
     let node: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-    let prepared = launch::prepare_sealed(
-        capsule.seal.clone(),
-        Asked {
+    let environment = environment::compose(capsule, &node);
+    let argv = command
+        .iter()
+        .map(|word| word.as_bytes().to_vec())
+        .collect();
+    let room = match script {
+        Some(_) => Room::Batch,
+        None => Room::Step(number("SLURM_STEP_ID").unwrap_or(0)),
+    };
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let memory = memory::of_node(&meminfo).map(|total| memory::of_job(&node, total));
+    let wanted = Wanted {
+        place: here(job.id),
+        room,
+        seal: capsule.seal.clone(),
+        asked: Asked {
             cwd: PathBuf::from(OsStr::from_bytes(&capsule.cwd)),
             command,
             job: Job {
-                environment: environment::compose(capsule, &node),
+                environment,
                 script,
+                memory,
             },
         },
-    )?;
-    let entry = Entry {
-        cwd: capsule.cwd.clone(),
-        umask: capsule.umask & 0o777,
-        streams,
-        announcements,
+        ranks: room != Room::Batch && tasks_here() != Some(1),
         job,
-        // A batch script's one process has no number.
-        speaks: number("SLURM_PROCID").unwrap_or(0) == 0,
     };
-    Ok((launch::run_by_slurm(prepared, entry)?, name))
+    let (welcome, connection) = share::arrive(wanted)?;
+    // A batch script's one process has no number.
+    if number("SLURM_PROCID").unwrap_or(0) == 0 {
+        failure::say(&welcome.terms.lacking.concat());
+    }
+    let terms = &welcome.terms;
+    let run = Run {
+        cwd: capsule.cwd.clone(),
+        cwd_else: Some(terms.cwd_else.clone()),
+        argv,
+        environment: terms.environment.clone(),
+        search: terms.search.clone(),
+        confinement: terms.sealed.confinement.clone(),
+        umask: Some(capsule.umask & 0o777),
+        streams,
+        by_slurm: true,
+        pmi: pmi()?,
+    };
+    let outcome = stand_by(&welcome, &connection, &run, announcements)?;
+    join::leave(welcome, connection);
+    Ok((outcome, name))
+}
+
+/// Joins the room and stands by the command to its end.
+fn stand_by(
+    welcome: &Welcome,
+    connection: &OwnedFd,
+    run: &Run,
+    mut announcements: Option<Announcements>,
+) -> Result<Outcome> {
+    if let Some(announcements) = &mut announcements {
+        announcements.belongs_to(Path::new(OsStr::from_bytes(&welcome.terms.state)));
+    }
+    // slurmstepd may end by a fault of its own; nobody else would end its tasks then.
+    let parent = process::descriptor_of(nix::unistd::getppid()).ok();
+    supervisor::hold_signals(true).context("cannot hold signals back")?;
+    let (attendant, control) = join::enter(welcome, connection, run)?;
+    let mut company = Company {
+        announcements,
+        by_slurm: true,
+        parent,
+        ..Company::default()
+    };
+    let outcome = supervisor::supervise(Jail::Joined(attendant), control, &mut company)?;
+    match outcome {
+        Outcome::Ended(_) => {
+            if let Some(announcements) = company.announcements.take() {
+                // An empty file that stays harms nobody.
+                let _ = announcements.remove_if_empty();
+            }
+        }
+        Outcome::NoJail(_) => {
+            bail!("the jail of this job ended before the command was started");
+        }
+        _ => {}
+    }
+    Ok(outcome)
+}
+
+/// Where tasks of this job meet on this node.
+fn here(job: u32) -> Place {
+    Place {
+        // One machine may be several nodes.
+        node: std::env::var_os("SLURMD_NODENAME").unwrap_or_default(),
+        job,
+    }
+}
+
+/// How many tasks the step has on this node; `None` if Slurm does not say.
+fn tasks_here() -> Option<u32> {
+    let text = std::env::var("SLURM_STEP_TASKS_PER_NODE").ok()?;
+    tasks_of_node(&text, number("SLURM_NODEID")?)
+}
+
+/// One node's count in a list such as `4(x2),1` (`srun(1)`, `SLURM_TASKS_PER_NODE`).
+fn tasks_of_node(list: &str, node: u32) -> Option<u32> {
+    let mut before = 0u32;
+    for part in list.split(',') {
+        let (count, nodes) = match part.split_once("(x") {
+            Some((count, nodes)) => (count, nodes.strip_suffix(')')?.parse().ok()?),
+            None => (part, 1),
+        };
+        before = before.checked_add(nodes)?;
+        if node < before {
+            return count.parse().ok();
+        }
+    }
+    None
+}
+
+/// The socket on which slurmstepd speaks PMI-1 and PMI-2 with this task (Slurm's plugin `mpi/pmi2`
+/// names it in `PMI_FD`): one end of a pair, which leads nowhere else.
+fn pmi() -> Result<Option<i32>> {
+    let Some(text) = std::env::var_os("PMI_FD") else {
+        return Ok(None);
+    };
+    let number: Option<i32> = text.to_str().and_then(|text| text.parse().ok());
+    match number.filter(|&number| number > 2) {
+        Some(number) if fds::is_unix_stream(number) => Ok(Some(number)),
+        _ => bail!(
+            "PMI_FD is `{}`, and no stream socket is open there",
+            text.display()
+        ),
+    }
 }
 
 /// Makes sure that Slurm started this process, and that a jail can be one here.
@@ -297,4 +417,27 @@ fn conclude(done: Result<(Outcome, OsString)>, no_stream: Option<i32>) -> u8 {
             .downcast_ref::<Failure>()
             .map_or(FAILED, |failure| failure.code)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tasks_of_node;
+
+    #[test]
+    fn tasks_of_a_node_are_read_from_the_list_of_all() {
+        for (list, node, expected) in [
+            ("1", 0, Some(1)),
+            ("4(x2),1", 0, Some(4)),
+            ("4(x2),1", 1, Some(4)),
+            ("4(x2),1", 2, Some(1)),
+            ("4(x2),1", 3, None),
+            ("2,3(x10),4", 11, Some(4)),
+            ("", 0, None),
+            ("x", 0, None),
+            ("4(x", 0, None),
+            ("4(x4294967295),1(x2)", 4294967295, None),
+        ] {
+            assert_eq!(tasks_of_node(list, node), expected, "{list} {node}");
+        }
+    }
 }

@@ -5,8 +5,13 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::{AtFlags, OFlag, open};
+use nix::sys::stat::{Mode, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use crate::env_vars;
 
@@ -20,6 +25,8 @@ const OUTPUT: &str = "/proc/self/fd/1";
 pub struct Announcements {
     file: File,
     path: PathBuf,
+    /// Its directory, if it is one of ours.
+    directory: Option<OwnedFd>,
     /// Where this run of the job begins.
     begin: u64,
     offset: u64,
@@ -39,6 +46,7 @@ impl Announcements {
         Some(Self {
             file,
             path,
+            directory: None,
             begin: if again { offset } else { 0 },
             offset,
         })
@@ -72,17 +80,29 @@ impl Announcements {
         text
     }
 
-    /// Removes the file if nothing stands in it and it is one of ours, below `state`.
+    /// Takes note that the file is one of ours if it stands below `state`, while paths still mean
+    /// what they mean outside of the jail.
+    pub fn belongs_to(&mut self, state: &Path) {
+        let ours = std::fs::canonicalize(state).is_ok_and(|state| self.path.starts_with(state));
+        let directory = self.path.parent().filter(|_| ours);
+        self.directory = directory.and_then(|directory| {
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            open(directory, flags, Mode::empty()).ok()
+        });
+    }
+
+    /// Removes the file if nothing stands in it and it is one of ours.
     ///
     /// # Errors
-    /// What `unlink(2)` answers.
-    pub fn remove_if_empty(self, state: &Path) -> io::Result<()> {
+    /// What `unlinkat(2)` answers.
+    pub fn remove_if_empty(self) -> io::Result<()> {
+        let (Some(directory), Some(name)) = (&self.directory, self.path.file_name()) else {
+            return Ok(());
+        };
         let open = self.file.metadata()?;
-        let named = std::fs::symlink_metadata(&self.path)?;
-        let same = (open.dev(), open.ino()) == (named.dev(), named.ino());
-        let ours = std::fs::canonicalize(state).is_ok_and(|state| self.path.starts_with(state));
-        if open.len() == 0 && same && ours {
-            std::fs::remove_file(&self.path)?;
+        let named = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        if open.len() == 0 && (open.dev(), open.ino()) == (named.st_dev, named.st_ino) {
+            unlinkat(directory, name, UnlinkatFlags::NoRemoveDir)?;
         }
         Ok(())
     }

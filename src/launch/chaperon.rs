@@ -189,7 +189,7 @@ impl Drop for Chaperon {
 /// # Errors
 /// It is not installed, or cannot be started.
 pub fn explain(line: &OsStr) -> Result<u8> {
-    let executable = std::env::current_exe().context("cannot find the running executable")?;
+    let executable = crate::host::executable()?;
     let files = HostFiles::new(FIRST_TIMEOUT);
     let program = slurm::program(slurm::CHAPERON, &executable, &files).ok_or_else(|| {
         Failure::new(format!("`{}` is not installed", slurm::CHAPERON))

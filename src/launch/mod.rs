@@ -6,6 +6,7 @@ pub mod announcements;
 pub mod chaperon;
 pub mod diagnose;
 pub mod ending;
+pub mod meeting;
 pub mod modules;
 pub mod seal;
 pub mod supervisor;
@@ -16,13 +17,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use agent_sandbox_wire::capsule::Seal;
-use agent_sandbox_wire::order::JobContext;
 use anyhow::{Context, Result, bail};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
 use crate::backend::{bwrap, seccomp};
 use crate::cli::{Backend, Options};
@@ -30,18 +29,17 @@ use crate::config::load::{Locations, RawLayer, Request, load};
 use crate::config::source::{Source, Sourced};
 use crate::env_vars;
 use crate::failure::{self, Failure};
-use crate::handoff::{Expect, Order, Streams};
+use crate::handoff::{Confinement, Expect, Order, Run, Streams};
 use crate::host::files::{Files, HostFiles, Look};
 use crate::host::{self, HostFacts};
-use crate::plan::{self, Access, Invocation, Mount, NetworkMode, Omitted, Plan, Step};
+use crate::plan::{self, Access, Invocation, Mount, NetworkMode, Omitted, Plan, Variable};
 use crate::policy::merge::{Additions, HOME_MODES, merge};
 use crate::policy::{PathSpec, Policy};
 use crate::session::{self, Registered};
-use crate::sys::{fds, process};
-use announcements::Announcements;
+use crate::sys::{fds, passing, process};
 use chaperon::Chaperon;
 use ending::conclude;
-use supervisor::{Company, Outcome};
+use supervisor::{Company, Jail, Outcome};
 
 /// Until the policy says how long a path may take to answer.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -145,6 +143,7 @@ pub fn prepare(options: &Options, command: &[OsString]) -> Result<Prepared> {
 }
 
 /// What a capsule asks for, as far as it decides nothing.
+#[derive(Clone, Debug)]
 pub struct Asked {
     /// The current directory.
     pub cwd: PathBuf,
@@ -196,6 +195,14 @@ impl Prepared {
             &self.files,
             &self.invocation,
         )?)
+    }
+
+    /// Makes the directories that the plan covers and that have to stand there for it.
+    ///
+    /// # Errors
+    /// One cannot be made.
+    pub fn make_places(&self, plan: &Plan) -> Result<()> {
+        meeting::make_places(&plan::meeting::places_to_make(plan, &self.host))
     }
 
     /// A plan without a project, for questions about the rules alone.
@@ -331,6 +338,7 @@ pub fn refuse_unsafe_start(options: &Options) -> Result<()> {
 pub fn run(options: &Options, prepared: Prepared) -> Result<u8> {
     let plan = prepared.plan()?;
     let bwrap = find_bwrap()?;
+    prepared.make_places(&plan)?;
     announce(&plan, options);
     let company = Company {
         chaperon: Chaperon::new(&prepared, &plan, None)?,
@@ -338,52 +346,19 @@ pub fn run(options: &Options, prepared: Prepared) -> Result<u8> {
     };
     let command = plan.command.first().cloned().unwrap_or_default();
     let _registered = register(&prepared.host, &plan, &command)?;
-    let order = order(&plan);
+    let order = Order {
+        run: Some(self::command(&plan)),
+        ..order(&plan)
+    };
     let outcome = carry_out(&bwrap, (plan, prepared), order, company)?;
     conclude(outcome, &command)
 }
 
-/// What a launch has beyond others when Slurm started it, on a compute node.
-pub struct Entry {
-    /// The current directory inside, if the jail has it.
-    pub cwd: Vec<u8>,
-    /// `umask(2)`
-    pub umask: u32,
-    /// Files behind the standard streams, as paths inside.
-    pub streams: Streams,
-    /// What Slurm says about the job.
-    pub announcements: Option<Announcements>,
-    /// The job.
-    pub job: JobContext,
-    /// Whether this process speaks for all of the step: what this node cannot do, and the one of
-    /// the launch could, is said before the command starts.
-    pub speaks: bool,
-}
-
-/// Runs a job's script or a task's command in a jail.
+/// bubblewrap.
 ///
 /// # Errors
-/// What keeps the jail from being planned and built.
-pub fn run_by_slurm(prepared: Prepared, entry: Entry) -> Result<Outcome> {
-    let plan = prepared.plan()?;
-    let bwrap = find_bwrap()?;
-    let mut lacking = shortcomings(&plan, false);
-    lacking.retain(|line| entry.speaks && !prepared.seal.told.contains(line));
-    failure::say(&lacking.concat());
-    let company = Company {
-        chaperon: Chaperon::new(&prepared, &plan, Some(entry.job))?,
-        announcements: entry.announcements,
-        by_slurm: true,
-    };
-    let mut order = order(&plan);
-    order.cwd_else = Some(std::mem::replace(&mut order.cwd, entry.cwd));
-    order.umask = Some(entry.umask);
-    order.streams = entry.streams;
-    order.by_slurm = true;
-    carry_out(&bwrap, (plan, prepared), order, company)
-}
-
-fn find_bwrap() -> Result<PathBuf> {
+/// There is none that can be used, with the ways out.
+pub fn find_bwrap() -> Result<PathBuf> {
     host::find_bwrap().map_err(|error| {
         Failure::new(format!("{error:#}"))
             .hint("user: this node cannot run the jail as it is; ask its administrator")
@@ -399,19 +374,26 @@ fn carry_out(
     order: Order,
     mut company: Company,
 ) -> Result<Outcome> {
-    let filter =
-        seccomp::compile(&plan.syscalls).context("cannot compile the system call filter")?;
+    let filter = filter(&plan)?;
     let call = bwrap::call(&plan, filter);
     // The launcher stays for as long as the command runs; what it knew need not stay with it.
-    let state = prepared.host.state_directory.clone();
     drop((plan, prepared));
     supervisor::hold_signals(company.by_slurm).context("cannot hold signals back")?;
-    let outcome = start(bwrap, call, order, &mut company)?;
-    if let (Outcome::Ended(_), Some(announcements)) = (&outcome, company.announcements.take()) {
-        // An empty file that stays harms nobody.
-        let _ = announcements.remove_if_empty(&state);
-    }
-    Ok(outcome)
+    let Started {
+        bwrap,
+        control,
+        complaint,
+    } = start(bwrap, call, order)?;
+    let jail = Jail::Built { bwrap, complaint };
+    Ok(supervisor::supervise(jail, control, &mut company)?)
+}
+
+/// The compiled filter of the plan's system calls.
+///
+/// # Errors
+/// The rules cannot be compiled.
+pub fn filter(plan: &Plan) -> Result<Vec<u8>> {
+    seccomp::compile(&plan.syscalls).context("cannot compile the system call filter")
 }
 
 /// Records the session for as long as the answer lives.
@@ -425,8 +407,21 @@ fn register(host: &HostFacts, plan: &Plan, command: &OsStr) -> Result<Registered
     Registered::new(&records, &plan.session, project, &name.to_string_lossy())
 }
 
-/// Starts bubblewrap and stands by it.
-fn start(bwrap: &Path, call: bwrap::Call, order: Order, company: &mut Company) -> Result<Outcome> {
+/// bubblewrap, started.
+pub struct Started {
+    /// The process.
+    pub bwrap: Child,
+    /// The socket to init.
+    pub control: OwnedFd,
+    /// Where bubblewrap says what went wrong.
+    pub complaint: UnixStream,
+}
+
+/// Starts bubblewrap.
+///
+/// # Errors
+/// What `memfd_create(2)`, `socketpair(2)` or `execve(2)` answer.
+pub fn start(bwrap: &Path, call: bwrap::Call, order: Order) -> Result<Started> {
     let text = postcard::to_allocvec(&order).context("cannot write the order")?;
     let order = fds::memory_file(c"agent-sandbox-order", &text)?;
     let mut contents: Vec<OwnedFd> = Vec::with_capacity(call.contents.len());
@@ -444,12 +439,7 @@ fn start(bwrap: &Path, call: bwrap::Call, order: Order, company: &mut Company) -
         options.push(0);
     }
     let options = fds::memory_file(c"agent-sandbox-options", &options)?;
-    let (ours, theirs) = socketpair(
-        AddressFamily::Unix,
-        SockType::SeqPacket,
-        None,
-        SockFlag::SOCK_CLOEXEC,
-    )?;
+    let (ours, theirs) = passing::pair()?;
     let (complaint, complain) = UnixStream::pair()?;
     let stderr: OwnedFd = std::os::fd::AsFd::as_fd(&io::stderr()).try_clone_to_owned()?;
     for fd in contents.iter().chain([&options, &order, &theirs, &stderr]) {
@@ -467,11 +457,15 @@ fn start(bwrap: &Path, call: bwrap::Call, order: Order, company: &mut Company) -
         .with_context(|| format!("cannot start `{}`", bwrap.display()))?;
     drop((call, contents, options, order, theirs, stderr, text));
     process::release_memory();
-    Ok(supervisor::supervise(child, ours, complaint, company)?)
+    Ok(Started {
+        bwrap: child,
+        control: ours,
+        complaint,
+    })
 }
 
-/// What init has to do, by the plan.
-fn order(plan: &Plan) -> Order {
+/// What init has to do before any command, by the plan.
+pub fn order(plan: &Plan) -> Order {
     let bytes = |text: &OsStr| text.as_bytes().to_vec();
     // A directory of a path may be one that another session can write, and could be replaced by a
     // link while this jail is built. So every bind is compared with what was planned.
@@ -487,45 +481,69 @@ fn order(plan: &Plan) -> Order {
             _ => None,
         })
         .collect();
-    let search = plan
-        .variables
-        .iter()
-        .find(|variable| variable.name == env_vars::PATH);
     Order {
         expect,
-        cwd: bytes(plan.cwd.as_os_str()),
-        argv: plan.command.iter().map(|word| bytes(word)).collect(),
-        environment: plan
-            .variables
-            .iter()
-            .map(|variable| [variable.name.as_bytes(), b"=", variable.value.as_bytes()].concat())
-            .collect(),
-        search: search.map_or_else(
-            || env_vars::DEFAULT_PATH.into(),
-            |variable| bytes(&variable.value),
-        ),
-        max_processes: plan.max_processes.value,
         input: plan
             .steps
             .iter()
             .any(|step| step.at == Path::new(plan::INPUT))
             .then(|| plan::INPUT.into()),
-        landlock_scope: plan.landlock_scope,
         socket: plan
             .wants_chaperon()
             .then(|| agent_sandbox_wire::SOCKET.into()),
+        run: None,
+    }
+}
+
+/// The plan's command.
+fn command(plan: &Plan) -> Run {
+    let bytes = |text: &OsStr| text.as_bytes().to_vec();
+    Run {
+        cwd: bytes(plan.cwd.as_os_str()),
         cwd_else: None,
+        argv: plan.command.iter().map(|word| bytes(word)).collect(),
+        environment: environment(&plan.variables),
+        search: search_path(&plan.variables),
+        confinement: confinement(plan),
         umask: None,
         streams: Streams::default(),
         by_slurm: false,
-        writable: plan.landlock_writes.then(|| {
-            let writable = |step: &&Step| step.mount.is_writable();
-            plan.steps
-                .iter()
-                .filter(writable)
-                .map(|step| bytes(step.at.as_os_str()))
-                .collect()
-        }),
+        pmi: None,
+    }
+}
+
+/// Variables as entries of `environ(7)`.
+pub fn environment(variables: &[Variable]) -> Vec<Vec<u8>> {
+    variables
+        .iter()
+        .map(|variable| [variable.name.as_bytes(), b"=", variable.value.as_bytes()].concat())
+        .collect()
+}
+
+/// Where a command is looked for among these variables.
+pub fn search_path(variables: &[Variable]) -> Vec<u8> {
+    let path = variables
+        .iter()
+        .find(|variable| variable.name == env_vars::PATH);
+    path.map_or_else(
+        || env_vars::DEFAULT_PATH.into(),
+        |variable| variable.value.as_bytes().to_vec(),
+    )
+}
+
+/// What the plan's command takes from itself.
+pub fn confinement(plan: &Plan) -> Confinement {
+    let writable = || {
+        let steps = plan.steps.iter().filter(|step| step.mount.is_writable());
+        steps
+            .map(|step| step.at.as_os_str().as_bytes().to_vec())
+            .collect()
+    };
+    Confinement {
+        max_processes: plan.max_processes.value,
+        scoped_signals: plan.landlock_scope,
+        scoped_sockets: plan.landlock_scope,
+        writable: plan.landlock_writes.then(writable),
     }
 }
 
@@ -554,7 +572,7 @@ fn announce(plan: &Plan, options: &Options) {
 }
 
 /// What the jail lacks of what was asked, a line each.
-fn shortcomings(plan: &Plan, verbose: bool) -> Vec<String> {
+pub fn shortcomings(plan: &Plan, verbose: bool) -> Vec<String> {
     let told = |omitted: &&Omitted| omitted.loud || (verbose && !omitted.is_usual());
     let omitted = plan.omitted.iter().filter(told).map(|omitted| {
         let path = failure::one_line(&omitted.path);

@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigHandler, SigSet, Signal, raise};
+use nix::sys::signal::{SigHandler, SigSet, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::MsgFlags;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 
 use super::announcements::Announcements;
 use super::chaperon::Chaperon;
@@ -110,18 +112,65 @@ pub struct Company {
     pub announcements: Option<Announcements>,
     /// Whether Slurm started the launcher.
     pub by_slurm: bool,
+    /// The process without which the command must not go on: it becomes readable when that ends.
+    pub parent: Option<OwnedFd>,
+}
+
+/// The process below the launcher that ends with the command.
+#[derive(Debug)]
+pub enum Jail {
+    /// bubblewrap, around init.
+    Built {
+        /// The process.
+        bwrap: Child,
+        /// What it says if it gets nowhere.
+        complaint: UnixStream,
+    },
+    /// The attendant of a command in a jail that was joined.
+    Joined(Pid),
+}
+
+impl Jail {
+    fn is_over(&mut self) -> io::Result<bool> {
+        match self {
+            Self::Built { bwrap, .. } => Ok(bwrap.try_wait()?.is_some()),
+            Self::Joined(pid) => {
+                let status = waitpid(*pid, Some(WaitPidFlag::WNOHANG));
+                Ok(!matches!(status, Ok(WaitStatus::StillAlive)))
+            }
+        }
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        match self {
+            Self::Built { bwrap, .. } => drop(bwrap.wait()?),
+            Self::Joined(pid) => while let Err(Errno::EINTR) = waitpid(*pid, None) {},
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self) {
+        // One that is over needs no signal; it is not reaped before this returns.
+        match self {
+            Self::Built { bwrap, .. } => drop(bwrap.kill()),
+            Self::Joined(pid) => drop(kill(*pid, Signal::SIGKILL)),
+        }
+    }
+
+    /// What can be said of one that never came to be.
+    fn complaint(self) -> String {
+        match self {
+            Self::Built { complaint, .. } => read_complaint(complaint),
+            Self::Joined(_) => String::new(),
+        }
+    }
 }
 
 /// Waits until the jail is over.
 ///
 /// # Errors
 /// What `signalfd(2)`, `poll(2)` or `waitpid(2)` answer.
-pub fn supervise(
-    mut bwrap: Child,
-    control: OwnedFd,
-    complaint: UnixStream,
-    company: &mut Company,
-) -> io::Result<Outcome> {
+pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io::Result<Outcome> {
     let held = held(company.by_slurm);
     held.thread_block()?;
     let signals = SignalFd::with_flags(&held, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
@@ -133,7 +182,7 @@ pub fn supervise(
         started: false,
         listen_again: Vec::new(),
     };
-    supervisor.wait(&mut bwrap)?;
+    supervisor.wait(&mut jail)?;
     let started = supervisor.started;
     Ok(supervisor.outcome.unwrap_or_else(|| {
         if started {
@@ -141,7 +190,7 @@ pub fn supervise(
             // administrator.
             Outcome::Ended(End::Signal(Signal::SIGKILL as i32))
         } else {
-            Outcome::NoJail(read_complaint(complaint))
+            Outcome::NoJail(jail.complaint())
         }
     }))
 }
@@ -158,10 +207,10 @@ struct Supervisor<'a> {
 }
 
 impl Supervisor<'_> {
-    fn wait(&mut self, bwrap: &mut Child) -> io::Result<()> {
+    fn wait(&mut self, jail: &mut Jail) -> io::Result<()> {
         loop {
-            // bubblewrap may have ended before its signal was held back.
-            if bwrap.try_wait()?.is_some() {
+            // It may have ended before its signal was held back.
+            if jail.is_over()? {
                 // The command was started, however soon it was over.
                 while let Some(report) = self.receive() {
                     self.note(report)?;
@@ -169,17 +218,29 @@ impl Supervisor<'_> {
                 return Ok(());
             }
             let called = self.company.chaperon.as_ref().and_then(Chaperon::waiting);
+            let parent = self.company.parent.as_ref();
             let mut ready = [
                 PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
                 PollFd::new(called.unwrap_or(self.control.as_fd()), PollFlags::POLLIN),
+                PollFd::new(
+                    parent.map_or(self.control.as_fd(), AsFd::as_fd),
+                    PollFlags::POLLIN,
+                ),
             ];
-            let calls = called.is_some();
+            let (calls, has_parent) = (called.is_some(), parent.is_some());
             match poll(&mut ready, self.timeout()) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            let [reported, signalled, called] = ready.map(|one| one.any().unwrap_or(false));
+            let [reported, signalled, called, orphaned] =
+                ready.map(|one| one.any().unwrap_or(false));
+            if has_parent && orphaned {
+                jail.kill();
+                self.outcome
+                    .get_or_insert(Outcome::Ended(End::Signal(libc::SIGKILL)));
+                return jail.wait();
+            }
             if signalled {
                 self.hand_on()?;
             }
@@ -195,8 +256,8 @@ impl Supervisor<'_> {
                 match self.receive() {
                     Some(report) => self.note(report)?,
                     None => {
-                        // Init is gone; bubblewrap follows.
-                        bwrap.wait()?;
+                        // Init is gone; what stands around it follows.
+                        jail.wait()?;
                         return Ok(());
                     }
                 }
@@ -227,8 +288,8 @@ impl Supervisor<'_> {
                     announcements.skip();
                 }
             }
-            // The descriptor was taken as it came.
-            Report::Listening => {}
+            // The descriptors were taken as they came.
+            Report::Listening | Report::Namespaces => {}
             Report::Refused(reason) => self.outcome = Some(Outcome::Refused(reason)),
             Report::NotExecuted { errno } => self.outcome = Some(Outcome::NotExecuted(errno)),
             Report::NoStream {
@@ -360,7 +421,7 @@ impl Supervisor<'_> {
     }
 }
 
-fn read_complaint(pipe: UnixStream) -> String {
+pub(crate) fn read_complaint(pipe: UnixStream) -> String {
     let mut text = Vec::new();
     // Everything that bubblewrap wrote is in the socket by now; whoever holds the other end open
     // must not keep the launcher waiting.

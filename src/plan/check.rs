@@ -97,6 +97,15 @@ pub fn check(plan: &Plan, host: &HostFacts) -> Result<(), PlanError> {
             }
         }
     }
+    for place in &host.meeting_places {
+        let shown = plan
+            .steps
+            .iter()
+            .any(|step| matches!(&step.mount, Mount::Bind { from, .. } if from.starts_with(place)));
+        if shown || shows(plan, place, place) {
+            return fail(format!("`{}` is where tasks meet", place.display()));
+        }
+    }
     check_slurm(plan, host).or_else(fail)?;
     for needed in ["/proc", "/dev", "/tmp", "/run"] {
         if !plan.steps.iter().any(|step| step.at == Path::new(needed)) {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::env::Verdict;
+use super::hides::OfSlurm;
 use super::{Access, Mount, Plan, Why, env};
 use crate::host::files::{Files, Look, real_as_far_as_it_exists};
 use crate::policy::Policy;
@@ -66,10 +67,24 @@ pub fn path(plan: &Plan, files: &dyn Files, asked: &Path, config: &str) -> Expla
 
 fn judge(plan: &Plan, real: &Path, config: &str, shown: &str) -> (Standing, Why, String) {
     if let Some(rule) = plan.hidden.rule_for(real) {
-        if plan.hidden.is_fixed(rule) {
-            let why = Why::rule("the socket of Slurm's authority", rule);
-            let change = "it cannot be given: whoever reaches it starts jobs outside of every jail";
+        if plan.hidden.is_own(rule) {
+            let why = Why::Every("where tasks of your jobs meet");
+            let change =
+                "it cannot be given: whoever reaches it reaches the jails of your other jobs";
             return (Standing::Hidden, why, change.to_owned());
+        }
+        if let Some(what) = plan.hidden.of_slurm(rule) {
+            let (name, change) = match what {
+                OfSlurm::Authority => (
+                    "the socket of Slurm's authority",
+                    "it cannot be given: whoever reaches it starts jobs outside of every jail",
+                ),
+                OfSlurm::Spool => (
+                    "the directory of Slurm's daemon",
+                    "it cannot be given: whoever reaches it signals and attaches to all of your jobs",
+                ),
+            };
+            return (Standing::Hidden, Why::rule(name, rule), change.to_owned());
         }
         let change = format!(
             "if the jail must have it: add `{}` to files.unhide in {config}, and give it with files.read",

@@ -1,5 +1,6 @@
 //! Which paths are hidden: `files.hide` less `files.unhide`, as names and, where a hidden name is a
-//! symbolic link, as the file it leads to.
+//! symbolic link, as the file it leads to. Besides, what no policy can show: the sockets of Slurm's
+//! authority and of its daemons, and where tasks of a job meet.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -55,8 +56,17 @@ pub struct Hides {
     links: Vec<(PathBuf, Sourced<PathSpec>)>,
     /// Places at which it cannot be told what is hidden, with the reason.
     unknown: Vec<Unknown>,
-    /// Where rules stand that are none of the policy's.
-    fixed: Vec<Source>,
+    /// Where rules stand that are none of the policy's, and what they hide.
+    fixed: Vec<(Sourced<PathSpec>, OfSlurm)>,
+}
+
+/// What is hidden because Slurm's configuration names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfSlurm {
+    /// A socket of its authority.
+    Authority,
+    /// What its daemon on a node keeps.
+    Spool,
 }
 
 /// `~` of another directory than the host's own home.
@@ -80,9 +90,13 @@ impl Named {
     /// A rule that hides the path. One that no rule can name would not be a socket's.
     fn rule(&self) -> Option<Sourced<PathSpec>> {
         let spec = PathSpec::absolute(&self.path).ok()?;
+        Some(Sourced::new(spec, self.source()))
+    }
+
+    /// The place that names it.
+    pub fn source(&self) -> Source {
         let file = self.file.display().to_string().into();
-        let source = Source::in_file(Layer::SiteDefaults, file, self.line);
-        Some(Sourced::new(spec, source))
+        Source::in_file(Layer::SiteDefaults, file, self.line)
     }
 }
 
@@ -109,14 +123,18 @@ impl Hides {
                 }
             }
         }
-        // What proves to Slurm who the user is, wherever this site has put it.
-        let sockets: Vec<Sourced<PathSpec>> = host
-            .slurm
-            .iter()
-            .flat_map(|slurm| &slurm.sockets)
-            .filter_map(Named::rule)
-            .collect();
-        for rule in &sockets {
+        // What proves to Slurm who the user is, and what obeys whoever is, wherever this site has
+        // put it.
+        let mut fixed = Vec::new();
+        if let Some(slurm) = &host.slurm {
+            let sockets = slurm.sockets.iter().map(|it| (it, OfSlurm::Authority));
+            let spools = slurm.spools.iter().map(|it| (it, OfSlurm::Spool));
+            let rules = sockets
+                .chain(spools)
+                .filter_map(|(named, what)| Some((named.rule()?, what)));
+            fixed.extend(rules);
+        }
+        for (rule, _) in &fixed {
             wanted.extend(rule.value.expand(host).map(|path| (path, rule)));
         }
         // Under the other names of a home, too.
@@ -137,9 +155,15 @@ impl Hides {
             wanted.extend(more);
         }
         let mut hides = Self {
-            fixed: sockets.iter().map(|rule| rule.source.clone()).collect(),
+            fixed: fixed.clone(),
             ..Self::default()
         };
+        // Not among what exists: `meeting` covers the place, whatever stands there or will.
+        for place in &host.meeting_places {
+            if let Ok(spec) = PathSpec::absolute(place) {
+                hides.add_rule(place, &Sourced::new(spec, Self::own()));
+            }
+        }
         // One listing of the home spares a look at each of the hundreds of names that are not there.
         let homes: Vec<Listed<'_>> = host.homes().map(|home| Listed::of(files, home)).collect();
         let absent: Vec<Option<PathBuf>> = wanted
@@ -189,6 +213,15 @@ impl Hides {
         existing.retain(|hidden| hides.rule_for(&hidden.path).is_some());
         hides.existing = existing;
         hides
+    }
+
+    /// Where the rules stand that hide what is agent-sandbox's own.
+    fn own() -> Source {
+        Source {
+            layer: Layer::SiteEnforced,
+            file: "agent-sandbox".into(),
+            line: None,
+        }
     }
 
     fn add_rule(&mut self, path: &Path, rule: &Sourced<PathSpec>) {
@@ -300,9 +333,15 @@ impl Hides {
         })
     }
 
-    /// Whether no policy can make an exception from a rule.
-    pub fn is_fixed(&self, rule: &Sourced<PathSpec>) -> bool {
-        self.fixed.contains(&rule.source)
+    /// What of Slurm's a rule hides from which no policy can make an exception.
+    pub fn of_slurm(&self, rule: &Sourced<PathSpec>) -> Option<OfSlurm> {
+        let found = self.fixed.iter().find(|(fixed, _)| fixed == rule);
+        found.map(|(_, what)| *what)
+    }
+
+    /// Whether the rule hides what is agent-sandbox's own.
+    pub fn is_own(&self, rule: &Sourced<PathSpec>) -> bool {
+        rule.source == Self::own()
     }
 
     /// The existing hidden files strictly below a directory.

@@ -8,6 +8,8 @@ pub mod env;
 pub mod explain;
 pub mod git;
 pub mod hides;
+pub mod meeting;
+pub mod memory;
 pub mod mounts;
 pub mod project;
 pub mod seed;
@@ -18,6 +20,7 @@ pub mod users;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -28,6 +31,10 @@ use crate::host::files::Files;
 pub use crate::policy::NetworkMode;
 use crate::policy::Policy;
 use syscalls::SyscallRule;
+
+/// What is ours inside the jail stands below it, in a file system of its own that is read-only: it
+/// cannot be renamed, and nothing else be put in its place.
+pub const OWN: &str = "/run/agent-sandbox";
 
 /// Where init stands inside the jail.
 pub const INIT: &str = "/run/agent-sandbox/init";
@@ -51,14 +58,17 @@ pub struct Invocation {
     pub job: Option<Job>,
 }
 
-/// What the jail gets of a job. It comes from inside another jail, so that nothing of it decides
-/// anything: paths of the policy are expanded with the launcher's own environment.
-#[derive(Clone, Debug)]
+/// What the jail gets of a job. Environment and script come from inside another jail, so that
+/// nothing of them decides anything: paths of the policy are expanded with the launcher's own
+/// environment. The rest is what slurmstepd told the launcher.
+#[derive(Clone, Debug, Default)]
 pub struct Job {
     /// The environment inside, in place of the launcher's; judged by the same rules.
     pub environment: Vec<(OsString, OsString)>,
     /// The batch script and its place, which Slurm chose.
     pub script: Option<(PathBuf, Vec<u8>)>,
+    /// Bytes of memory that the job has on this node, see [`memory::of_job`]. Slurm's word.
+    pub memory: Option<u64>,
 }
 
 /// Why something is in the plan.
@@ -340,9 +350,22 @@ impl PlanError {
 /// The oldest Landlock ABI that scopes abstract sockets and signals (Linux 6.12).
 const LANDLOCK_SCOPES: i32 = 6;
 
+/// Bytes of the file system that stands for a hidden directory around the batch script. The script
+/// itself is mounted from elsewhere.
+const SCRIPT_ROOM: u64 = 64 << 10;
+
 /// Puts the batch script where Slurm put it, so that `$0` is what it would be. The steps stay in
 /// order.
 fn place_script(steps: &mut Vec<Step>, at: &Path, content: &[u8]) {
+    // The directory of Slurm's daemon is hidden, and a cover is closed once it stands: a place for
+    // the script is made there instead, as empty.
+    let over = steps.iter_mut().rev().find(|step| at.starts_with(&step.at));
+    if let Some(step) = over.filter(|step| step.mount == Mount::HideDirectory) {
+        step.mount = Mount::Tmpfs {
+            size: SCRIPT_ROOM,
+            mode: 0o755,
+        };
+    }
     let step = Step {
         at: at.to_owned(),
         mount: Mount::Program {
@@ -352,6 +375,33 @@ fn place_script(steps: &mut Vec<Step>, at: &Path, content: &[u8]) {
     };
     let place = steps.partition_point(|other| other.at.as_path() < at);
     steps.insert(place, step);
+}
+
+/// The environment of another task of the job for which `plan` was made. `given` is what the task
+/// brings, `NAME=VALUE`; it is judged by the same rules.
+pub fn environment_of_task(
+    policy: &Policy,
+    host: &HostFacts,
+    files: &dyn Files,
+    plan: &Plan,
+    given: &[Vec<u8>],
+) -> Vec<Variable> {
+    let pairs = given.iter().filter_map(|entry| {
+        let at = entry.iter().position(|&byte| byte == b'=')?;
+        let word = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        Some((word(&entry[..at]), word(&entry[at + 1..])))
+    });
+    let job = Job {
+        environment: pairs.collect(),
+        ..Job::default()
+    };
+    let told = env::Told {
+        project: plan.project.as_deref(),
+        session: &plan.session,
+        cwd: &plan.cwd,
+        slurm: slurm::covered_directory(host, files, &plan.steps),
+    };
+    env::build_for_job(policy, host, &job, told).variables
 }
 
 /// Makes the plan.
@@ -376,7 +426,14 @@ pub fn build(
         }
         None => None,
     };
-    let mounted = mounts::build(policy, host, files, &hides, project.as_ref())?;
+    let mounted = mounts::build(
+        policy,
+        host,
+        files,
+        &hides,
+        project.as_ref(),
+        invocation.job.as_ref(),
+    )?;
     let real = project.map(|project| project.real);
     let cwd = mounted
         .cwd_for(&invocation.cwd, files)

@@ -8,7 +8,8 @@ use super::hides::Hides;
 use super::project::{Project, closed};
 use super::tree::{Concealer, Tree};
 use super::{
-    Access, INIT, INPUT, Mount, Omitted, PlanError, Step, Why, devices, seed, slurm, users,
+    Access, INIT, INPUT, Job, Mount, Omitted, PlanError, Step, Why, devices, meeting, memory, seed,
+    slurm, users,
 };
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
@@ -25,6 +26,8 @@ const FOLLOWED: [&str; 3] = ["/etc/resolv.conf", "/etc/hosts", "/etc/localtime"]
 const MOST_STEPS: usize = 2500;
 /// Each covered file needs a descriptor while the jail is built; a process may have 1024 by default.
 const MOST_COVERS: usize = 500;
+/// Small files that others are mounted over.
+const OWN_SIZE: u64 = 64 << 10;
 /// The private runtime directory and what else begins empty may hold this much.
 const RUN_SIZE: u64 = 64 << 20;
 
@@ -83,6 +86,7 @@ pub fn build(
     files: &dyn Files,
     hides: &Hides,
     project: Option<&Project>,
+    job: Option<&Job>,
 ) -> Result<Mounted, PlanError> {
     let homes: Vec<PathBuf> = host
         .homes()
@@ -101,7 +105,7 @@ pub fn build(
         homes,
         by_mode: Vec::new(),
     };
-    builder.skeleton();
+    builder.skeleton(memory::automatic_shm(job));
     builder.home_by_mode()?;
     builder.wishes()?;
     builder.tree.prune();
@@ -115,6 +119,7 @@ pub fn build(
         builder.tree.pin(files, &at, &builder.by_mode);
     }
     builder.conceal()?;
+    meeting::cover(&mut builder.tree, host, files)?;
     builder.steady_links()?;
     builder.databases();
     builder.seeds()?;
@@ -129,6 +134,10 @@ pub fn build(
         files,
         hides,
     )?;
+    if job.is_some() {
+        let links = slurm::place_temporary(&mut builder.tree, policy, host, files, hides);
+        builder.links.extend(links);
+    }
     builder.aliases();
     builder.tree.name_parents();
     let home = builder.homes.first().cloned().unwrap_or_default();
@@ -150,12 +159,9 @@ pub fn build(
 
 impl Builder<'_> {
     /// What every jail has, whatever the policy says.
-    fn skeleton(&mut self) {
+    fn skeleton(&mut self, automatic_shm: u64) {
         let jail = &self.policy.jail;
-        let sized = |size: &Sourced<u64>, mode| Mount::Tmpfs {
-            size: size.value,
-            mode,
-        };
+        let sized = |size, mode| Mount::Tmpfs { size, mode };
         let tree = &mut self.tree;
         tree.put(
             "/proc",
@@ -165,17 +171,17 @@ impl Builder<'_> {
         tree.put("/dev", Mount::Dev, Why::Every("a minimal /dev"));
         tree.put(
             "/dev/shm",
-            sized(&jail.shm_size, 0o1777),
+            sized(jail.shm_size.value.bytes(automatic_shm), 0o1777),
             Why::key("jail.shm_size", &jail.shm_size),
         );
         tree.put(
             "/tmp",
-            sized(&jail.tmp_size, 0o1777),
+            sized(jail.tmp_size.value, 0o1777),
             Why::key("jail.tmp_size", &jail.tmp_size),
         );
         tree.put(
             "/var/tmp",
-            sized(&jail.tmp_size, 0o1777),
+            sized(jail.tmp_size.value, 0o1777),
             Why::key("jail.tmp_size", &jail.tmp_size),
         );
         tree.put(
@@ -185,6 +191,14 @@ impl Builder<'_> {
                 mode: 0o755,
             },
             Why::Every("an empty /run"),
+        );
+        tree.put(
+            super::OWN,
+            Mount::Tmpfs {
+                size: OWN_SIZE,
+                mode: 0o755,
+            },
+            Why::Every("what is ours"),
         );
         tree.put(
             "/var/run",
@@ -215,7 +229,7 @@ impl Builder<'_> {
         if let Some(home) = self.homes.first() {
             tree.put(
                 home,
-                sized(&jail.home_size, 0o700),
+                sized(jail.home_size.value, 0o700),
                 Why::key("home.mode", &self.policy.home.mode),
             );
         }

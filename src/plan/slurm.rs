@@ -1,7 +1,8 @@
 //! Slurm inside: stand-ins (shims) under the names of its commands, and the place of the socket on
 //! which they reach the chaperon.
 
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::{SHIMS, SOCKET};
@@ -9,18 +10,18 @@ use serde::Serialize;
 
 use super::hides::Hides;
 use super::tree::Tree;
-use super::{Access, Mount, Omitted, PlanError, Step, Why};
+use super::{Access, Mount, OWN, Omitted, PlanError, Step, Why};
 use crate::config::source::{Layer, Sourced};
 use crate::host::HostFacts;
-use crate::host::files::{Files, Look};
+use crate::host::files::{Files, Look, real_as_far_as_it_exists};
 use crate::host::slurm::{CHAPERON, Conf, SHIM, Slurm};
 use crate::policy::{Policy, SlurmMode};
 
 /// Where the shim's program stands inside; the names in [`SHIMS`] are links to it.
 pub const PROGRAM: &str = "/run/agent-sandbox/shim";
 
-/// The socket alone stands in its file system.
-const SOCKET_ROOM: u64 = 64 << 10;
+/// Bytes of the file system in which the socket alone stands.
+pub const SOCKET_ROOM: u64 = 64 << 10;
 
 /// What the jail has of Slurm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -123,6 +124,65 @@ pub fn place(
         }
     }
     Ok(())
+}
+
+/// Puts an empty file system where Slurm's configuration says that tasks put temporary files, if the
+/// jail of a job has nothing there: Slurm's PMIx server tells its clients to make their directories
+/// there, and they end if they cannot. Gives the symbolic links by which the places are known.
+pub fn place_temporary(
+    tree: &mut Tree,
+    policy: &Policy,
+    host: &HostFacts,
+    files: &dyn Files,
+    hides: &Hides,
+) -> Vec<(PathBuf, PathBuf)> {
+    let mut all = Vec::new();
+    let size = &policy.jail.tmp_size;
+    for named in host.slurm.iter().flat_map(|slurm| &slurm.temporary) {
+        if !is_for_temporary(&named.path) {
+            continue;
+        }
+        let (at, links) = match files.look(&named.path) {
+            Look::Found(found) => (found.real, found.links),
+            _ => (real_as_far_as_it_exists(files, &named.path), Vec::new()),
+        };
+        let taken = tree.holds(&at) || hides.rule_for(&at).is_some();
+        let over = tree.over(&at).map(|(_, mount)| mount);
+        let free = matches!(
+            over,
+            None | Some(Mount::Directory { .. } | Mount::Tmpfs { .. })
+        );
+        if taken || !free || !is_for_temporary(&at) {
+            continue;
+        }
+        let mount = Mount::Tmpfs {
+            size: size.value,
+            mode: 0o1777,
+        };
+        let why = Why::Rule {
+            key: "Slurm's directory for temporary files".to_owned(),
+            source: named.source(),
+        };
+        tree.put(at, mount, why);
+        all.extend(links);
+    }
+    all
+}
+
+/// Whether a directory may be one for temporary files: named plainly, without the node's name in it,
+/// and none that every jail has of its own.
+fn is_for_temporary(directory: &Path) -> bool {
+    let plain = |part: Component<'_>| match part {
+        Component::RootDir => true,
+        Component::Normal(name) => !name.as_bytes().contains(&b'%'),
+        _ => false,
+    };
+    directory.is_absolute()
+        && directory.components().all(plain)
+        && directory.parent().is_some()
+        && !["/proc", "/dev", OWN]
+            .iter()
+            .any(|own| directory.starts_with(own))
 }
 
 /// Says which commands are not used. Loud if none is.

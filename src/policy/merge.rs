@@ -9,7 +9,7 @@ use agent_sandbox_wire::order::{Queries, Scope};
 use super::typed::Reader;
 use super::{
     Devices, Env, Files, Git, Home, HomeMode, Jail, Modules, Network, NetworkMode, Paths, Patterns,
-    Policy, Project, Slurm, SlurmLimits, SlurmMode, Users,
+    Policy, Project, ShmSize, Slurm, SlurmLimits, SlurmMode, Users,
 };
 use crate::config::diagnostic::ConfigError;
 use crate::config::load::RawLayer;
@@ -65,6 +65,14 @@ impl<T> Default for Slot<T> {
     }
 }
 
+impl<T> Slot<T> {
+    fn or(self, default: T) -> Sourced<T> {
+        // The built-in layer sets every key (tested); this is what holds if it did not.
+        self.0
+            .unwrap_or_else(|| Sourced::new(default, Source::option("built-in")))
+    }
+}
+
 impl<T: PartialOrd> Slot<T> {
     fn prefer(&mut self, new: Sourced<T>) {
         self.0 = Some(new);
@@ -83,12 +91,6 @@ impl<T: PartialOrd> Slot<T> {
         } else {
             self.prefer(new)
         }
-    }
-
-    fn or(self, default: T) -> Sourced<T> {
-        // The built-in layer sets every key (tested); this is what holds if it did not.
-        self.0
-            .unwrap_or_else(|| Sourced::new(default, Source::option("built-in")))
     }
 }
 
@@ -131,7 +133,7 @@ struct Draft {
     allow: Paths,
     deny: Paths,
     tmp_size: Slot<u64>,
-    shm_size: Slot<u64>,
+    shm_size: Option<Sourced<ShmSize>>,
     home_size: Slot<u64>,
     max_processes: Slot<Limit>,
     users: Slot<Users>,
@@ -267,12 +269,14 @@ impl Draft {
         if let Some(jail) = &sections.jail {
             for (slot, written) in [
                 (&mut self.tmp_size, &jail.tmp_size),
-                (&mut self.shm_size, &jail.shm_size),
                 (&mut self.home_size, &jail.home_size),
             ] {
                 if let Some(written) = written {
                     slot.set(read.size(written)?);
                 }
+            }
+            if let Some(written) = &jail.shm_size {
+                self.set_shm_size(read.size_or_auto(written)?);
             }
             if let Some(most) = &jail.max_processes {
                 let most = read.number(most, 0, i64::from(u32::MAX), "processes")?;
@@ -314,6 +318,21 @@ impl Draft {
             read.modules(&mut self.modules, &modules.load)?;
         }
         Ok(())
+    }
+
+    /// Neither `"auto"` nor a number is the narrower of the two; an enforced layer makes it both.
+    fn set_shm_size(&mut self, new: Sourced<ShmSize>) {
+        self.shm_size = Some(match self.shm_size.take() {
+            Some(old) if new.source.layer == Layer::SiteEnforced => {
+                let narrowed = old.value.narrowed(new.value);
+                if narrowed == old.value {
+                    old
+                } else {
+                    new.map(|_| narrowed)
+                }
+            }
+            _ => new,
+        });
     }
 
     fn add(&mut self, additions: &Additions) {
@@ -361,7 +380,7 @@ impl Draft {
             },
             jail: Jail {
                 tmp_size: self.tmp_size.or(1 << 30),
-                shm_size: self.shm_size.or(1 << 30),
+                shm_size: Slot(self.shm_size).or(ShmSize::Bytes(1 << 30)),
                 home_size: self.home_size.or(1 << 30),
                 max_processes: self
                     .max_processes
@@ -453,6 +472,41 @@ mod tests {
         let open = merge(&[layer(Layer::User, wide)], &Additions::default()).unwrap();
         assert_eq!(open.slurm.limits.values().jobs, 0);
         assert_eq!(open.slurm.limits.jobs.source.line, Some(7));
+    }
+
+    #[test]
+    fn shared_memory_is_a_number_or_half_of_the_jobs_memory() {
+        let text = |size: &str| format!("[jail]\nshm_size = \"{size}\"\n");
+        let size = |open: &str, enforced: &str| {
+            let layers = [
+                layer(Layer::BuiltIn, &text("auto")),
+                layer(Layer::User, &text(open)),
+                layer(Layer::SiteEnforced, &text(enforced)),
+            ];
+            merge(&layers, &Additions::default()).unwrap().jail.shm_size
+        };
+        for (open, enforced, of_1g, of_9g) in [
+            ("auto", "auto", 1 << 30, 9 << 30),
+            ("2G", "auto", 1 << 30, 2 << 30),
+            ("auto", "2G", 1 << 30, 2 << 30),
+            ("3G", "2G", 2 << 30, 2 << 30),
+            ("2G", "3G", 2 << 30, 2 << 30),
+        ] {
+            let size = size(open, enforced).value;
+            assert_eq!(size.bytes(1 << 30), of_1g, "{open} {enforced}");
+            assert_eq!(size.bytes(9 << 30), of_9g, "{open} {enforced}");
+        }
+        assert_eq!(size("2G", "3G").source.layer, Layer::User);
+        assert_eq!(size("auto", "3G").source.layer, Layer::SiteEnforced);
+        let layers = [
+            layer(Layer::BuiltIn, &text("auto")),
+            layer(Layer::User, &text("9G")),
+        ];
+        let open = merge(&layers, &Additions::default()).unwrap();
+        assert_eq!(open.jail.shm_size.value, ShmSize::Bytes(9 << 30));
+        let wrong = layer(Layer::User, &text("half"));
+        let error = merge(&[wrong], &Additions::default()).unwrap_err();
+        assert!(error.hint().unwrap().contains("or \"auto\""), "{error}");
     }
 
     #[test]

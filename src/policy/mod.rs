@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agent_sandbox_wire::order::{Limits, Queries, Scope};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::config::source::Sourced;
 pub use paths::PathSpec;
@@ -155,8 +155,8 @@ pub struct Devices {
 pub struct Jail {
     /// Bytes that the private `/tmp` may hold; `/var/tmp` has as much again.
     pub tmp_size: Sourced<u64>,
-    /// Bytes that the private `/dev/shm` may hold.
-    pub shm_size: Sourced<u64>,
+    /// What the private `/dev/shm` may hold.
+    pub shm_size: Sourced<ShmSize>,
     /// Bytes that the private home may hold.
     pub home_size: Sourced<u64>,
     /// The most processes and threads; 0: no limit.
@@ -167,6 +167,52 @@ pub struct Jail {
     pub nested: Sourced<bool>,
     /// Whether the kernel's key rings may be used inside.
     pub keyctl: Sourced<bool>,
+}
+
+/// `[jail] shm_size`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShmSize {
+    /// In a job half of the job's memory on the node; in a session what is usual.
+    Auto,
+    /// This many bytes.
+    Bytes(u64),
+    /// As [`ShmSize::Auto`], and never more than this many bytes.
+    AutoUpTo(u64),
+}
+
+impl ShmSize {
+    /// Bytes, where `Auto` stands for `automatic`.
+    pub fn bytes(self, automatic: u64) -> u64 {
+        match self {
+            Self::Auto => automatic,
+            Self::Bytes(bytes) => bytes,
+            Self::AutoUpTo(most) => automatic.min(most),
+        }
+    }
+
+    /// What allows no more than either, whatever the memory is.
+    #[must_use]
+    pub fn narrowed(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Bytes(one), Self::Bytes(two)) => Self::Bytes(one.min(two)),
+            (Self::Auto, Self::Auto) => Self::Auto,
+            (Self::Auto, Self::Bytes(most) | Self::AutoUpTo(most))
+            | (Self::Bytes(most) | Self::AutoUpTo(most), Self::Auto) => Self::AutoUpTo(most),
+            (Self::Bytes(one) | Self::AutoUpTo(one), Self::Bytes(two) | Self::AutoUpTo(two)) => {
+                Self::AutoUpTo(one.min(two))
+            }
+        }
+    }
+}
+
+impl Serialize for ShmSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Bytes(bytes) => serializer.serialize_u64(*bytes),
+            Self::AutoUpTo(most) => serializer.collect_str(&format_args!("auto, up to {most}")),
+        }
+    }
 }
 
 /// `[jail] users`

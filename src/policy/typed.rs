@@ -5,11 +5,13 @@ use std::ops::Range;
 
 use toml::Spanned;
 
-use super::{PathSpec, Paths, Patterns};
+use super::{PathSpec, Paths, Patterns, ShmSize};
 use crate::config::diagnostic::{ConfigError, nearest};
 use crate::config::load::RawLayer;
 use crate::config::schema::Strings;
 use crate::config::source::{Layer, Sourced};
+
+const SIZE_HINT: &str = "a whole number of bytes above 0, with K, M, G or T after it: \"512M\"";
 
 /// Reads a size such as `"512M"`: a whole number of bytes with an optional binary suffix.
 fn bytes(written: &str) -> Option<u64> {
@@ -99,13 +101,28 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// The value is something else.
     pub fn size(&self, written: &Spanned<String>) -> Result<Sourced<u64>, ConfigError> {
-        let Some(size) = bytes(written.get_ref()) else {
-            let message = format!("`{}` is not a size", written.get_ref());
-            let hint =
-                "a whole number of bytes above 0, with K, M, G or T after it: \"512M\"".to_string();
-            return Err(self.reject(written.span(), &message, Some(hint)));
+        let size = bytes(written.get_ref()).ok_or_else(|| self.no_size(written, SIZE_HINT))?;
+        Ok(Sourced::new(size, self.0.source(written.span())))
+    }
+
+    /// A number of bytes, or `"auto"`.
+    ///
+    /// # Errors
+    /// The value is something else.
+    pub fn size_or_auto(&self, written: &Spanned<String>) -> Result<Sourced<ShmSize>, ConfigError> {
+        let size = match (written.get_ref().as_str(), bytes(written.get_ref())) {
+            ("auto", _) => ShmSize::Auto,
+            (_, Some(size)) => ShmSize::Bytes(size),
+            (_, None) => {
+                return Err(self.no_size(written, &format!("{SIZE_HINT}, or \"auto\"")));
+            }
         };
         Ok(Sourced::new(size, self.0.source(written.span())))
+    }
+
+    fn no_size(&self, written: &Spanned<String>, hint: &str) -> ConfigError {
+        let message = format!("`{}` is not a size", written.get_ref());
+        self.reject(written.span(), &message, Some(hint.to_owned()))
     }
 
     /// Any text without NUL.

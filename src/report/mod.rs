@@ -41,6 +41,16 @@ pub fn call(arguments: &[OsString]) -> u8 {
 
 /// `error:` with the chain of causes on one line, then a `hint:` line each.
 pub fn render(error: &anyhow::Error) -> String {
+    let (message, hints) = parts(error);
+    let mut text = format!("error: {message}\n");
+    for hint in hints {
+        text.push_str(&format!("hint: {hint}\n"));
+    }
+    text
+}
+
+/// An error as its message and the ways out.
+pub fn parts(error: &anyhow::Error) -> (String, Vec<String>) {
     let mut message = String::new();
     for cause in error.chain() {
         let text = cause.to_string();
@@ -49,7 +59,6 @@ pub fn render(error: &anyhow::Error) -> String {
         }
         message.push_str(text.strip_prefix("error: ").unwrap_or(&text));
     }
-    let mut text = format!("error: {}\n", message.trim_end());
     let mut hints: Vec<&str> = Vec::new();
     for cause in error.chain() {
         if let Some(failure) = cause.downcast_ref::<Failure>() {
@@ -66,10 +75,8 @@ pub fn render(error: &anyhow::Error) -> String {
                 .and_then(PlanError::hint_text),
         );
     }
-    for hint in hints {
-        text.push_str(&format!("hint: {hint}\n"));
-    }
-    text
+    let hints = hints.into_iter().map(str::to_owned).collect();
+    (message.trim_end().to_owned(), hints)
 }
 
 /// Prints to standard output. A reader that closed the pipe has seen enough.

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::fcntl::{FcntlArg, FdFlag, SealFlag, fcntl};
@@ -74,12 +74,105 @@ pub fn memory_file(name: &CStr, content: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
+/// The content of a memory file that nobody can change any more.
+///
+/// # Errors
+/// `EINVAL` for a file that is none or is not sealed, `EFBIG` for one of more than `most` bytes; what
+/// `read(2)` answers.
+pub fn read_memory_file(fd: OwnedFd, most: u64) -> io::Result<Vec<u8>> {
+    let seals = SealFlag::from_bits_truncate(fcntl(&fd, FcntlArg::F_GET_SEALS)?);
+    if !seals.contains(SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut file = File::from(fd);
+    if file.metadata()?.len() > most {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    let mut content = Vec::new();
+    // The sender's position is shared.
+    file.seek(SeekFrom::Start(0))?;
+    file.read_to_end(&mut content)?;
+    Ok(content)
+}
+
 /// Lets programs started from here inherit `fd`.
 ///
 /// # Errors
 /// What `fcntl(2)` answers.
 pub fn inheritable(fd: impl AsFd) -> io::Result<()> {
     fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    Ok(())
+}
+
+/// Lets programs that this process becomes inherit the descriptor with this number.
+///
+/// # Errors
+/// `EBADF` if nothing is open under that number.
+pub fn pass_on(number: RawFd) -> io::Result<()> {
+    // SAFETY: F_SETFD changes a flag of a descriptor and touches no memory.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Whether a stream socket of `unix(7)` is open under that number.
+pub fn is_unix_stream(number: RawFd) -> bool {
+    let ask = |option| {
+        let mut value: libc::c_int = 0;
+        let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the call writes at most `length` bytes to `value`, which is as long.
+        let done = unsafe {
+            libc::getsockopt(
+                number,
+                libc::SOL_SOCKET,
+                option,
+                (&raw mut value).cast(),
+                &raw mut length,
+            )
+        };
+        (done == 0).then_some(value)
+    };
+    ask(libc::SO_DOMAIN) == Some(libc::AF_UNIX) && ask(libc::SO_TYPE) == Some(libc::SOCK_STREAM)
+}
+
+/// The terminal among the standard streams, by a descriptor of its own, close-on-exec.
+///
+/// # Errors
+/// What `dup(2)` answers.
+pub fn terminal() -> io::Result<Option<OwnedFd>> {
+    let (input, output, error) = (io::stdin(), io::stdout(), io::stderr());
+    let streams = [input.as_fd(), output.as_fd(), error.as_fd()];
+    let terminal = streams.into_iter().find(IsTerminal::is_terminal);
+    terminal.map(|one| one.try_clone_to_owned()).transpose()
+}
+
+/// Closes every descriptor from 3 on but those with these numbers. For a process that goes on
+/// alone after a fork: nothing that its parent held open stays open by it.
+///
+/// # Errors
+/// What reading `/proc/self/fd` answers.
+pub fn close_all_but(kept: &[RawFd]) -> io::Result<()> {
+    for fd in open_descriptors()? {
+        if fd > 2 && !kept.contains(&fd) {
+            // SAFETY: the caller gives up everything else that it owned, by contract; a number
+            // that is closed already answers EBADF.
+            unsafe { libc::close(fd) };
+        }
+    }
+    Ok(())
+}
+
+/// Closes a descriptor that a parent owned, in a child that was forked and never returns: there its
+/// owner is not run any more.
+///
+/// # Errors
+/// What `close(2)` answers.
+pub fn close_in_child(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: by contract nobody in this process uses or drops the owner again.
+    if unsafe { libc::close(fd.as_raw_fd()) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
     Ok(())
 }
 

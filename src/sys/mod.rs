@@ -4,5 +4,9 @@
 #![allow(unsafe_code)]
 
 pub mod fds;
+pub mod mounts;
+pub mod namespaces;
+pub mod notify;
 pub mod passing;
+pub mod privileges;
 pub mod process;

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::{ForkResult, Pid};
@@ -136,6 +137,16 @@ pub fn exec(path: &CString, argv: &[CString], environment: &[CString]) -> io::Er
     }
 }
 
+/// Replaces the process by the program that a descriptor shows, with the environment that it has
+/// (`execveat(2)`). Returns only on failure.
+pub fn exec_descriptor(program: impl AsFd, argv: &[CString], environment: &[CString]) -> io::Error {
+    let how = nix::fcntl::AtFlags::AT_EMPTY_PATH;
+    match nix::unistd::execveat(program, c"", argv, environment, how) {
+        Ok(never) => match never {},
+        Err(error) => error.into(),
+    }
+}
+
 /// Whether an unprivileged process may create a user namespace: tried in a child that does
 /// nothing else.
 ///
@@ -200,6 +211,38 @@ pub fn next_change() -> io::Result<Option<(Pid, Change)>> {
         _ => Change::Exited(libc::WEXITSTATUS(status)),
     };
     Ok(Some((Pid::from_raw(pid), change)))
+}
+
+/// A descriptor of a process, which becomes readable when the process has ended (`pidfd_open(2)`,
+/// Linux 5.3).
+///
+/// # Errors
+/// What `pidfd_open(2)` answers.
+pub fn descriptor_of(process: Pid) -> io::Result<OwnedFd> {
+    // SAFETY: the call touches no memory.
+    let number = unsafe { libc::syscall(libc::SYS_pidfd_open, process.as_raw(), 0) };
+    if number < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let number = RawFd::try_from(number).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just made this descriptor for this process.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Waits for the end of a child.
+///
+/// # Errors
+/// `ECHILD` if it is none of this process's.
+pub fn wait(child: Pid) -> io::Result<Change> {
+    use nix::sys::wait::WaitStatus;
+    loop {
+        match nix::sys::wait::waitpid(child, None) {
+            Ok(WaitStatus::Exited(_, code)) => return Ok(Change::Exited(code)),
+            Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(Change::Killed(signal as i32)),
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
 }
 
 /// Gives memory that the allocator keeps for later back to the kernel (`malloc_trim(3)`).

@@ -8,6 +8,7 @@
     reason = "a benchmark starts processes and reads files"
 )]
 
+mod mpi;
 mod slurm;
 
 use std::ffi::{OsStr, OsString};
@@ -29,6 +30,9 @@ const WARM_UP: usize = 5;
 /// With this argument the benchmark plans once and prints the milliseconds.
 const PLAN_ONCE: &str = "--plan-once";
 
+/// With this argument it measures steps with several tasks alone: `tests/run --bench -- mpi`.
+const ONLY_MPI: &str = "mpi";
+
 fn plan_once() -> anyhow::Result<()> {
     let start = Instant::now();
     let prepared = launch::prepare(&Options::default(), &[OsString::from("true")])?;
@@ -46,6 +50,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         };
     }
+    if std::env::args().nth(1).as_deref() == Some(mpi::JOIN) {
+        if let Err(error) = mpi::join() {
+            eprintln!("error: {error:#}");
+            return ExitCode::FAILURE;
+        }
+        return ExitCode::SUCCESS;
+    }
     if nix::unistd::Uid::effective().is_root() {
         eprintln!("the benchmark runs agent-sandbox, which root must not: use `make bench`");
         return ExitCode::FAILURE;
@@ -57,12 +68,10 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let done = bench
-        .launch()
-        .and_then(|()| bench.plan())
-        .and_then(|()| bench.memory())
-        .and_then(|()| bench.size())
-        .and_then(|()| bench.slurm());
+    let done = match std::env::args().nth(1).as_deref() {
+        Some(ONLY_MPI) => bench.mpi(),
+        _ => bench.all(),
+    };
     if let Err(error) = done {
         eprintln!("error: {error:#}");
         return ExitCode::FAILURE;
@@ -99,12 +108,31 @@ impl Bench {
         })
     }
 
+    fn all(&mut self) -> anyhow::Result<()> {
+        self.launch()?;
+        self.plan()?;
+        self.memory()?;
+        self.size()?;
+        self.slurm()
+    }
+
     fn row(&mut self, what: &str, target: f64, figure: f64, unit: &str) {
         let verdict = if figure <= target { "" } else { "  MISSED" };
         self.missed += usize::from(figure > target);
         println!(
             "{what:<44} {:>10} {:>10}{verdict}",
             format!("≤ {target}{unit}"),
+            format!("{figure:.2}{unit}")
+        );
+    }
+
+    /// The same for what ought to be large.
+    fn row_at_least(&mut self, what: &str, target: f64, figure: f64, unit: &str) {
+        let verdict = if figure >= target { "" } else { "  MISSED" };
+        self.missed += usize::from(figure < target);
+        println!(
+            "{what:<44} {:>10} {:>10}{verdict}",
+            format!("≥ {target}{unit}"),
             format!("{figure:.2}{unit}")
         );
     }

@@ -24,14 +24,14 @@ const RUNNER: &str = r#"while IFS= read -r line; do
     echo "$((end - start)) $code"
 done"#;
 
-struct Runner {
+pub(crate) struct Runner {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
 }
 
 impl Runner {
-    fn new(command: &mut Command) -> anyhow::Result<Self> {
+    pub(crate) fn new(command: &mut Command) -> anyhow::Result<Self> {
         let mut child = command
             .args(["bash", "--norc", "--noprofile", "-c", RUNNER])
             .stdin(Stdio::piped())
@@ -43,7 +43,7 @@ impl Runner {
     }
 
     /// Milliseconds that a line of shell takes.
-    fn time(&mut self, line: &str) -> anyhow::Result<f64> {
+    pub(crate) fn time(&mut self, line: &str) -> anyhow::Result<f64> {
         writeln!(self.to, "{line}")?;
         let mut answer = String::new();
         self.from.read_line(&mut answer)?;
@@ -52,7 +52,7 @@ impl Runner {
         Ok(taken.parse::<f64>()? / 1000.0)
     }
 
-    fn end(self) -> anyhow::Result<()> {
+    pub(crate) fn end(self) -> anyhow::Result<()> {
         let Self {
             mut child,
             to,
@@ -64,14 +64,20 @@ impl Runner {
     }
 }
 
-struct Sides {
-    inside: Runner,
-    outside: Runner,
+/// The same shell in a jail and without one.
+pub(crate) struct Sides {
+    pub(crate) inside: Runner,
+    pub(crate) outside: Runner,
 }
 
 impl Sides {
     /// Medians of both sides, in turn; `after` runs behind each, outside, and is not counted.
-    fn medians(&mut self, line: &str, runs: usize, after: &str) -> anyhow::Result<(f64, f64)> {
+    pub(crate) fn medians(
+        &mut self,
+        line: &str,
+        runs: usize,
+        after: &str,
+    ) -> anyhow::Result<(f64, f64)> {
         let (mut inside, mut outside) = (Vec::new(), Vec::new());
         for run in 0..runs + 3 {
             let a = self.inside.time(line)?;
@@ -117,6 +123,7 @@ impl Bench {
             " ms",
         );
         self.first_line(&mut sides)?;
+        self.mpi()?;
         self.crowd(&mut sides)?;
         self.idle()?;
         let last = MANY - 1;
@@ -211,7 +218,7 @@ impl Bench {
     }
 }
 
-fn wait_for(path: &std::path::Path) -> anyhow::Result<String> {
+pub(crate) fn wait_for(path: &std::path::Path) -> anyhow::Result<String> {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(30) {
         match std::fs::read_to_string(path) {

@@ -79,6 +79,8 @@ const USES: &[Row] = &[
     // Reads what chaperons recorded.
     ("audit", &[]),
     ("launch", &[EVERYTHING]),
+    // One jail for each job and node.
+    ("share", &[EVERYTHING]),
     // A launch that Slurm asks for, on a compute node.
     ("job", &[EVERYTHING]),
     ("main", &[EVERYTHING]),

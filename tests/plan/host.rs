@@ -78,6 +78,9 @@ pub(crate) fn facts() -> HostFacts {
         home_aliases: Vec::new(),
         home_reals: vec![home.clone()],
         state_directory: home.join(".local/state/agent-sandbox"),
+        meeting_places: ["/dev/shm", "/tmp", "/var/tmp"]
+            .map(|directory| format!("{directory}/agent-sandbox-{OWNER}").into())
+            .to_vec(),
         input: None,
         environment: vec![
             variable("HOME", "/home/ada"),

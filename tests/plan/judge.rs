@@ -66,9 +66,10 @@ impl Hidden {
         let unhide = |path: &PathSpec| policy.files.unhide.iter().any(|rule| rule.value == *path);
         let rules = policy.files.hide.iter().map(|rule| rule.value.clone());
         let rules = rules.filter(|path| !unhide(path));
-        let sockets = host.slurm.iter().flat_map(|slurm| &slurm.sockets);
-        let sockets = sockets.filter_map(|named| PathSpec::absolute(&named.path).ok());
-        for place in places(rules.chain(sockets), host, tree) {
+        let slurm = host.slurm.iter();
+        let named = slurm.flat_map(|slurm| slurm.sockets.iter().chain(&slurm.spools));
+        let named = named.filter_map(|named| PathSpec::absolute(&named.path).ok());
+        for place in places(rules.chain(named), host, tree) {
             let (parent, name) = (place.parent().unwrap(), place.file_name().unwrap());
             let there = tree.below(parent).map(|(path, _)| path).filter(|path| {
                 path.parent() == Some(parent)
@@ -165,6 +166,10 @@ fn misplaced(before: &[Step], step: &Step, host: &HostFacts, tree: &Tree) -> Vec
                 let same = |what: Option<&What>| matches!(what, Some(What::Directory));
                 there.is_some() && same(there) == same(tree.get(from).map(|node| &node.what))
             }
+            // Made before, by the launcher.
+            Mount::HideDirectory if host.meeting_places.contains(&step.at) => {
+                matches!(there, None | Some(What::Directory))
+            }
             Mount::Tmpfs { .. } | Mount::Directory { .. } | Mount::HideDirectory => {
                 matches!(there, Some(What::Directory))
             }
@@ -199,7 +204,12 @@ fn uncovered(plan: &Plan, host: &HostFacts) -> Vec<String> {
             && matches!(deciding(&plan.steps, place).map(|step| (&step.at, &step.mount)),
                 Some((at, Mount::Bind { from, .. })) if from == at)
     });
+    let met = host
+        .meeting_places
+        .iter()
+        .filter(|place| access(&plan.steps, place).is_some());
     seen.map(|place| format!("{} is Slurm's own", place.display()))
+        .chain(met.map(|place| format!("tasks meet in {}", place.display())))
         .collect()
 }
 

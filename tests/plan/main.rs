@@ -9,6 +9,8 @@ mod home;
 mod host;
 mod jail;
 mod judge;
+mod meeting;
+mod memory;
 mod project;
 mod random;
 mod scenario;

@@ -82,8 +82,20 @@ impl Scenario {
             environment: pairs
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
-            script: None,
+            ..Job::default()
         });
+        self
+    }
+
+    /// Bytes of memory that slurmstepd says the job has.
+    pub(crate) fn memory(mut self, bytes: Option<u64>) -> Self {
+        self.invocation.job.as_mut().unwrap().memory = bytes;
+        self
+    }
+
+    /// The batch script, where Slurm put it.
+    pub(crate) fn script(mut self, at: &str) -> Self {
+        self.invocation.job.as_mut().unwrap().script = Some((at.into(), b"#!/bin/sh".to_vec()));
         self
     }
 

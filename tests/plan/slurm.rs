@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agent_sandbox::host::slurm::{Conf, Question, Slurm, find};
-use agent_sandbox::plan::{self, slurm::Use};
+use agent_sandbox::plan::{self, Mount, slurm::Use};
 use agent_sandbox_wire::command::Command;
 
 use crate::host::plain;
@@ -322,6 +322,157 @@ fn sockets_that_slurms_configuration_names_are_hidden() {
     assert!(told.change.starts_with("it cannot be given"), "{told:?}");
     assert!(rule("/opt/munge/b.socket").is_none());
     assert!(scenario.text().contains("/opt/munge/a.socket"));
+}
+
+/// A host whose `slurm.conf` says this, with what a node's daemon keeps.
+fn with_spool(directory: &str, spool: &str) -> Tree {
+    with_slurm()
+        .file(
+            "/etc/slurm/slurm.conf",
+            format!("ClusterName=c\nSlurmdSpoolDir={directory}\n"),
+        )
+        .socket(&format!("{spool}/n1_7.0"))
+        .file(&format!("{spool}/job00007/slurm_script"), "#!/bin/sh")
+        .file("/srv/data/table", "1")
+        .file("/srv/spool-of-mail/ada", "hello")
+}
+
+#[test]
+fn the_directory_of_slurms_daemon_is_hidden() {
+    let unhide = "files.unhide = [\"/srv/spool\"]";
+    for (directory, spool, hidden) in [
+        ("/srv/spool", "/srv/spool", "/srv/spool"),
+        // An entry for each node is all that stands there.
+        ("/srv/spool/%n", "/srv/spool/n1", "/srv/spool"),
+        ("/srv/spool/../spool/%h/", "/srv/spool/n1", "/srv/spool"),
+        ("/srv/slurmd.%n", "/srv/slurmd.n1", "/srv/slurmd.n1"),
+        ("/srv/%h-spool", "/srv/n1-spool", "/srv/n1-spool"),
+        ("/srv/%n/slurmd", "/srv/n1/slurmd", "/srv/n1/slurmd"),
+        ("/srv/d-%h/s-%n", "/srv/d-n1/s-n1", "/srv/d-n1/s-n1"),
+    ] {
+        for list in ["read", "write"] {
+            let policy = format!("files.{list} = [\"/srv\"]\n{unhide}");
+            let scenario = scenario_with(with_spool(directory, spool), &policy);
+            // Judges, too.
+            scenario.text();
+            let plan = scenario.plan().unwrap();
+            let rule = |path: &str| plan.hidden.rule_for(Path::new(path));
+            assert!(rule(hidden).is_some(), "{directory}");
+            let at = format!("{spool}/n1_7.0");
+            let source = rule(&at).unwrap().source.to_string();
+            assert_eq!(source, "/etc/slurm/slurm.conf:2");
+            let told = plan::explain::path(&plan, &scenario.tree, Path::new(&at), "config.toml");
+            assert!(told.change.starts_with("it cannot be given"), "{told:?}");
+            let why = told.why.to_string();
+            assert!(why.starts_with("the directory of Slurm's daemon"), "{why}");
+            for other in ["/srv", "/srv/data/table", "/srv/spool-of-mail/ada"] {
+                assert!(rule(other).is_none(), "{directory} hides {other}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_directory_of_the_daemon_its_usual_one_is_hidden() {
+    let tree = with_slurm()
+        .file("/etc/slurm/slurm.conf", "ClusterName=c\n")
+        .socket("/var/spool/slurmd/n1_7.0");
+    let scenario = scenario_with(tree, "files.read = [\"/var/spool\"]");
+    let plan = scenario.plan().unwrap();
+    scenario.text();
+    let at = Path::new("/var/spool/slurmd/n1_7.0");
+    assert!(plan.hidden.rule_for(at).is_some());
+}
+
+/// A name of the node's that stands for the root would hide everything.
+#[test]
+fn a_directory_of_the_daemon_never_hides_the_root() {
+    for directory in ["/%n", "/", "%n", "/%n%h"] {
+        let scenario = scenario_with(with_spool(directory, "/srv/s"), "");
+        assert!(scenario.plan().is_ok(), "{directory}");
+    }
+}
+
+#[test]
+fn the_batch_script_stands_in_the_directory_of_the_daemon() {
+    for policy in ["", "files.read = [\"/srv\"]", "files.write = [\"/srv\"]"] {
+        for (directory, spool) in [("/srv/slurmd", "/srv/slurmd"), ("/srv/s/%n", "/srv/s/n1")] {
+            let at = format!("{spool}/job00007/slurm_script");
+            let scenario = scenario_with(with_spool(directory, spool), policy);
+            let scenario = scenario.job(&[]).script(&at);
+            // Judges that nothing stands below a cover, which would be closed already.
+            scenario.text();
+            let plan = scenario.plan().unwrap();
+            let step = plan.steps.iter().find(|step| step.at == Path::new(&at));
+            assert!(matches!(step.unwrap().mount, Mount::Program { .. }));
+            let socket = PathBuf::from(format!("{spool}/n1_7.0"));
+            let over = plan.steps.iter().rev().find(|s| socket.starts_with(&s.at));
+            let shown = matches!(over.map(|step| &step.mount), Some(Mount::Bind { .. }));
+            assert!(!shown, "{policy} {directory}");
+        }
+    }
+}
+
+/// What a job's jail has for temporary files, by place.
+fn temporary(scenario: &Scenario) -> Vec<String> {
+    scenario.text();
+    let plan = scenario.plan().unwrap();
+    let mounted = plan.steps.iter().filter(|step| {
+        let tmpfs = matches!(step.mount, Mount::Tmpfs { mode: 0o1777, .. });
+        tmpfs && step.why.to_string().contains("slurm/")
+    });
+    mounted.map(|step| step.at.display().to_string()).collect()
+}
+
+#[test]
+fn a_job_has_slurms_directories_for_temporary_files() {
+    let tree = |value: &str| {
+        with_slurm()
+            .file("/etc/slurm/slurm.conf", format!("TmpFS={value}\n"))
+            .file("/etc/slurm/mpi.conf", "PMIxCliTmpDirBase=/local/pmix\n")
+            .file("/scratch/others", "")
+            .file("/local/pmix/spmix_appdir_1_2.3/x", "")
+            .link("/fast", "/scratch")
+    };
+    let job = |value: &str, policy: &str| scenario_with(tree(value), policy).job(&[]);
+    assert_eq!(temporary(&job("/scratch", "")), ["/local/pmix", "/scratch"]);
+    assert_eq!(temporary(&scenario_with(tree("/scratch"), "")), [""; 0]);
+    // By the name of a link, which leads there inside, too.
+    let linked = job("/fast", "");
+    assert_eq!(temporary(&linked), ["/local/pmix", "/scratch"]);
+    let steps = linked.plan().unwrap().steps;
+    let link = steps.iter().find(|step| step.at == Path::new("/fast"));
+    assert!(matches!(link.unwrap().mount, Mount::Link { .. }));
+    // What the jail shows, hides or has of its own stays as it is.
+    for policy in [
+        "files.read = [\"/scratch\"]",
+        "files.write = [\"/scratch\"]",
+        "files.hide = [\"/scratch\"]",
+    ] {
+        assert_eq!(temporary(&job("/scratch", policy)), ["/local/pmix"]);
+    }
+    for value in [
+        "/tmp",
+        "/var/tmp",
+        "/",
+        "/dev/shm/x",
+        "/proc/x",
+        "/run/agent-sandbox/x",
+        "/home/ada/.ssh",
+        "/usr/tmp",
+        "/srv/../scratch",
+        "/local-%n",
+        "relative",
+    ] {
+        assert_eq!(temporary(&job(value, "")), ["/local/pmix"], "{value}");
+    }
+    // A project in it stays.
+    let below = job("/home", "");
+    assert_eq!(temporary(&below), ["/home", "/local/pmix"]);
+    let steps = below.plan().unwrap().steps;
+    let project = Path::new("/home/ada/project");
+    let project = steps.iter().find(|step| step.at == project).unwrap();
+    assert!(matches!(project.mount, Mount::Bind { .. }));
 }
 
 /// Where there is no Slurm hardly anything is asked.

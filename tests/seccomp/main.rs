@@ -7,8 +7,11 @@
 
 mod bypass;
 mod harness;
+mod maker;
 mod programs;
 mod set_id;
+mod sockets;
+mod tasks;
 mod terminal;
 
 use std::ffi::c_int;

@@ -97,6 +97,37 @@ fn jobs_of_other_projects_are_not_named() {
     );
 }
 
+/// Slurm prints times between what users named: an end of a line in their format would make what
+/// follows look like a line of a job in the scope.
+#[test]
+fn a_format_of_times_begins_no_line_of_another_job() {
+    let (Some(world), Some(other)) = (World::new(), World::new()) else {
+        return;
+    };
+    foreign(&other, "foreign-name");
+    let script = |format: &str, query: &str| {
+        format!(
+            "J=$(sbatch --parsable -H -J own --wrap true)
+            SLURM_TIME_FORMAT=\"{format}\" {query}; scancel $J"
+        )
+    };
+    for (format, query) in [
+        ("%n%nJobId=$J UserId=$UID ", "scontrol show job"),
+        ("%nJobId=$J UserId=$UID ", "scontrol -o show job"),
+        ("%n$J       ", "sacct -X -o JobID,Submit,JobName%30"),
+        ("%n$J|", "sacct -X -P -o JobID,Submit,JobName"),
+        ("%5n", "squeue -o '%i %V %j'"),
+    ] {
+        let output = world.inside(&script(format, query)).run();
+        assert!(!output.out().contains("foreign"), "{query}: {output}");
+        assert!(output.err().contains("SLURM_TIME_FORMAT"), "{output}");
+    }
+    let output = world
+        .inside(&script("%s", "squeue -h -n own -o '%V'"))
+        .run();
+    assert!(output.out().trim().parse::<u64>().is_ok(), "{output}");
+}
+
 fn names_are_hidden(world: &World, id: &str, names: &[&str]) {
     for call in [
         "squeue",

@@ -3,9 +3,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "effects: starts processes")]
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
+use std::iter;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
@@ -15,7 +17,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use agent_sandbox_wire::command::Command;
-use agent_sandbox_wire::message::End;
+use agent_sandbox_wire::message::{End, ToShim};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -29,6 +31,9 @@ use crate::desk::Captured;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::sys;
+
+/// How long a shim may take to read that its command was stopped.
+const TELLING: Duration = Duration::from_millis(100);
 
 /// How long a command that was asked to end may take. `srun` tells its tasks first.
 const GRACE: Duration = Duration::from_secs(5);
@@ -147,22 +152,35 @@ pub fn start(session: &Session, start: Start) -> Result<Running, Refusal> {
         Refusal::mistake(format!("this node has no {name}"))
             .hint("the directories of the policy's `slurm.directories` were searched")
     })?;
-    let mut command = tokio::process::Command::new(Path::new(OsStr::from_bytes(path)));
+    let path = OsStr::from_bytes(path);
+    let failed = |error: io::Error| Refusal::mistake(format!("cannot start {name}: {error}"));
+    let mut environment: BTreeMap<OsString, OsString> = session
+        .environment()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    environment.extend(start.environment);
+    // salloc runs the chaperon's own program; the rest have nobody outside who speaks to them.
+    let sealed = match name {
+        Command::Srun => {
+            let own_name = OsString::from(name.name());
+            let arguments = iter::once(own_name).chain(start.arguments.iter().cloned());
+            Some(sys::Sealed::new(path, arguments, environment.clone()).map_err(failed)?)
+        }
+        _ => None,
+    };
+    let mut command = tokio::process::Command::new(Path::new(path));
     command
         .arg0(name.name())
         .args(&start.arguments)
         .env_clear()
-        .envs(session.environment())
-        .envs(start.environment)
+        .envs(environment)
         .current_dir("/")
         .stdin(start.input.stdio())
         .stdout(start.output.stdio())
         .stderr(start.error.stdio());
     let kept = start.kept.iter().map(AsRawFd::as_raw_fd).collect();
-    sys::detach(&mut command, start.umask, kept);
-    let mut child = command
-        .spawn()
-        .map_err(|error| Refusal::mistake(format!("cannot start {name}: {error}")))?;
+    sys::detach(&mut command, start.umask, kept, sealed);
+    let mut child = command.spawn().map_err(failed)?;
     Ok(Running {
         pid: child.id().unwrap_or(0),
         input: child.stdin.take(),
@@ -214,7 +232,14 @@ impl Running {
             tokio::select! {
                 end = self.wait() => return end,
                 event = conn.event() => match event {
-                    Event::Signal(number) => self.signal(number),
+                    Event::Signal(number) => {
+                        self.signal(number);
+                        if number == libc::SIGTSTP {
+                            // The shim waits for it, and stops without it as well.
+                            let told = conn.send(&ToShim::Stopped);
+                            let _ = tokio::time::timeout(TELLING, told).await;
+                        }
+                    }
                     Event::Gone => {
                         self.terminate().await;
                         return End::Signal(libc::SIGHUP);

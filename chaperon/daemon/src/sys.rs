@@ -5,6 +5,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
+pub(crate) use seal::Sealed;
+
+mod seal;
+
 /// The most descriptors in one message: the three standard streams.
 const MOST_DESCRIPTORS: usize = 3;
 
@@ -38,11 +42,17 @@ pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
 /// Prepares a child: a session of its own, so that it has no controlling terminal and job control
 /// does not stop it (and so that Slurm's `alloc_sid` is its pid); no memory image when it crashes; an
 /// end with the chaperon's end.
-/// The descriptors `kept` stay open in it.
+/// The descriptors `kept` stay open in it. A `sealed` program takes the place of the command's.
 #[allow(unsafe_code)]
-pub(crate) fn detach(command: &mut tokio::process::Command, umask: u32, kept: Vec<RawFd>) {
-    // SAFETY: setsid(2), umask(2), prctl(2), getrlimit(2), setrlimit(2), fcntl(2) and getppid(2) are
-    // system calls and no more; nothing is allocated.
+pub(crate) fn detach(
+    command: &mut tokio::process::Command,
+    umask: u32,
+    kept: Vec<RawFd>,
+    sealed: Option<Sealed>,
+) {
+    let sealed = sealed.map(Sealed::prepare);
+    // SAFETY: setsid(2), umask(2), prctl(2), getrlimit(2), setrlimit(2), fcntl(2), getppid(2) and
+    // execve(2) are system calls and no more; nothing is allocated.
     unsafe {
         command.pre_exec(move || {
             for &number in &kept {
@@ -76,7 +86,11 @@ pub(crate) fn detach(command: &mut tokio::process::Command, umask: u32, kept: Ve
             if libc::getppid() == 1 {
                 libc::_exit(1);
             }
-            Ok(())
+            // All else is done: descriptors, the signal mask and the directory come before.
+            match &sealed {
+                Some(sealed) => Err(sealed.enter()),
+                None => Ok(()),
+            }
         });
     }
 }

@@ -522,3 +522,20 @@ fn the_end_of_the_session_waits_for_nobody() {
     assert!(end < std::time::Duration::from_secs(5), "{end:?}");
     drop((left, listening));
 }
+
+#[test]
+fn srun_can_start_no_other_program() {
+    // What Slurm's own srun does when a task asks it for more processes.
+    let world = World::new();
+    world.does(
+        "srun",
+        "{ (exec /bin/echo HOSTILE); /bin/echo HOSTILE; } >>\"$seen.arguments\" 2>&1\nexit 3\n",
+    );
+    let chaperon = Chaperon::start(&world, |_| {});
+    let said = chaperon.ask(Asked::new("srun", &["x"]));
+    assert_eq!(said.end, End::Code(3), "{}", text(&said.error));
+    let seen = world.seen("srun").arguments();
+    let refused = |line: &&String| line.ends_with("/bin/echo: Operation not permitted");
+    assert_eq!(seen.iter().filter(refused).count(), 2, "{seen:?}");
+    assert!(!seen.contains(&HOSTILE.to_owned()), "{seen:?}");
+}

@@ -1,5 +1,7 @@
 //! The conversation with the chaperon: one loop that sleeps until there is something to do.
 
+use std::time::{Duration, Instant};
+
 use agent_sandbox_wire::frame::{FrameError, LONGEST};
 use agent_sandbox_wire::message::{Call, End, FromShim, Stream, ToShim};
 use nix::errno::Errno;
@@ -12,6 +14,10 @@ use crate::signals::{self, Signals};
 use crate::streams::Outgoing;
 use crate::trouble::Trouble;
 
+/// How long the chaperon may take to stop the real command. It takes far less where the machine is
+/// not overloaded.
+const STOP_PATIENCE: Duration = Duration::from_millis(500);
+
 /// A conversation after the greeting.
 pub(crate) struct Conversation {
     name: &'static str,
@@ -23,6 +29,9 @@ pub(crate) struct Conversation {
     child: Option<Child>,
     /// The chaperon was told of a stop, and may tell it back.
     stop_told: bool,
+    /// When to stop at the latest: the real command stops first, for it reads from the terminal that
+    /// the caller's shell takes back then.
+    stop_by: Option<Instant>,
     /// Standard output and error that cannot be written.
     broken: [bool; 2],
 }
@@ -38,6 +47,7 @@ impl Conversation {
             reader: None,
             child: None,
             stop_told: false,
+            stop_by: None,
             broken: [false; 2],
         };
         let call = FromShim::Call(call);
@@ -110,7 +120,12 @@ impl Conversation {
                     Err(error) => self.tell(&FromShim::Failed(error as i32)),
                 }
             }
-            ToShim::Stopped if self.stop_told => self.stop_told = false,
+            ToShim::Stopped if self.stop_told => {
+                self.stop_told = false;
+                if self.stop_by.is_some() {
+                    self.stop();
+                }
+            }
             ToShim::Stopped => self.stop(),
             ToShim::Signal(signal) => {
                 if let Some(child) = &self.child {
@@ -146,7 +161,12 @@ impl Conversation {
             &mut polled,
             reader.map(|reader| (reader.fd(), PollFlags::POLLIN)),
         );
-        match poll(&mut polled, PollTimeout::NONE) {
+        let patience = self.stop_by.map_or(PollTimeout::NONE, |until| {
+            // Rounded up: at the end of the wait the moment has come.
+            let rest = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            PollTimeout::try_from(rest).unwrap_or(PollTimeout::ZERO)
+        });
+        match poll(&mut polled, patience) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(Trouble::system("cannot wait for the chaperon", error)),
         }
@@ -160,6 +180,9 @@ impl Conversation {
             if let Some(end) = self.heed(signal) {
                 return Ok(Some(end));
             }
+        }
+        if self.stop_by.is_some_and(|until| Instant::now() >= until) {
+            self.stop();
         }
         if self.output.is_none() && !link.is_empty() {
             self.link.fill();
@@ -232,7 +255,7 @@ impl Conversation {
             (libc::SIGTSTP, None) => {
                 self.tell(&FromShim::Signal(signal));
                 self.stop_told = true;
-                self.stop();
+                self.stop_by.get_or_insert(Instant::now() + STOP_PATIENCE);
             }
             (_, child) => {
                 if let (libc::SIGTERM, Some(child)) = (signal, child) {
@@ -252,6 +275,7 @@ impl Conversation {
 
     /// Stops. Whoever lets it go on lets the real command, or the child, go on.
     fn stop(&mut self) {
+        self.stop_by = None;
         self.link.flush();
         let told_to_go_on = signals::stop();
         match &self.child {

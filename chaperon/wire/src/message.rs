@@ -71,8 +71,8 @@ pub enum ToShim {
         /// `NAME=VALUE` entries.
         environment: Vec<Vec<u8>>,
     },
-    /// The real command has stopped (`SIGTSTP`): stop as well. The one that answers
-    /// [`FromShim::Signal`] with `SIGTSTP` is expected, and may be left out.
+    /// The real command has stopped (`SIGTSTP`): stop as well. The shim waits a moment for the one that
+    /// answers [`FromShim::Signal`] with `SIGTSTP`, and stops without it as well.
     Stopped,
     /// It is over: end the same way.
     End(End),

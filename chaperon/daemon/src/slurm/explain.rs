@@ -156,6 +156,7 @@ fn noun(kind: Kind) -> String {
         Kind::Jobs => "job ids",
         Kind::Mail => "addresses",
         Kind::Dependency => "dependency",
+        Kind::TimeFormat => "format of times",
         Kind::Time => "time",
         Kind::Format => "format",
     }

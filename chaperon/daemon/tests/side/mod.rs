@@ -24,11 +24,12 @@ use agent_sandbox_wire::order::{Limits, Order, Queries, Scope};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
-/// What every stand-in does first: it writes down its words, environment, directory and input.
-const WRITES_DOWN: &str = r#"#!/bin/sh
-seen=SEEN/$(basename "$0")
+/// What every stand-in does first: it writes down its words, environment, directory and input. The
+/// shell does all of it itself: srun can start no other program.
+const WRITES_DOWN: &str = r#"#!/bin/bash
+seen=SEEN/${0##*/}
 printf '%s\n' "$@" >"$seen.arguments"
-tr '\0' '\n' </proc/$$/environ | grep -v '^_=' | sort >"$seen.environment"
+while IFS= read -r -d '' entry; do printf '%s\n' "$entry"; done </proc/$$/environ >"$seen.environment"
 pwd >"$seen.directory"
 ulimit -c >"$seen.core"
 "#;
@@ -38,7 +39,7 @@ const STAND_INS: [(Name, &str); 7] = [
     (Name::Sbatch, "cat >\"$seen.input\"\necho 42\n"),
     (
         Name::Srun,
-        "case \"$*\" in *--comment=slowly*) sleep 0.5;; esac\n\
+        "case \"$*\" in *--comment=slowly*) read -rt 0.5 <> <(:);; esac\n\
          for word; do case $word in --output=/dev/fd/*) echo to the file >>\"${word#*=}\";; esac; done\nexit 3\n",
     ),
     (

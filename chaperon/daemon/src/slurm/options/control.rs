@@ -109,7 +109,7 @@ pub(super) static SCONTROL: Table = Table {
         ("SCONTROL_SIBLING", CLUSTERS.1),
     ],
     kept: &[
-        ("SLURM_TIME_FORMAT", Kind::Text),
+        ("SLURM_TIME_FORMAT", Kind::TimeFormat),
         ("SLURM_BITSTR_LEN", Kind::Number),
         // `scontrol show hostnames` without a list.
         ("SLURM_NODELIST", Kind::Nodes),
@@ -136,6 +136,6 @@ pub(super) static SACCTMGR: Table = Table {
         pass("yaml", NO, Kind::Name).optional(),
     ],
     dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS],
-    kept: &[("SLURM_TIME_FORMAT", Kind::Text)],
+    kept: &[("SLURM_TIME_FORMAT", Kind::TimeFormat)],
     permutes: true,
 };

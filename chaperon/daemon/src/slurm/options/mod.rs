@@ -54,6 +54,9 @@ pub enum Kind {
     Dependency,
     /// A duration in Slurm's syntax (`minutes`, `h:m:s`, `d-h`, …).
     Time,
+    /// A format of times (`strftime(3)`) that stays on its line: no `%n`, no `%t`, no control
+    /// characters. Slurm prints it between what users named.
+    TimeFormat,
     /// A format of output columns: text, tabs and ends of lines; parsed by the command itself.
     Format,
 }

@@ -28,7 +28,7 @@ pub(super) const JWT: (&str, &str) = (
 pub(super) const CLUSTERS: (&str, &str) =
     ("SLURM_CLUSTERS", "jobs and queries stay on this cluster");
 
-const TIME_FORMAT: (&str, Kind) = ("SLURM_TIME_FORMAT", Kind::Text);
+const TIME_FORMAT: (&str, Kind) = ("SLURM_TIME_FORMAT", Kind::TimeFormat);
 const BITSTR_LEN: (&str, Kind) = ("SLURM_BITSTR_LEN", Kind::Number);
 
 const AUTOCOMPLETE: Opt = pass("autocomplete", NO, Kind::Name);

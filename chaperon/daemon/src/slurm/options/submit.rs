@@ -530,7 +530,7 @@ const KEPT: &[(&str, Kind)] = &[
     ("SLURM_DIST_PLANESIZE", Kind::Number),
     ("SLURM_EXIT_ERROR", Kind::Number),
     ("SLURM_EXIT_IMMEDIATE", Kind::Number),
-    ("SLURM_TIME_FORMAT", Kind::Text),
+    ("SLURM_TIME_FORMAT", Kind::TimeFormat),
 ];
 
 pub(super) static SBATCH: Table = Table {

@@ -79,6 +79,10 @@ pub(super) fn check(kind: Kind, value: &OsStr) -> Result<(), String> {
             "a time: minutes, minutes:seconds, hours:minutes:seconds, days-hours, \
              days-hours:minutes, days-hours:minutes:seconds or UNLIMITED",
         ),
+        Kind::TimeFormat => (
+            text.is_some_and(is_time_format),
+            "a format of times in one line: text and the conversions of strftime but %n and %t",
+        ),
         Kind::Format => (
             text.is_some_and(|text| {
                 !text
@@ -138,6 +142,28 @@ fn is_job(text: &str, later: bool) -> bool {
     is_digits(job)
         && task.is_none_or(|task| task == "*" || is_digits(task))
         && minutes.is_none_or(|minutes| later && is_digits(minutes))
+}
+
+/// Whether a format of times prints one line, whatever the time: an answer is taken apart by lines,
+/// and what begins one must be Slurm's own.
+fn is_time_format(text: &str) -> bool {
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        if character.is_control() {
+            return false;
+        }
+        // Flags, widths and the modifiers E and O are not needed, and could hide the letter.
+        let odd =
+            |letter: char| !letter.is_ascii_alphabetic() || matches!(letter, 'n' | 't' | 'E' | 'O');
+        if character == '%'
+            && characters
+                .next()
+                .is_none_or(|next| next != '%' && odd(next))
+        {
+            return false;
+        }
+    }
+    true
 }
 
 fn is_of_word(byte: u8) -> bool {
@@ -218,6 +244,35 @@ mod tests {
             "a!b",
         ] {
             assert!(!is_mail(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_format_of_times_stays_on_its_line() {
+        for good in [
+            "",
+            "relative",
+            "standard",
+            "%s",
+            "%Y-%m-%dT%H:%M:%S",
+            "100%% %c",
+        ] {
+            assert!(is_time_format(good), "{good}");
+        }
+        for bad in [
+            "%nJobId=1",
+            "%t",
+            "%",
+            "x%",
+            "%%%n",
+            "%En",
+            "%_n",
+            "%5n",
+            "%-d",
+            "a\nb",
+            "\u{85}",
+        ] {
+            assert!(!is_time_format(bad), "{bad}");
         }
     }
 

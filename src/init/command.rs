@@ -1,0 +1,81 @@
+//! A command inside the jail: started, and stood by.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::sys::signalfd::SignalFd;
+
+use super::attend::Attendance;
+use super::{Control, FAILED, confine, execute, streams};
+use crate::handoff::{ErrorStream, Report, Run};
+use crate::sys::{fds, passing, process};
+
+/// The longest path that is told of, in bytes (`PATH_MAX`); the agent may have written any.
+const LONGEST_PATH: usize = 4096;
+
+/// Starts the command and stands by it to its end; the exit code.
+///
+/// # Errors
+/// A sentence: what kept it from being started.
+pub(super) fn attend(control: &Control, signals: &SignalFd, run: &Run) -> Result<i32, String> {
+    // On this pair the child passes the standard error that it opened.
+    let (ours, theirs) =
+        passing::pair().map_err(|error| format!("cannot make a pair of sockets: {error}"))?;
+    control.send(&Report::Ready);
+    match process::fork().map_err(|error| format!("cannot fork: {error}"))? {
+        process::Side::Child => {
+            drop(ours);
+            become_command(control, run, theirs)
+        }
+        process::Side::Parent(command) => {
+            drop(theirs);
+            let opens = run.streams.error != ErrorStream::AsItComes;
+            Ok(Attendance::new(control, signals, command, run.by_slurm)
+                .with_errors(opens.then_some(ours))
+                .run())
+        }
+    }
+}
+
+/// The child: becomes the command.
+fn become_command(control: &Control, run: &Run, init: OwnedFd) -> ! {
+    let cwd = match confine::confine(run) {
+        Ok(cwd) => cwd,
+        Err(reason) => {
+            control.send(&Report::Refused(reason));
+            process::exit_now(FAILED);
+        }
+    };
+    if let Err(unopened) = streams::open(&run.streams) {
+        let shown = unopened.path.len().min(LONGEST_PATH);
+        control.send(&Report::NoStream {
+            stream: unopened.stream,
+            path: unopened.path[..shown].to_vec(),
+            errno: unopened.error.raw_os_error().unwrap_or(libc::EIO),
+        });
+        process::exit_now(FAILED);
+    }
+    if run.streams.error != ErrorStream::AsItComes {
+        // Without it Slurm's messages are not shown; the command can run all the same.
+        let _ = passing::send(&init, b"2", Some(std::io::stderr().as_fd()));
+    }
+    drop(init);
+    if cwd != run.cwd {
+        execute::tell_directory(run, cwd);
+    }
+    if let Some(number) = run.pmi
+        && let Err(error) = fds::pass_on(number)
+    {
+        control.send(&Report::Refused(format!(
+            "cannot pass the socket of PMI on: {error}"
+        )));
+        process::exit_now(FAILED);
+    }
+    let error = execute::execute(run, cwd);
+    if run.by_slurm {
+        process::exit_now(execute::complain(run, &error));
+    }
+    control.send(&Report::NotExecuted {
+        errno: error.raw_os_error().unwrap_or(libc::EIO),
+    });
+    process::exit_now(FAILED)
+}

@@ -1,0 +1,448 @@
+//! The keeper of a room: a process that the room's first task forks and that stays as long as the
+//! room has members. It makes the room, answers whoever arrives, and starts the chaperon at the
+//! first call from inside. It is in the step's cgroup, as Slurm wants it: what Slurm kills at the
+//! end of a step, it kills with the room.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use agent_sandbox_wire::capsule::Seal;
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::SigSet;
+use nix::sys::socket::MsgFlags;
+
+use super::rendezvous::{self, Claim};
+use super::room::{self, Jail, Room};
+use super::{
+    Answer, GO, Hello, LISTENER, Refusal, Sealed, Terms, VERSION, Wanted, Wants, join, peer,
+};
+use crate::env_vars;
+use crate::failure::{self, Failure};
+use crate::launch::chaperon::Chaperon;
+use crate::launch::{self, Prepared};
+use crate::plan::{self, NetworkMode, Plan};
+use crate::sys::{fds, passing, process};
+
+/// A room's place at the rendezvous.
+pub struct Meeting {
+    /// The listening socket.
+    pub listener: OwnedFd,
+    /// The right to it.
+    pub claim: Claim,
+    /// Rooms that the job has on this node already.
+    pub earlier: Vec<rendezvous::Room>,
+    /// slurmstepd, with whose end everything of the step ends. Tasks watch it as well, but those
+    /// inside may be able to stop them; never the keeper.
+    pub parent: Option<OwnedFd>,
+}
+
+/// Forks the keeper. It is nobody's child for long, and says nothing: what goes wrong it tells those
+/// who arrive.
+///
+/// # Errors
+/// What `fork(2)` answers.
+pub fn start(meeting: Meeting, wanted: &Wanted) -> io::Result<()> {
+    match process::fork()? {
+        process::Side::Parent(_) => Ok(()),
+        process::Side::Child => {
+            let done = stand_alone(&meeting).and_then(|terminal| keep(meeting, wanted, terminal));
+            process::exit_now(i32::from(done.is_err()))
+        }
+    }
+}
+
+/// Leaves everything that is the task's: its streams, whose readers wait for their end, its
+/// terminal, its descriptors. No signal reaches the keeper: Slurm sends them to each process of a
+/// step, and means the commands. The answer is the task's terminal, if it has one.
+fn stand_alone(meeting: &Meeting) -> Result<Option<OwnedFd>> {
+    SigSet::all().thread_block()?;
+    process::ignore_all();
+    // The leader of a session has nowhere to go; nothing depends on it.
+    let _ = nix::unistd::setsid();
+    let terminal = fds::terminal()?;
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    for number in [0, 1, 2] {
+        fds::become_standard(&null, number)?;
+    }
+    drop(null);
+    let mut kept = vec![meeting.listener.as_raw_fd()];
+    kept.extend(meeting.claim.descriptors());
+    kept.extend(
+        terminal
+            .iter()
+            .chain(&meeting.parent)
+            .map(AsRawFd::as_raw_fd),
+    );
+    fds::close_all_but(&kept)?;
+    meeting.claim.keep(&meeting.listener)?;
+    std::env::set_current_dir("/")?;
+    Ok(terminal)
+}
+
+fn keep(meeting: Meeting, wanted: &Wanted, terminal: Option<OwnedFd>) -> Result<()> {
+    let Meeting {
+        listener,
+        claim,
+        earlier,
+        parent,
+    } = meeting;
+    let (made, refusal) = match make(&earlier, wanted, (claim.order(), terminal)) {
+        Ok(made) => (Some(made), None),
+        Err(error) => (None, Some(Refusal::of(&error))),
+    };
+    let own = process::descriptor_of(nix::unistd::getpid());
+    let mut keeper = Keeper {
+        listener,
+        claim,
+        proves: own.is_ok(),
+        // Without one nobody waits.
+        process: own.or_else(|_| File::open("/dev/null").map(Into::into))?,
+        seal: wanted.seal.clone(),
+        job: wanted.job.id,
+        made,
+        refusal,
+        parent,
+        members: Vec::new(),
+        last: None,
+        own_job: peer::job_of_cgroup("self"),
+    };
+    process::release_memory();
+    keeper.serve()?;
+    if let Some(made) = keeper.made {
+        made.room.end();
+    }
+    drop(keeper.last);
+    Ok(())
+}
+
+/// A room with what was planned for it.
+struct Made {
+    prepared: Prepared,
+    plan: Plan,
+    room: Room,
+    lacking: Vec<String>,
+    ranks: bool,
+}
+
+fn make(
+    earlier: &[rendezvous::Room],
+    wanted: &Wanted,
+    of_its_own: (u64, Option<OwnedFd>),
+) -> Result<Made> {
+    let jail = existing(earlier, wanted)?;
+    let prepared = launch::prepare_sealed(wanted.seal.clone(), wanted.asked.clone())?;
+    let plan = prepared.plan()?;
+    let mut lacking = launch::shortcomings(&plan, false);
+    lacking.retain(|line| !prepared.seal.told.contains(line));
+    if plan.network.value == NetworkMode::Isolated && std::env::var_os(env_vars::PMIX).is_some() {
+        lacking.push(format!(
+            "agent-sandbox: warning: PMIx does not work in this step: its server is on the host's \
+             network, and network.mode is \"isolated\" ({})\n",
+            plan.network.source
+        ));
+    }
+    let room = room::make(&prepared, &plan, wanted, of_its_own, jail)?;
+    Ok(Made {
+        prepared,
+        plan,
+        room,
+        lacking,
+        ranks: wanted.ranks,
+    })
+}
+
+/// The jail that the job has on this node, from one of the rooms that were there before this one.
+/// None of them waits for this one, so that nobody waits in a circle.
+fn existing(earlier: &[rendezvous::Room], wanted: &Wanted) -> Result<Option<Jail>> {
+    if wanted.room == rendezvous::Room::Batch {
+        // Its script is among the mounts that bubblewrap makes.
+        return Ok(None);
+    }
+    let uid = nix::unistd::getuid().as_raw();
+    for room in earlier {
+        let Some(connection) = rendezvous::ask(uid, &wanted.place, *room)? else {
+            continue;
+        };
+        let hello = Hello {
+            version: VERSION.to_owned(),
+            job: wanted.job.id,
+            seal: wanted.seal.clone(),
+            wants: Wants::Room,
+        };
+        if let Some(jail) = join::ask_for_jail(&connection, &hello)? {
+            return Ok(Some(jail));
+        }
+    }
+    Ok(None)
+}
+
+struct Keeper {
+    listener: OwnedFd,
+    claim: Claim,
+    /// This process.
+    process: OwnedFd,
+    /// Whether there are descriptors of processes on this kernel, so that each can prove itself.
+    proves: bool,
+    seal: Seal,
+    job: u32,
+    /// The job in whose cgroup this process is.
+    own_job: Option<u32>,
+    made: Option<Made>,
+    /// Why there is no room.
+    refusal: Option<Refusal>,
+    /// slurmstepd.
+    parent: Option<OwnedFd>,
+    members: Vec<OwnedFd>,
+    /// The member that left last, which waits for the end of the room.
+    last: Option<OwnedFd>,
+}
+
+/// What woke the keeper.
+struct Woken {
+    arrived: bool,
+    init_gone: bool,
+    called: bool,
+    orphaned: bool,
+    members: Vec<bool>,
+}
+
+impl Keeper {
+    fn serve(&mut self) -> Result<()> {
+        // Whoever forked the keeper has connected already.
+        self.accept()?;
+        loop {
+            if self.members.is_empty() {
+                match self.claim.retire(&self.listener)? {
+                    Some(connection) => self.members.push(connection),
+                    None => return Ok(()),
+                }
+            }
+            self.dismiss();
+            let woken = self.wait()?;
+            if woken.orphaned {
+                return Ok(());
+            }
+            if woken.init_gone {
+                // Everything in the room was killed with it; the tasks see it.
+                self.made = None;
+                self.refusal = Some(Refusal::of(&anyhow::anyhow!(
+                    "the jail of this job's step was killed on this node"
+                )));
+            }
+            if woken.called {
+                self.start_chaperon();
+            }
+            for at in (0..woken.members.len()).rev() {
+                if woken.members[at] && !self.attend(at) {
+                    // Slurm calls a step over when nothing of it is left, so its last task waits
+                    // for the room's end.
+                    self.dismiss();
+                    self.last = Some(self.members.swap_remove(at));
+                }
+            }
+            if woken.arrived {
+                self.accept()?;
+            }
+        }
+    }
+
+    /// Lets the member go that left last: it is not the last any more.
+    fn dismiss(&mut self) {
+        if let Some(member) = self.last.take() {
+            let _ = passing::send(&member, GO, None);
+        }
+    }
+
+    fn wait(&self) -> Result<Woken> {
+        let room = self.made.as_ref().map(|made| &made.room);
+        let called = room
+            .and_then(|room| room.chaperon.as_ref())
+            .and_then(Chaperon::waiting);
+        let control = room.map(|room| room.control.as_fd());
+        let parent = self.parent.as_ref().map(AsFd::as_fd);
+        let fixed = [Some(self.listener.as_fd()), control, called, parent];
+        let mut ready: Vec<PollFd<'_>> = fixed
+            .into_iter()
+            // The listener stands in for what there is not.
+            .map(|fd| fd.unwrap_or(self.listener.as_fd()))
+            .chain(self.members.iter().map(AsFd::as_fd))
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .collect();
+        loop {
+            match poll(&mut ready, PollTimeout::NONE) {
+                Ok(_) => break,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        let any: Vec<bool> = ready.iter().map(|one| one.any().unwrap_or(false)).collect();
+        Ok(Woken {
+            arrived: any[0],
+            init_gone: control.is_some() && any[1],
+            called: called.is_some() && any[2],
+            orphaned: parent.is_some() && any[3],
+            members: any[4..].to_vec(),
+        })
+    }
+
+    fn accept(&mut self) -> Result<()> {
+        loop {
+            match rendezvous::accept(&self.listener) {
+                Ok(Some(connection)) => self.members.push(connection),
+                Ok(None) => return Ok(()),
+                // More members than a process may have files: only now, for programs started from
+                // here inherit the limit, and Slurm hands it on to jobs.
+                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
+                    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+                    if soft >= hard {
+                        return Err(error.into());
+                    }
+                    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Hears a member; `false` if it has left, or must.
+    fn attend(&mut self, at: usize) -> bool {
+        let mut buffer = [0; 64];
+        let connection = &self.members[at];
+        let received = passing::receive_many(connection, &mut buffer, MsgFlags::MSG_DONTWAIT);
+        let (length, mut descriptors) = match received {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+            Err(_) | Ok((0, _)) => return false,
+            Ok(received) => received,
+        };
+        if descriptors.is_empty() {
+            return false;
+        }
+        let file = descriptors.remove(0);
+        if &buffer[..length] == LISTENER {
+            let room = self.made.as_ref().map(|made| &made.room);
+            let maker = room.and_then(|room| room.sockets.as_ref());
+            return maker.is_some_and(|(maker, _)| maker.serve(file).is_ok());
+        }
+        let answered = super::read::<Hello>(file)
+            .context("cannot understand who arrives")
+            .and_then(|hello| self.answer(connection, descriptors.pop(), hello));
+        match answered {
+            Ok(()) => true,
+            Err(error) => {
+                let refused = Answer::Refused(Refusal::of(&error));
+                let _ = super::send(connection, &refused, &(), &[]);
+                // It stays a member until it has read the answer and left.
+                true
+            }
+        }
+    }
+
+    fn answer(&self, connection: &OwnedFd, from: Option<OwnedFd>, hello: Hello) -> Result<()> {
+        self.judge(connection, from, &hello)?;
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone().into_error());
+        }
+        let made = self.made.as_ref().context("there is no room")?;
+        let mut lent = vec![self.process.as_fd()];
+        lent.extend(made.room.namespaces.lent());
+        let welcome = Answer::Welcome;
+        match hello.wants {
+            Wants::Task { environment } => {
+                super::send(connection, &welcome, &made.terms(environment), &lent)?;
+            }
+            Wants::Room => super::send(connection, &welcome, &made.room.jail, &lent)?,
+        }
+        Ok(())
+    }
+
+    /// Whether who arrives belongs here.
+    fn judge(&self, connection: &OwnedFd, from: Option<OwnedFd>, hello: &Hello) -> Result<()> {
+        if hello.version != VERSION {
+            return Err(Failure::new(format!(
+                "agent-sandbox {} made the jail of this job on this node, and this is {}",
+                VERSION, hello.version
+            ))
+            .hint("start the step again when the job is over, or submit the job again")
+            .into());
+        }
+        // Whoever is on this kernel has a descriptor of itself, or nobody has.
+        if self.proves && from.is_none() {
+            bail!("who arrives does not prove which process it is");
+        }
+        peer::judge(connection, from.as_ref(), self.own_job)?;
+        if hello.job != self.job {
+            return Err(Failure::new(format!(
+                "this is the jail of job {}, not of job {}",
+                self.job, hello.job
+            ))
+            .into());
+        }
+        super::same_policy(&self.seal, &hello.seal).map_err(|what| {
+            Failure::new(format!(
+                "job {} has a jail on this node under another policy: {what} differ",
+                self.job
+            ))
+            .hint("start the step from the session that submitted the job, or with the same options and policy files")
+            .into()
+        })
+    }
+
+    /// Somebody inside asks for Slurm for the first time.
+    fn start_chaperon(&mut self) {
+        let room = self.made.as_mut().map(|made| &mut made.room);
+        if let Some(chaperon) = room.and_then(|room| room.chaperon.as_mut())
+            && let Err(error) = chaperon.start()
+        {
+            failure::say(&format!(
+                "agent-sandbox: error: cannot start the chaperon: {error}\n"
+            ));
+            // Closes the socket: calls fail instead of waiting.
+            chaperon.end();
+        }
+    }
+}
+
+impl Made {
+    /// On what terms a task with this environment joins.
+    fn terms(&self, environment: Vec<Vec<u8>>) -> Terms {
+        let variables = plan::environment_of_task(
+            &self.prepared.policy,
+            &self.prepared.host,
+            &self.prepared.files,
+            &self.plan,
+            &environment,
+        );
+        let Room { jail, sockets, .. } = &self.room;
+        let mut sealed: Sealed = jail.clone();
+        if self.ranks {
+            // Processes in Landlock domains of their own do not see each other's memory
+            // (process_vm_readv(2)), which is how ranks on a node talk.
+            sealed.confinement.scoped_signals = false;
+            sealed.confinement.scoped_sockets = false;
+            sealed.confinement.writable = None;
+        }
+        if sockets.is_some() {
+            sealed.confinement.scoped_sockets = false;
+        }
+        Terms {
+            environment: launch::environment(&variables),
+            search: launch::search_path(&variables),
+            cwd_else: bytes(self.plan.cwd.as_os_str()),
+            sealed,
+            sockets: sockets.as_ref().map(|(_, program)| program.clone()),
+            lacking: self.lacking.clone(),
+            state: bytes(self.prepared.host.state_directory.as_os_str()),
+        }
+    }
+}
+
+fn bytes(text: &std::ffi::OsStr) -> Vec<u8> {
+    std::os::unix::ffi::OsStrExt::as_bytes(text).to_vec()
+}

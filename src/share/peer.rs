@@ -1,0 +1,95 @@
+//! Who is at the other end of a connection. The rendezvous is out of every jail's reach; this is
+//! the second line: a keeper deals with processes outside of every jail, of its own job alone.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use anyhow::{Context, Result, bail};
+
+use super::rendezvous::same_user;
+
+/// Refuses a peer of another user, of another job, and one that is in a jail. `process` is the
+/// descriptor of its process that it sent; `None` on a kernel without.
+///
+/// # Errors
+/// The refusal.
+pub fn judge(connection: &OwnedFd, process: Option<&OwnedFd>, job: Option<u32>) -> Result<()> {
+    const REFUSED: &str = "this process may not join the job's jail";
+    let peer = same_user(connection, nix::unistd::getuid().as_raw()).context(REFUSED)?;
+    if let Some(process) = process
+        && number(process).context(REFUSED)? != Some(peer.pid)
+    {
+        bail!("{REFUSED}: it is not the one that connected");
+    }
+    let theirs = job_of_cgroup(&peer.pid.to_string());
+    if job.is_some() && theirs != job {
+        bail!("only tasks of the same job may join its jail");
+    }
+    Ok(())
+}
+
+/// Whether who answers is the keeper that listens: a process outside of every jail, of this user. A
+/// number alone does not prove it, for another process may have it by now; a descriptor of a
+/// process outside nobody in a jail can get. `false` means: ask again. Who connected before the keeper
+/// listened itself sees the task that forked it.
+///
+/// # Errors
+/// `NotFound` if who listened has ended, as that task may have by now; it is somebody else, or in a
+/// jail.
+pub fn is_keeper(connection: &OwnedFd, process: &OwnedFd) -> io::Result<bool> {
+    let listening = same_user(connection, nix::unistd::getuid().as_raw())?;
+    let keeper = number(process)?;
+    Ok(keeper == Some(listening.pid)
+        || keeper.is_some_and(|keeper| parent_of(keeper) == Some(listening.pid)))
+}
+
+/// The number of the process of a descriptor; `None` if it has ended, or is in another pid namespace.
+fn number(process: &OwnedFd) -> io::Result<Option<i32>> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+    let Some(pid) = value("Pid:") else {
+        return Err(io::Error::other("no process was shown"));
+    };
+    let alone = value("NSpid:").is_some_and(|numbers| numbers.split_whitespace().count() == 1);
+    Ok(pid
+        .trim()
+        .parse()
+        .ok()
+        .filter(|&pid: &i32| pid > 0 && alone))
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    line.trim().parse().ok()
+}
+
+/// The job in whose cgroup a process is (`/proc/PID/cgroup`; Slurm's cgroups are called `job_N`, with
+/// cgroup v1 and v2); `None` where Slurm makes none.
+pub fn job_of_cgroup(process: &str) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    job_in(&text)
+}
+
+fn job_in(text: &str) -> Option<u32> {
+    let parts = text.lines().flat_map(|line| line.split('/'));
+    parts
+        .filter_map(|part| part.strip_prefix("job_")?.parse().ok())
+        .next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::job_in;
+
+    #[test]
+    fn a_job_is_found_in_its_cgroup() {
+        let new = "0::/system.slice/slurmstepd.scope/job_17/step_0/user/task_1\n";
+        let old = "12:pids:/init.scope\n4:memory:/slurm_n1/uid_1000/job_18/step_batch\n";
+        assert_eq!(job_in(new), Some(17));
+        assert_eq!(job_in(old), Some(18));
+        assert_eq!(job_in("0::/user.slice/user-1000.slice\n"), None);
+        assert_eq!(job_in("0::/x/job_x/job_\n"), None);
+    }
+}

@@ -1,0 +1,453 @@
+//! Where the tasks of one job on one node find each other: a directory of the node's own, with one
+//! socket for each room.
+//!
+//! The directory is `agent-sandbox-UID` in the first of [`host::NODE_LOCAL`] where it can be the
+//! user's alone. Below it each job of each node has a directory, and in it stand a lock file and
+//! the sockets of its rooms. Whatever changes there changes under the lock; all paths but the first
+//! start at descriptors that were looked at, so that nobody can swap a directory in between.
+//!
+//! Two things keep jails away. Every plan covers the directory (see `plan::meeting`), and creates it
+//! for that where it is missing. A cover ends when somebody outside removes the directory below it,
+//! as cleaners of `/tmp` do; so each side of a connection makes sure that the other is no process in
+//! a jail ([`same_user`]), and a forged directory or socket leads nowhere.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "an effect module: directories, sockets and the clock"
+)]
+
+mod base;
+mod directory;
+mod names;
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, FcntlArg, Flock, OFlag, fcntl};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, bind, connect, getsockopt, listen, socket,
+    sockopt::PeerCredentials,
+};
+use nix::sys::stat::{Mode, fstatat, mkdirat};
+
+use crate::host;
+use directory::{Busy, address, clear, doors, id, is_at, living, open_below, remove, take_lock};
+use names::Door;
+pub use names::{Place, Room};
+
+/// How long an arrival waits for a lock, or for room in a queue, that others hold. Both are held
+/// for microseconds; longer means that somebody was stopped.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The first pause between two attempts; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_millis(4);
+/// Connections that wait until the keeper accepts them. The kernel takes fewer where
+/// `net.core.somaxconn` says so (128 before Linux 5.4); who finds the queue full tries again.
+const BACKLOG: i32 = 4096;
+/// Longer than the text of any process's status (`proc_pid_status(5)`), in bytes.
+const LONGEST_STATUS: u64 = 64 * 1024;
+/// What an arriving task finds.
+#[derive(Debug)]
+pub enum Arrival {
+    /// The room has a keeper, and this is a connection to it. It ends without an answer if the
+    /// keeper is killed; then the task arrives once more.
+    Member(OwnedFd),
+    /// The room has none: this task starts it.
+    First {
+        /// Where others arrive; non-blocking, for [`accept`]. The keeper alone may hold it: while
+        /// any copy is open, others wait there.
+        listener: OwnedFd,
+        /// The first connection to it, so that the keeper has a member from the beginning.
+        connection: OwnedFd,
+        /// The job's other rooms that have keepers, in the order of their beginning, for [`ask`].
+        /// Of two rooms, the later lists the earlier, and never both each other.
+        earlier: Vec<Room>,
+        /// The right to the room's name.
+        claim: Claim,
+    },
+}
+
+/// Who made a connection, or listens at its other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its process id, as seen from here.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+}
+
+/// Makes sure that the process at the other end is the user's and in no jail.
+///
+/// Who it is was noted when it called `connect(2)`, at the other end when it called `listen(2)`
+/// (`SO_PEERCRED`, `unix(7)`); see [`Claim::keep`]. A jail has a pid namespace of its own, so its
+/// processes have more than one number in `NSpid` (`proc_pid_status(5)`, Linux 4.1).
+///
+/// # Errors
+/// `NotFound` if the process has ended; `PermissionDenied` if it is somebody else's or in a jail;
+/// what `getsockopt(2)` or reading `/proc` answer.
+pub fn same_user(connection: impl AsFd, uid: u32) -> io::Result<Peer> {
+    let refused = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    let credentials = getsockopt(&connection, PeerCredentials)?;
+    let peer = Peer {
+        pid: credentials.pid(),
+        uid: credentials.uid(),
+    };
+    if peer.uid != uid {
+        return refused(format!("process {} is of user {}", peer.pid, peer.uid));
+    }
+    if peer.pid <= 0 {
+        return refused("the process is of another pid namespace".to_owned());
+    }
+    let mut status = String::new();
+    std::fs::File::open(format!("/proc/{}/status", peer.pid))
+        .and_then(|file| file.take(LONGEST_STATUS).read_to_string(&mut status))
+        .map_err(|error| match error.raw_os_error() {
+            // It may end between opening and reading.
+            Some(libc::ESRCH) => io::ErrorKind::NotFound.into(),
+            _ => error,
+        })?;
+    let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
+    let owner = value("Uid:").and_then(|all| all.split_whitespace().next());
+    if owner.and_then(|owner| owner.parse().ok()) != Some(uid) {
+        return refused(format!("process {} is of another user by now", peer.pid));
+    }
+    match value("NSpid:").map(|numbers| numbers.split_whitespace().count()) {
+        Some(1) => Ok(peer),
+        _ => refused(format!("process {} is inside a jail", peer.pid)),
+    }
+}
+
+/// Takes the next connection that waits at a listener, close-on-exec; `None` if none does.
+///
+/// # Errors
+/// What `accept(2)` answers.
+pub fn accept(listener: impl AsFd) -> io::Result<Option<OwnedFd>> {
+    // The type of the socket does not matter to accept(2).
+    let listener = UnixListener::from(listener.as_fd().try_clone_to_owned()?);
+    loop {
+        match listener.accept() {
+            Ok((connection, _)) => return Ok(Some(connection.into())),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Arrives at a room of a job on this node: joins it, or claims it. Waits a bounded time.
+///
+/// # Errors
+/// There is no directory that is the user's alone; somebody holds the lock, or leaves the queue
+/// full; a keeper is none of ours.
+pub fn arrive(uid: u32, place: &Place, room: Room) -> Result<Arrival> {
+    Rendezvous::of(uid).arrive(place, room)
+}
+
+/// Connects to another room of the job: `None` if it has no keeper any more.
+///
+/// # Errors
+/// As [`arrive`].
+pub fn ask(uid: u32, place: &Place, room: Room) -> Result<Option<OwnedFd>> {
+    Rendezvous::of(uid).ask(place, room)
+}
+
+/// Where the user's tasks on this node meet.
+#[derive(Clone, Debug)]
+pub struct Rendezvous {
+    uid: u32,
+    /// Directories in which the user's directory may stand, best first.
+    parents: Vec<PathBuf>,
+    patience: Duration,
+}
+
+/// A job's directory, locked.
+struct Locked {
+    base: OwnedFd,
+    directory: OwnedFd,
+    _lock: Flock<OwnedFd>,
+}
+
+impl Rendezvous {
+    /// That of the user with this id.
+    pub fn of(uid: u32) -> Self {
+        let parents = host::NODE_LOCAL.iter().map(PathBuf::from).collect();
+        Self::at(uid, parents, PATIENCE)
+    }
+
+    /// The same in other directories, and with other patience.
+    pub fn at(uid: u32, parents: Vec<PathBuf>, patience: Duration) -> Self {
+        Self {
+            uid,
+            parents,
+            patience,
+        }
+    }
+
+    /// See [`arrive`].
+    ///
+    /// # Errors
+    /// See [`arrive`].
+    pub fn arrive(&self, place: &Place, room: Room) -> Result<Arrival> {
+        let name = place.name()?;
+        self.patiently(|| {
+            let locked = match self.lock(&name)? {
+                Ok(locked) => locked,
+                Err(busy) => return Ok(Err(busy)),
+            };
+            let doors = locked.living()?;
+            for door in doors.iter().filter(|door| door.room == room) {
+                match self.knock(&locked.directory, door)? {
+                    Knock::Answered(connection) => return Ok(Ok(Arrival::Member(connection))),
+                    Knock::Full => return Ok(Err(full(door.room))),
+                    Knock::Gone => locked.remove(&door.name())?,
+                }
+            }
+            self.begin(locked, &name, room, &doors).map(Ok)
+        })
+    }
+
+    /// See [`ask`].
+    ///
+    /// # Errors
+    /// See [`ask`].
+    pub fn ask(&self, place: &Place, room: Room) -> Result<Option<OwnedFd>> {
+        let name = place.name()?;
+        self.patiently(|| {
+            let directory =
+                match open_below(&base::open_for(self.uid, &self.parents, &name)?, &name) {
+                    Ok(directory) => directory,
+                    Err(Errno::ENOENT) => return Ok(Ok(None)),
+                    Err(errno) => {
+                        return Err(errno)
+                            .context(format!("cannot open the job's directory `{name}`"));
+                    }
+                };
+            for door in doors(&directory)?.iter().filter(|door| door.room == room) {
+                match self.knock(&directory, door)? {
+                    Knock::Answered(connection) => return Ok(Ok(Some(connection))),
+                    Knock::Full => return Ok(Err(full(room))),
+                    Knock::Gone => {}
+                }
+            }
+            Ok(Ok(None))
+        })
+    }
+
+    /// Tries until something else than `Busy` comes of it, or patience ends.
+    fn patiently<T>(
+        &self,
+        mut attempt: impl FnMut() -> Result<std::result::Result<T, Busy>>,
+    ) -> Result<T> {
+        let end = Instant::now() + self.patience;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match attempt()? {
+                Ok(done) => return Ok(done),
+                Err(Busy(why)) if Instant::now() >= end => {
+                    bail!("waited {} s: {why}", self.patience.as_secs())
+                }
+                Err(_) => {}
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Claims a room that has no keeper.
+    fn begin(&self, locked: Locked, name: &str, room: Room, doors: &[Door]) -> Result<Arrival> {
+        directory::sweep(&locked.base, name);
+        let last = doors.last().map_or(0, |door| door.order);
+        let door = Door {
+            order: last.saturating_add(1),
+            room,
+        };
+        let failed = || format!("cannot open the room {room} in the job's directory `{name}`");
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let listener =
+            socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).with_context(failed)?;
+        let address = address(&locked.directory, &door.name())?;
+        bind(listener.as_raw_fd(), &address).with_context(failed)?;
+        listen(&listener, Backlog::new(BACKLOG)?).with_context(failed)?;
+        let found = fstatat(
+            &locked.directory,
+            door.name().as_str(),
+            AtFlags::AT_SYMLINK_NOFOLLOW,
+        )
+        .with_context(failed)?;
+        let Knock::Answered(connection) = self.knock(&locked.directory, &door)? else {
+            bail!("{}: it does not answer", failed());
+        };
+        Ok(Arrival::First {
+            listener,
+            connection,
+            earlier: doors
+                .iter()
+                .filter(|other| other.room != room)
+                .map(|other| other.room)
+                .collect(),
+            claim: Claim {
+                rendezvous: self.clone(),
+                directory: locked.directory,
+                base: locked.base,
+                name: name.to_owned(),
+                door,
+                id: id(&found),
+            },
+        })
+    }
+
+    /// Connects without waiting, and looks who is there.
+    fn knock(&self, directory: &OwnedFd, door: &Door) -> Result<Knock> {
+        let failed = || format!("cannot connect to the room {}", door.room);
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket =
+            socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).with_context(failed)?;
+        match connect(socket.as_raw_fd(), &address(directory, &door.name())?) {
+            Ok(()) => {}
+            Err(Errno::EAGAIN) => return Ok(Knock::Full),
+            Err(Errno::ECONNREFUSED | Errno::ENOENT) => return Ok(Knock::Gone),
+            Err(errno) => return Err(errno).with_context(failed),
+        }
+        match same_user(&socket, self.uid) {
+            Ok(_) => {}
+            // It listened and has ended; the keeper may be about to say that it listens now.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Knock::Full),
+            Err(error) => return Err(error).with_context(failed),
+        }
+        fcntl(&socket, FcntlArg::F_SETFL(OFlag::empty())).with_context(failed)?;
+        Ok(Knock::Answered(socket))
+    }
+
+    /// Locks a job's directory, which is made if it is missing.
+    fn lock(&self, name: &str) -> Result<std::result::Result<Locked, Busy>> {
+        let changing = || Ok(Err(Busy(format!("`{name}` keeps being removed"))));
+        let base = base::open_for(self.uid, &self.parents, name)?;
+        match mkdirat(&base, name, Mode::S_IRWXU) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(Errno::ENOENT) => return changing(),
+            Err(errno) => {
+                return Err(errno).context(format!("cannot make the job's directory `{name}`"));
+            }
+        }
+        let directory = match open_below(&base, name) {
+            Ok(directory) => directory,
+            Err(Errno::ENOENT) => return changing(),
+            Err(errno) => {
+                return Err(errno).context(format!("cannot open the job's directory `{name}`"));
+            }
+        };
+        base::own(self.uid, &directory)
+            .map_err(|why| anyhow::anyhow!("the job's directory `{name}` {why}"))?;
+        let lock = match take_lock(&directory) {
+            Ok(Ok(lock)) => lock,
+            Ok(Err(busy)) => return Ok(Err(busy)),
+            // Removed since it was opened, by a keeper that ended.
+            Err(error) if error.downcast_ref() == Some(&Errno::ENOENT) => return changing(),
+            Err(error) => return Err(error),
+        };
+        // The directory may have been removed, and made again, since it was opened.
+        if !is_at(&base, name, &directory) {
+            return changing();
+        }
+        Ok(Ok(Locked {
+            base,
+            directory,
+            _lock: lock,
+        }))
+    }
+}
+
+/// What became of an attempt to connect.
+enum Knock {
+    Answered(OwnedFd),
+    /// The keeper has not accepted others yet.
+    Full,
+    /// Nobody listens.
+    Gone,
+}
+
+impl Locked {
+    /// The sockets at which somebody listens, in order. The others are removed.
+    fn living(&self) -> Result<Vec<Door>> {
+        living(&self.directory)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        remove(&self.directory, name)
+    }
+}
+
+/// The keeper's right to its room's name. Dropped without [`Claim::retire`], it leaves a socket
+/// behind, which the next arrival finds dead once the listener is closed.
+#[derive(Debug)]
+pub struct Claim {
+    rendezvous: Rendezvous,
+    base: OwnedFd,
+    directory: OwnedFd,
+    name: String,
+    door: Door,
+    /// Device and inode of the socket's file.
+    id: (u64, u64),
+}
+
+impl Claim {
+    /// Says that it is the calling process that listens. To be called by a keeper that was forked
+    /// from the process that arrived, before that may end: who connects looks at the process that
+    /// called `listen(2)` last.
+    ///
+    /// # Errors
+    /// What `listen(2)` answers.
+    pub fn keep(&self, listener: impl AsFd) -> io::Result<()> {
+        Ok(listen(&listener, Backlog::new(BACKLOG)?)?)
+    }
+
+    /// How many rooms of the job came before this one on this node, at least.
+    pub fn order(&self) -> u64 {
+        self.door.order
+    }
+
+    /// The numbers of the descriptors that it holds, for who closes all others.
+    pub fn descriptors(&self) -> [RawFd; 2] {
+        [self.base.as_raw_fd(), self.directory.as_raw_fd()]
+    }
+
+    /// Ends the room, unless somebody waits at its door: then that connection is the answer, and
+    /// the keeper goes on. After `None` the keeper closes the listener; nobody can have come
+    /// between the question and the end of the name.
+    ///
+    /// # Errors
+    /// Somebody holds the lock, or the socket cannot be removed. The keeper may end all the same:
+    /// what waits at its door gets no answer and arrives once more.
+    pub fn retire(&self, listener: impl AsFd) -> Result<Option<OwnedFd>> {
+        self.rendezvous.patiently(|| {
+            let lock = match take_lock(&self.directory) {
+                Ok(Ok(lock)) => Some(lock),
+                Ok(Err(busy)) => return Ok(Err(busy)),
+                // Somebody removed the directory; then nobody can come any more.
+                Err(error) if error.downcast_ref() == Some(&Errno::ENOENT) => None,
+                Err(error) => return Err(error),
+            };
+            let waiting = accept(&listener).context("cannot look for waiting tasks")?;
+            if waiting.is_some() || lock.is_none() {
+                return Ok(Ok(waiting));
+            }
+            let name = self.door.name();
+            let found = fstatat(&self.directory, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
+            if found.is_ok_and(|found| id(&found) == self.id) {
+                remove(&self.directory, &name)?;
+            }
+            clear(&self.base, &self.name, &self.directory);
+            Ok(Ok(None))
+        })
+    }
+}
+
+fn full(room: Room) -> Busy {
+    Busy(format!("the keeper of the room {room} accepts nobody"))
+}

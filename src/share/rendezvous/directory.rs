@@ -1,0 +1,182 @@
+//! A job's directory at the rendezvous: its lock, its sockets, its end.
+
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use super::names::Door;
+
+/// The name of the lock file.
+const LOCK: &str = "lock";
+/// What a killed keeper left is removed when its directory has not changed for this long.
+const LEFT_BEHIND: Duration = Duration::from_secs(3 * 24 * 3600);
+/// The most directories of other jobs that one arrival looks at.
+const MOST_OTHERS: usize = 64;
+
+/// Somebody has the lock, or the queue is full: to be tried again.
+pub(super) struct Busy(pub(super) String);
+
+/// Opens a directory by a name that is no symbolic link.
+pub(super) fn open_below(directory: &OwnedFd, name: &str) -> nix::Result<OwnedFd> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    openat(directory, name, flags, Mode::empty())
+}
+
+/// A path that leads to `name` in the directory, however it is called: a socket's address has 108
+/// bytes (`unix(7)`).
+pub(super) fn address(directory: &OwnedFd, name: &str) -> Result<UnixAddr> {
+    let path = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
+    UnixAddr::new(path.as_str()).context("cannot address a room's socket")
+}
+
+pub(super) fn id(found: &FileStat) -> (u64, u64) {
+    (found.st_dev, found.st_ino)
+}
+
+fn is_directory(found: &FileStat) -> bool {
+    found.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits()
+}
+
+/// Whether a name still leads to an open file.
+pub(super) fn is_at(directory: &OwnedFd, name: &str, file: impl AsFd) -> bool {
+    let there = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW);
+    matches!((there, fstat(file)), (Ok(there), Ok(open)) if id(&there) == id(&open))
+}
+
+/// Locks a job's directory, without waiting. A lock file is removed only by who holds it, so
+/// whoever gets a lock looks whether it is still the one of the directory.
+///
+/// # Errors
+/// `ENOENT` if the directory was removed; what `open(2)` or `flock(2)` answer.
+pub(super) fn take_lock(directory: &OwnedFd) -> Result<std::result::Result<Flock<OwnedFd>, Busy>> {
+    let failed = "cannot open the lock of a job's directory";
+    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    let file = openat(directory, LOCK, flags, mode).context(failed)?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) if is_at(directory, LOCK, &*lock) => {
+            sign(&lock);
+            Ok(Ok(lock))
+        }
+        Ok(_) => Ok(Err(Busy("the lock keeps being removed".to_owned()))),
+        Err((file, Errno::EWOULDBLOCK | Errno::EINTR)) => Ok(Err(Busy(format!(
+            "{} holds the lock of the job's directory",
+            holder(file)
+        )))),
+        Err((_, errno)) => Err(errno).context("cannot lock a job's directory"),
+    }
+}
+
+/// Notes in the lock file who holds it: for messages alone.
+fn sign(lock: &OwnedFd) {
+    if let Ok(copy) = lock.try_clone() {
+        let _ =
+            std::fs::File::from(copy).write_all(format!("{:>10}", std::process::id()).as_bytes());
+    }
+}
+
+fn holder(file: OwnedFd) -> String {
+    let mut text = String::new();
+    let _ = std::fs::File::from(file).take(10).read_to_string(&mut text);
+    match text.trim().parse::<u32>() {
+        Ok(pid) => format!("process {pid}"),
+        Err(_) => "another process".to_owned(),
+    }
+}
+
+/// The names in a directory.
+fn names(directory: &OwnedFd) -> Result<Vec<String>> {
+    let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let entries = std::fs::read_dir(path).context("cannot list a meeting place")?;
+    Ok(entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect())
+}
+
+/// The sockets in a job's directory, in order.
+pub(super) fn doors(directory: &OwnedFd) -> Result<Vec<Door>> {
+    let names = names(directory)?;
+    let mut all: Vec<Door> = names
+        .iter()
+        .filter_map(|name| Door::from_name(name))
+        .collect();
+    all.sort();
+    Ok(all)
+}
+
+/// Those of them at which somebody listens; the others are removed. Under the lock.
+pub(super) fn living(directory: &OwnedFd) -> Result<Vec<Door>> {
+    let mut all = Vec::new();
+    for door in doors(directory)? {
+        if is_dead(directory, &door.name())? {
+            remove(directory, &door.name())?;
+        } else {
+            all.push(door);
+        }
+    }
+    Ok(all)
+}
+
+/// Whether no process has the socket any more. It is asked for a connection of a type that it does
+/// not make: `EPROTOTYPE` says that it lives, and its keeper notices nothing.
+fn is_dead(directory: &OwnedFd, name: &str) -> Result<bool> {
+    let socket = socket(
+        AddressFamily::Unix,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+        None,
+    )
+    .context("cannot make a socket")?;
+    let answer = connect(socket.as_raw_fd(), &address(directory, name)?);
+    Ok(matches!(answer, Err(Errno::ECONNREFUSED | Errno::ENOENT)))
+}
+
+/// Removes a file. Under the lock.
+pub(super) fn remove(directory: &OwnedFd, name: &str) -> Result<()> {
+    match unlinkat(directory, name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(errno).context(format!("cannot remove `{name}`")),
+    }
+}
+
+/// Removes a job's directory if no room has a keeper. Under the lock, which ends with it: whoever
+/// comes between the two removals makes a new lock file, and the directory stays.
+pub(super) fn clear(base: &OwnedFd, name: &str, directory: &OwnedFd) {
+    let empty = living(directory).is_ok_and(|doors| doors.is_empty());
+    if empty && is_at(base, name, directory) && remove(directory, LOCK).is_ok() {
+        let _ = unlinkat(base, name, UnlinkatFlags::RemoveDir);
+    }
+}
+
+/// Removes what killed keepers of other jobs left behind long ago. That nothing can be removed
+/// disturbs nobody.
+pub(super) fn sweep(base: &OwnedFd, own: &str) {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let old = |found: &FileStat| {
+        let changed = u64::try_from(found.st_mtime).unwrap_or(0);
+        changed.saturating_add(LEFT_BEHIND.as_secs()) < now
+    };
+    let names = names(base).unwrap_or_default();
+    for name in names.iter().filter(|name| *name != own).take(MOST_OTHERS) {
+        let found = fstatat(base, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
+        if !found.is_ok_and(|found| is_directory(&found) && old(&found)) {
+            continue;
+        }
+        let Ok(directory) = open_below(base, name) else {
+            continue;
+        };
+        if let Ok(Ok(_lock)) = take_lock(&directory) {
+            clear(base, name, &directory);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Making a room: with bubblewrap, where the job has no jail on this node yet, or in the jail that
+//! it has.
+
+use std::convert::Infallible;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::socket::MsgFlags;
+use nix::sys::stat::Mode;
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+
+use super::namespaces::Namespaces;
+use super::pids;
+use super::sockets::Maker;
+use super::{Sealed, Wanted};
+use crate::backend::bwrap;
+use crate::backend::seccomp::notify;
+use crate::failure::Failure;
+use crate::handoff::{Order, Report};
+use crate::host::mount_table;
+use crate::init;
+use crate::launch::chaperon::Chaperon;
+use crate::launch::supervisor::Outcome;
+use crate::launch::{self, Prepared, ending, supervisor};
+use crate::plan::{NetworkMode, Plan, slurm};
+use crate::sys::namespaces::Kind;
+use crate::sys::{fds, mounts, namespaces, passing, privileges, process};
+
+/// A room, made.
+pub struct Room {
+    /// What every process of the jail submits to.
+    pub jail: Sealed,
+    /// Its namespaces.
+    pub namespaces: Namespaces,
+    /// The socket to its init.
+    pub control: OwnedFd,
+    /// The way to Slurm.
+    pub chaperon: Option<Chaperon>,
+    /// Where the sockets of its tasks are made, and the filter that sees to it.
+    pub sockets: Option<(Maker, Vec<u8>)>,
+    holder: Holder,
+}
+
+/// The process between keeper and init.
+enum Holder {
+    Bwrap(Child),
+    Own(Pid),
+}
+
+const NO_MAKER: &str = "cannot make a network namespace for the sockets of the job's tasks";
+
+/// The jail that the job has on this node already.
+pub type Jail = (Sealed, Namespaces);
+
+/// Makes a room for one task, or for several (`ranks`), which see each other's memory.
+///
+/// # Errors
+/// What keeps the jail from being built or joined.
+pub fn make(
+    prepared: &Prepared,
+    plan: &Plan,
+    wanted: &Wanted,
+    (order, terminal): (u64, Option<OwnedFd>),
+    jail: Option<Jail>,
+) -> Result<Room> {
+    let open = plan.network.value == NetworkMode::Open;
+    // Made ready while the room is.
+    let maker = match open {
+        true => Some(Maker::begin().context(NO_MAKER)?),
+        false => None,
+    };
+    let chaperon = Chaperon::new(prepared, plan, Some(wanted.job.clone()))?;
+    let finish = |jail: &Sealed| Finish::new(jail, order, terminal);
+    let (sealed, mut begun, left) = match jail {
+        Some((sealed, namespaces)) => {
+            let begun = beside(plan, &sealed, &namespaces, &finish(&sealed)?)?;
+            (sealed, begun, None)
+        }
+        None => {
+            let sealed = Sealed {
+                filter: launch::filter(plan)?,
+                confinement: launch::confinement(plan),
+            };
+            let left = finish(&sealed)?;
+            prepared.make_places(plan)?;
+            (sealed, Begun::with_bwrap(plan)?, Some(left))
+        }
+    };
+    let mut chaperon = chaperon;
+    let namespaces = begun.wait(chaperon.as_mut())?;
+    if let Some(left) = left {
+        left.in_child(&namespaces)
+            .context("cannot finish the jail's mounts")?;
+    }
+    let sockets = match maker.map(|maker| maker.wait_for_ready().map(|()| maker)) {
+        None => None,
+        Some(Ok(maker)) => Some((maker, notify::program())),
+        // A kernel without Landlock's scopes may be too old for this as well; the user knows. And
+        // some sites forbid network namespaces: Landlock does where it can.
+        Some(Err(_)) if !plan.landlock_scope || !wanted.ranks => None,
+        Some(Err(error)) => {
+            return Err(Failure::new(format!("{NO_MAKER}: {error}"))
+                .hint("user: steps with one task for each node can do without")
+                .hint("admin: steps with several tasks need network namespaces (sysctl user.max_net_namespaces)")
+                .into());
+        }
+    };
+    Ok(Room {
+        jail: sealed,
+        namespaces,
+        control: begun.control,
+        chaperon,
+        sockets,
+        holder: begun.holder,
+    })
+}
+
+impl Room {
+    /// Ends the room: everything in it, and what stands around it.
+    pub fn end(self) {
+        let Self {
+            control,
+            chaperon,
+            sockets,
+            holder,
+            ..
+        } = self;
+        // Init ends when its launcher is gone, and everything in its pid namespace with it.
+        drop(control);
+        match holder {
+            Holder::Bwrap(mut bwrap) => drop(bwrap.wait()),
+            Holder::Own(pid) => while let Err(Errno::EINTR) = waitpid(pid, None) {},
+        }
+        drop(sockets);
+        drop(chaperon);
+    }
+}
+
+/// A room whose init was started.
+struct Begun {
+    control: OwnedFd,
+    holder: Holder,
+    complaint: Option<std::os::unix::net::UnixStream>,
+}
+
+impl Begun {
+    fn with_bwrap(plan: &Plan) -> Result<Self> {
+        let bwrap = launch::find_bwrap()?;
+        let call = bwrap::call(plan, launch::filter(plan)?);
+        let started = launch::start(&bwrap, call, launch::order(plan))?;
+        Ok(Self {
+            control: started.control,
+            holder: Holder::Bwrap(started.bwrap),
+            complaint: Some(started.complaint),
+        })
+    }
+
+    /// Waits until init is ready; its namespaces.
+    fn wait(&mut self, mut chaperon: Option<&mut Chaperon>) -> Result<Namespaces> {
+        let mut namespaces = None;
+        loop {
+            let mut buffer = [0; crate::handoff::LONGEST_DATAGRAM];
+            let (length, descriptors) =
+                match passing::receive_many(&self.control, &mut buffer, MsgFlags::empty()) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) if error.raw_os_error() != Some(libc::ECONNRESET) => {
+                        return Err(error).context("cannot hear the jail's init");
+                    }
+                    Err(_) => (0, Vec::new()),
+                    Ok(received) => received,
+                };
+            if length == 0 {
+                return Err(self.failed());
+            }
+            match postcard::from_bytes(&buffer[..length])? {
+                Report::Listening => {
+                    if let (Some(chaperon), Some(socket)) =
+                        (&mut chaperon, descriptors.into_iter().next())
+                    {
+                        chaperon.listening(socket);
+                    }
+                }
+                Report::Namespaces => namespaces = Some(Namespaces::take(descriptors)?),
+                Report::Ready => {
+                    return namespaces.context("the jail's init handed no namespaces out");
+                }
+                Report::Refused(reason) => {
+                    ending::conclude(Outcome::Refused(reason), "".as_ref())?;
+                    bail!("the jail is not as planned");
+                }
+                _ => bail!("the jail's init speaks out of turn"),
+            }
+        }
+    }
+
+    /// Why there is no init.
+    fn failed(&mut self) -> anyhow::Error {
+        match &mut self.holder {
+            Holder::Bwrap(bwrap) => drop(bwrap.wait()),
+            Holder::Own(pid) => while let Err(Errno::EINTR) = waitpid(*pid, None) {},
+        }
+        let words = self.complaint.take().map(supervisor::read_complaint);
+        let outcome = Outcome::NoJail(words.unwrap_or_default());
+        match (&self.holder, ending::conclude(outcome, "".as_ref())) {
+            (Holder::Bwrap(_), Err(error)) => error,
+            _ => anyhow::anyhow!("the jail of this job ended while a room was made in it"),
+        }
+    }
+}
+
+/// Starts the init of a room beside others of the jail. Its file systems are the jail's, but for
+/// `/proc` and the place of the chaperon's socket.
+fn beside(plan: &Plan, sealed: &Sealed, jail: &Namespaces, finish: &Finish) -> Result<Begun> {
+    let order = Order {
+        // They were compared when the jail was built.
+        expect: Vec::new(),
+        ..launch::order(plan)
+    };
+    let order = postcard::to_allocvec(&order).context("cannot write the order")?;
+    let order = fds::memory_file(c"agent-sandbox-order", &order)?;
+    let (ours, theirs) = passing::pair()?;
+    let keeper = nix::unistd::getpid();
+    match process::fork().context("cannot fork")? {
+        process::Side::Parent(pid) => Ok(Begun {
+            control: ours,
+            holder: Holder::Own(pid),
+            complaint: None,
+        }),
+        process::Side::Child => {
+            let new = New {
+                plan,
+                sealed,
+                jail,
+                finish,
+            };
+            let Err(error) = new.hold(keeper, &theirs, order);
+            let refused = Report::Refused(format!("{error:#}"));
+            if let Ok(text) = postcard::to_allocvec(&refused) {
+                let _ = passing::send(&theirs, &text, None);
+            }
+            process::exit_now(1)
+        }
+    }
+}
+
+/// A room that is being made in a jail.
+struct New<'a> {
+    plan: &'a Plan,
+    sealed: &'a Sealed,
+    jail: &'a Namespaces,
+    finish: &'a Finish,
+}
+
+impl New<'_> {
+    /// Enters the jail, starts init in a pid namespace of its own, and ends with it. Returns only
+    /// on failure, in whichever of the two processes it is.
+    fn hold(&self, keeper: Pid, control: &OwnedFd, order: OwnedFd) -> Result<Infallible> {
+        nix::sys::prctl::set_dumpable(false)?;
+        // Nothing of the keeper's, least of all the socket at which tasks arrive.
+        let mut kept = vec![control.as_raw_fd(), order.as_raw_fd()];
+        kept.extend(self.jail.descriptors());
+        kept.extend(self.finish.descriptors());
+        fds::close_all_but(&kept)?;
+        self.jail.enter_shared().context("cannot join the jail")?;
+        // A change of credentials takes both back.
+        nix::sys::prctl::set_dumpable(false)?;
+        privileges::end_with_parent(Some(keeper))?;
+        namespaces::leave(&[Kind::Mount, Kind::Pid, Kind::Cgroup])
+            .context("cannot make namespaces in the jail")?;
+        self.finish
+            .mounts()
+            .context("cannot finish the room's mounts")?;
+        match process::fork().context("cannot fork")? {
+            process::Side::Child => {
+                self.become_part()?;
+                let control = control.try_clone()?;
+                init::go_on(control, order)
+            }
+            process::Side::Parent(pid) => {
+                // The keeper would wait for init's end of it.
+                fds::close_in_child(control)?;
+                while let Err(Errno::EINTR) = waitpid(pid, None) {}
+                process::exit_now(0)
+            }
+        }
+    }
+
+    /// Finishes the room's file systems and gives every right over them up.
+    fn become_part(&self) -> Result<()> {
+        mounts::proc_at(Path::new("/proc")).context("cannot mount /proc")?;
+        pids::count_from(self.finish.last_pid);
+        if self.plan.wants_chaperon() {
+            mounts::tmpfs_at(slurm::socket_directory(), slurm::SOCKET_ROOM, 0o700)
+                .context("cannot mount the place of the chaperon's socket")?;
+        }
+        nix::unistd::chdir("/")?;
+        self.jail.enter_user().context("cannot join the jail")?;
+        privileges::drop_all().context("cannot give up capabilities")?;
+        privileges::no_new_privileges()?;
+        privileges::end_with_parent(None)?;
+        privileges::filter(&self.sealed.filter).context("cannot install the filter of calls")
+    }
+}
+
+/// What bubblewrap does not do for a room.
+struct Finish {
+    /// The only places below which a mount may be writable. Landlock sees to it in rooms for one
+    /// task; but a directory that such a task has open it can hand to a rank, which has no Landlock.
+    writable: Vec<PathBuf>,
+    /// The task's terminal.
+    terminal: Option<OwnedFd>,
+    /// The `/proc` in which this process can be found.
+    proc: OwnedFd,
+    /// The number after which processes of the room are counted.
+    last_pid: u32,
+}
+
+impl Finish {
+    fn new(jail: &Sealed, order: u64, terminal: Option<OwnedFd>) -> Result<Self> {
+        let writable = jail.confinement.writable.iter().flatten();
+        let writable = writable.map(|path| PathBuf::from(OsStr::from_bytes(path)));
+        let terminal = terminal.map(|terminal| {
+            mounts::detached(terminal.as_fd(), mounts::Lets::Device)
+                .context("cannot take the terminal along")
+        });
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(Self {
+            writable: writable.collect(),
+            terminal: terminal.transpose()?,
+            proc: open("/proc", flags, Mode::empty())?,
+            last_pid: pids::before(order),
+        })
+    }
+
+    /// The numbers of the descriptors that it holds.
+    fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let terminal = self.terminal.iter().map(AsRawFd::as_raw_fd);
+        terminal.chain([self.proc.as_raw_fd()])
+    }
+
+    /// For a process with rights over the room's mounts. What the host mounts from here on does not
+    /// arrive.
+    fn mounts(&self) -> io::Result<()> {
+        mounts::make_private()?;
+        // Without a list mounts alone decide what is writable (jail.nested, kernels before 6.12).
+        if !self.writable.is_empty() {
+            self.close()?;
+        }
+        match &self.terminal {
+            Some(terminal) => mounts::console(terminal),
+            // It may be another room's.
+            None => mounts::no_console(),
+        }
+    }
+
+    /// Makes read-only what the host mounted below a readable directory while the jail was there.
+    fn close(&self) -> io::Result<()> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let mut table = Vec::new();
+        File::from(openat(&self.proc, "self/mountinfo", flags, Mode::empty())?)
+            .read_to_end(&mut table)?;
+        for place in mount_table::places(&table) {
+            if self.writable.iter().any(|above| place.starts_with(above)) {
+                continue;
+            }
+            match mounts::make_read_only(&place) {
+                Ok(()) => {}
+                // Nobody gets there.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // Another mount covers it.
+                Err(error)
+                    if error.raw_os_error() == Some(libc::EINVAL) && is_read_only(&place) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same in a jail that this process has not joined.
+    fn in_child(&self, jail: &Namespaces) -> Result<()> {
+        match process::fork()? {
+            process::Side::Child => {
+                let done = jail.enter_shared().and_then(|()| self.mounts());
+                // A child of this process is in the room, and there numbers are counted. It is waited
+                // for: a room's init cannot end before all of the room have been.
+                if done.is_ok() && jail.enter_pids().is_ok() {
+                    match process::fork() {
+                        Ok(process::Side::Child) => {
+                            pids::count_from(self.last_pid);
+                            process::exit_now(0);
+                        }
+                        Ok(process::Side::Parent(pid)) => drop(process::wait(pid)),
+                        Err(_) => {}
+                    }
+                }
+                let code = done.map_or_else(|error| error.raw_os_error().unwrap_or(1), |()| 0);
+                process::exit_now(code)
+            }
+            process::Side::Parent(pid) => match process::wait(pid)? {
+                process::Change::Exited(0) => Ok(()),
+                process::Change::Exited(errno) => Err(io::Error::from_raw_os_error(errno).into()),
+                _ => bail!("the process that does it was killed"),
+            },
+        }
+    }
+}
+
+fn is_read_only(place: &Path) -> bool {
+    statvfs(place).is_ok_and(|found| found.flags().contains(FsFlags::ST_RDONLY))
+}

@@ -1,0 +1,197 @@
+//! Seccomp user notifications: receiving a call that a filter has handed over, and answering it
+//! (`seccomp_unotify(2)`; structures and numbers: include/uapi/linux/seccomp.h).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use libc::{seccomp_notif, seccomp_notif_addfd, seccomp_notif_resp, seccomp_notif_sizes};
+
+/// A call that waits for its answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// What the kernel calls it; goes back with the answer.
+    pub id: u64,
+    /// The number of the system call.
+    pub number: i32,
+    /// The `AUDIT_ARCH_*` of the caller's instruction (include/uapi/linux/audit.h).
+    pub arch: u32,
+    /// The arguments, as the caller's registers held them.
+    pub arguments: [u64; 6],
+}
+
+/// Room for the kernel's structures, which may have grown since this program was built.
+pub struct Desk {
+    call: Vec<u64>,
+    answer: Vec<u64>,
+}
+
+impl Desk {
+    /// Asks the kernel for the sizes of its structures (Linux 5.0).
+    ///
+    /// # Errors
+    /// `EINVAL` or `ENOSYS` on a kernel without notifications.
+    pub fn new() -> io::Result<Self> {
+        let mut sizes = seccomp_notif_sizes {
+            seccomp_notif: 0,
+            seccomp_notif_resp: 0,
+            seccomp_data: 0,
+        };
+        // SAFETY: the kernel writes one such structure to the address of a local one.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_GET_NOTIF_SIZES,
+                0,
+                &mut sizes,
+            )
+        };
+        if done != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let words = |kernel: u16, ours: usize| usize::from(kernel).max(ours).div_ceil(8);
+        Ok(Self {
+            call: vec![0; words(sizes.seccomp_notif, size_of::<seccomp_notif>())],
+            answer: vec![0; words(sizes.seccomp_notif_resp, size_of::<seccomp_notif_resp>())],
+        })
+    }
+
+    /// Takes the next call from `listener`. It waits if there is none: only to be called when
+    /// `poll(2)` has reported `POLLIN`, by the only reader of the listener. Then the kernel's count
+    /// of calls is above zero, and a call that has gone meanwhile is an error, not a wait.
+    ///
+    /// # Errors
+    /// `ENOENT` if the caller was killed or interrupted meanwhile; `EINTR`; `ENOTTY` for a
+    /// descriptor that is no listener.
+    pub fn receive(&mut self, listener: impl AsFd) -> io::Result<Call> {
+        // The kernel refuses a buffer that is not zero throughout.
+        self.call.fill(0);
+        let buffer = self.call.as_mut_ptr();
+        // SAFETY: the buffer is at least as long as the kernel's structure.
+        unsafe { ioctl(&listener, libc::SECCOMP_IOCTL_NOTIF_RECV, buffer.cast())? };
+        // SAFETY: the buffer is at least as long as our structure, aligned to 8 bytes as it is, and
+        // any bytes make a valid one.
+        let call = unsafe { &*buffer.cast::<seccomp_notif>() };
+        Ok(Call {
+            id: call.id,
+            number: call.data.nr,
+            arch: call.data.arch,
+            arguments: call.data.args,
+        })
+    }
+
+    /// Lets the call with this id fail with `errno` (positive). Zero, which would be a success
+    /// without a result, becomes `ENOSYS`.
+    ///
+    /// # Errors
+    /// `ENOENT` if the caller is no longer waiting.
+    pub fn refuse(&mut self, listener: impl AsFd, id: u64, errno: i32) -> io::Result<()> {
+        self.answer.fill(0);
+        let buffer = self.answer.as_mut_ptr();
+        // SAFETY: the buffer is at least as long as our structure and aligned as it is.
+        unsafe {
+            buffer
+                .cast::<seccomp_notif_resp>()
+                .write(seccomp_notif_resp {
+                    id,
+                    val: 0,
+                    error: if errno > 0 { -errno } else { -libc::ENOSYS },
+                    flags: 0,
+                });
+        }
+        uninterrupted(|| {
+            // SAFETY: the buffer is at least as long as the kernel's structure.
+            unsafe { ioctl(&listener, libc::SECCOMP_IOCTL_NOTIF_SEND, buffer.cast()) }
+        })
+    }
+}
+
+/// Answers the call with this id with a descriptor: the caller gets a new one for the file of `fd`,
+/// under the lowest free number, which is the call's result. Both or nothing (Linux 5.14).
+///
+/// The caller's side makes the descriptor when it wakes up, and this call waits for that.
+///
+/// # Errors
+/// `ENOENT` or `ESRCH` if the caller is no longer waiting. What the caller's side answers, `EMFILE`
+/// at its limit: it goes on waiting.
+pub fn give(
+    listener: impl AsFd,
+    id: u64,
+    fd: BorrowedFd<'_>,
+    close_on_exec: bool,
+) -> io::Result<()> {
+    add(listener, id, fd.as_raw_fd(), close_on_exec)
+}
+
+/// Whether the kernel knows how to [`give`]: it looks at the flags before it looks for the
+/// descriptor, and there is none with the number -1.
+///
+/// # Errors
+/// `EINVAL` or `ENOTTY` on a kernel before Linux 5.14, and for a descriptor that is no listener.
+pub fn can_give(listener: impl AsFd) -> io::Result<()> {
+    match add(listener, 0, -1, false) {
+        Err(error) if error.raw_os_error() == Some(libc::EBADF) => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+    }
+}
+
+fn add(listener: impl AsFd, id: u64, fd: RawFd, close_on_exec: bool) -> io::Result<()> {
+    let mut order = seccomp_notif_addfd {
+        id,
+        // The constants are small; the field has 32 bits.
+        flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
+        srcfd: fd.cast_unsigned(),
+        newfd: 0,
+        newfd_flags: if close_on_exec {
+            libc::O_CLOEXEC.cast_unsigned()
+        } else {
+            0
+        },
+    };
+    let order = (&raw mut order).cast();
+    uninterrupted(|| {
+        // SAFETY: the request carries the structure's size, and the kernel reads that much of it.
+        unsafe { ioctl(&listener, libc::SECCOMP_IOCTL_NOTIF_ADDFD, order) }
+    })
+}
+
+/// Tries again what a signal interrupted: a call that got no answer would wait for ever. The kernel
+/// has done nothing by then.
+fn uninterrupted(mut answer: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    loop {
+        match answer() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// Makes a local socket (`socket(2)`, `AF_UNIX`) of the type and protocol that a caller asked for,
+/// flags included, as the kernel would judge them from it.
+///
+/// # Errors
+/// What `socket(2)` answers.
+pub fn unix_socket(kind: i32, protocol: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the call touches no memory.
+    let fd = unsafe { libc::socket(libc::AF_UNIX, kind, protocol) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it, nobody else knows its number.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// # Safety
+/// `argument` points to what `request` reads and writes.
+unsafe fn ioctl(
+    listener: &impl AsFd,
+    request: libc::Ioctl,
+    argument: *mut libc::c_void,
+) -> io::Result<()> {
+    let fd = listener.as_fd().as_raw_fd();
+    // SAFETY: by the caller's promise.
+    if unsafe { libc::ioctl(fd, request, argument) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
