@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::fence::Fence;
+
 /// No datagram is longer; the longest is a path in [`Report::Refused`].
 pub const LONGEST_DATAGRAM: usize = 16 * 1024;
 
@@ -60,6 +62,9 @@ pub struct Confinement {
     /// The only places below which anything may be written, as Landlock sees to it; `None`: mounts
     /// alone decide.
     pub writable: Option<Vec<Vec<u8>>>,
+    /// Landlock and a mediator as the whole jail, in place of the three above; `None`: mounts and
+    /// namespaces are the jail.
+    pub fence: Option<Box<Fence>>,
 }
 
 /// Files behind the standard streams, as paths inside the jail. The process that becomes the

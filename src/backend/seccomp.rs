@@ -13,6 +13,7 @@
 //! another `RET ALLOW`, in the middle. That is why a call may have rules for one answer only: with
 //! two, the first part would let pass what the second refuses. [`compile`] refuses such rules.
 
+pub mod mediated;
 pub mod notify;
 
 use std::collections::BTreeMap;

@@ -17,6 +17,7 @@ mod confine;
 mod copies;
 mod execute;
 mod keep;
+pub mod landlock;
 mod said;
 mod socket;
 mod streams;

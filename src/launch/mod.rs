@@ -544,6 +544,7 @@ pub fn confinement(plan: &Plan) -> Confinement {
         scoped_signals: plan.landlock_scope,
         scoped_sockets: plan.landlock_scope,
         writable: plan.landlock_writes.then(writable),
+        fence: None,
     }
 }
 

@@ -11,6 +11,8 @@ use libc::{seccomp_notif, seccomp_notif_addfd, seccomp_notif_resp, seccomp_notif
 pub struct Call {
     /// What the kernel calls it; goes back with the answer.
     pub id: u64,
+    /// The thread that called, in the pid namespace of whoever received the call; 0 if it is not in it.
+    pub thread: i32,
     /// The number of the system call.
     pub number: i32,
     /// The `AUDIT_ARCH_*` of the caller's instruction (include/uapi/linux/audit.h).
@@ -73,6 +75,7 @@ impl Desk {
         let call = unsafe { &*buffer.cast::<seccomp_notif>() };
         Ok(Call {
             id: call.id,
+            thread: call.pid.cast_signed(),
             number: call.data.nr,
             arch: call.data.arch,
             arguments: call.data.args,

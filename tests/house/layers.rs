@@ -68,12 +68,19 @@ const USES: &[Row] = &[
     ("config", &[]),
     ("policy", &["config"]),
     ("host", &["env_vars", "policy", "sys"]),
-    ("plan", &["config::source", "env_vars", "host", "policy"]),
+    // What holds a command without bubblewrap, as data.
+    ("fence", &[]),
+    (
+        "plan",
+        &["config::source", "env_vars", "fence", "host", "policy"],
+    ),
     // What launcher and init say to each other, as data.
-    ("handoff", &[]),
-    ("backend", &["plan"]),
+    ("handoff", &["fence"]),
+    ("backend", &["fence", "plan"]),
     // Runs inside the jail: it gets a handoff and has no policy to ask.
-    ("init", &["handoff", "sys"]),
+    ("init", &["fence", "handoff", "sys"]),
+    // Runs beside a jail and has no policy to ask either.
+    ("mediate", &["fence", "init", "sys"]),
     ("report", &[EVERYTHING]),
     ("session", &[]),
     // Reads what chaperons recorded.

@@ -1,0 +1,217 @@
+//! What holds a command where Landlock and the mediator are the whole jail, as data: the rules that
+//! the kernel keeps, and the territory by which the mediator decides. Made by `plan::grants`, carried
+//! out by `init` and `mediate`; neither has a choice left.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// What a Landlock rule gives on a file, or on a directory and everything below it
+/// (`landlock(7)`; a right that the kernel's ABI does not know is left out of rule and domain alike).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Right {
+    /// Reading files, listing directories, executing.
+    Read,
+    /// Reading and executing files, but not listing directories.
+    ReadFiles,
+    /// Everything that can be done with files and directories, but for device nodes (ABI 5).
+    Write,
+    /// Reading, writing and `ioctl(2)` of one device node.
+    Device,
+}
+
+/// A Landlock rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// A real path of the host.
+    pub path: Vec<u8>,
+    /// Device and inode that must be found there; `None` for what is made by this launch.
+    pub id: Option<(u64, u64)>,
+    /// What it gives.
+    pub right: Right,
+}
+
+/// What the mediator lets be done somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Reach {
+    /// Nothing: it is hidden, or was never given.
+    None,
+    /// Reading, which Landlock sees to; nothing is changed.
+    Read,
+    /// What this jail made there itself, and nothing else (`/dev/shm`): it may make files, and change
+    /// and remove those that it made.
+    Own,
+    /// Everything.
+    Write,
+}
+
+/// A path, and what may be done there and below it, up to the next region.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Region {
+    /// A real path of the host.
+    pub at: Vec<u8>,
+    /// What may be done.
+    pub reach: Reach,
+    /// Whether a rule of Landlock gives it, so that the kernel can be left to judge calls there. Else
+    /// (a directory that has something closed in it) the mediator carries them out.
+    pub direct: bool,
+    /// Whether the directory itself may be listed. Meaningful where Landlock does not let it be:
+    /// where a rule to list it would let hidden directories below it be listed.
+    pub listed: bool,
+}
+
+/// Every region, sorted by path; what stands in none is out of reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Territory {
+    regions: Vec<Region>,
+}
+
+impl Territory {
+    /// Sorts the regions. Of two with the same path the later counts.
+    #[must_use]
+    pub fn new(mut regions: Vec<Region>) -> Self {
+        regions.reverse();
+        regions.sort_by(|one, other| one.path().cmp(other.path()));
+        regions.dedup_by(|later, first| later.path() == first.path());
+        Self { regions }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// The region that a real path stands in: the longest whose path is the path or above it.
+    #[must_use]
+    pub fn region(&self, path: &Path) -> Option<&Region> {
+        path.ancestors().find_map(|above| {
+            let at = self
+                .regions
+                .binary_search_by(|region| region.path().cmp(above));
+            at.ok().map(|at| &self.regions[at])
+        })
+    }
+
+    /// What may be done at a real path.
+    #[must_use]
+    pub fn reach(&self, path: &Path) -> Reach {
+        self.region(path).map_or(Reach::None, |region| region.reach)
+    }
+
+    /// Whether a region stands at a path or below it: then the path can be neither renamed nor
+    /// removed, as a mount point cannot.
+    #[must_use]
+    pub fn is_pinned(&self, path: &Path) -> bool {
+        let from = self.regions.partition_point(|region| region.path() < path);
+        self.regions
+            .get(from)
+            .is_some_and(|region| region.path().starts_with(path))
+    }
+}
+
+impl Region {
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.at))
+    }
+}
+
+/// Which calls are handed over to the mediator besides those that always are (`connect(2)`, and what
+/// changes modes, owners, times and extended attributes).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedOver {
+    /// Those that open for writing, make, rename, link and remove: some writable directory has
+    /// something closed in it.
+    pub changes: bool,
+    /// Those that open a directory: some readable directory has a hidden one in it.
+    pub listings: bool,
+    /// Every open: some writable directory has something hidden in it, so that no rule gives what
+    /// will be made there.
+    pub opens: bool,
+    /// Those that signal: Landlock has no scope for them (before ABI 6).
+    pub signals: bool,
+    /// `truncate(2)`: Landlock knows no such right (before ABI 3).
+    pub truncations: bool,
+}
+
+/// How the process that becomes the command is fenced in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fence {
+    /// Landlock's rules.
+    pub rules: Vec<Rule>,
+    /// The kernel's Landlock ABI, as the plan knows it.
+    pub abi: i32,
+    /// The filter that refuses, as `backend::seccomp` compiles it.
+    pub filter: Vec<u8>,
+    /// The filter that hands over.
+    pub handing_over: Vec<u8>,
+    /// The number of the descriptor, a `SOCK_SEQPACKET` socket, on which the listener of that filter
+    /// goes to the mediator.
+    pub mediator: i32,
+}
+
+/// What the mediator is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// By which it decides.
+    pub territory: Territory,
+    /// Landlock's rules for the mediator itself: those of the command, and writing wherever a region
+    /// has it.
+    pub rules: Vec<Rule>,
+    /// The kernel's Landlock ABI.
+    pub abi: i32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(at: &str, reach: Reach) -> Region {
+        Region {
+            at: at.into(),
+            reach,
+            direct: false,
+            listed: false,
+        }
+    }
+
+    #[test]
+    fn the_deepest_region_counts_and_pins_what_is_above_it() {
+        let all = Territory::new(vec![
+            region("/p/.git/config", Reach::Read),
+            region("/p", Reach::Write),
+            region("/usr", Reach::Read),
+            region("/p-2", Reach::None),
+        ]);
+        for (path, reach) in [
+            ("/p", Reach::Write),
+            ("/p/.git/index", Reach::Write),
+            ("/p/.git/config", Reach::Read),
+            ("/p/.git/config/x", Reach::Read),
+            ("/p/.git/config.lock", Reach::Write),
+            ("/p-2/x", Reach::None),
+            ("/usr/bin", Reach::Read),
+            ("/", Reach::None),
+            ("/etc", Reach::None),
+        ] {
+            assert_eq!(all.reach(Path::new(path)), reach, "{path}");
+        }
+        for (path, pinned) in [
+            ("/p", true),
+            ("/p/.git", true),
+            ("/p/.git/config", true),
+            ("/p/.git/config.lock", false),
+            ("/p/src", false),
+            ("/", true),
+            ("/usr/bin", false),
+        ] {
+            assert_eq!(all.is_pinned(Path::new(path)), pinned, "{path}");
+        }
+        let twice = Territory::new(vec![region("/a", Reach::Read), region("/a", Reach::Write)]);
+        assert_eq!(twice.reach(Path::new("/a")), Reach::Write);
+    }
+}

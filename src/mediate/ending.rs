@@ -1,0 +1,1 @@
+//! The end of a jail: whatever is left of it is killed.

@@ -1,0 +1,1 @@
+//! Paths of a caller, resolved to objects that the mediator holds open.
