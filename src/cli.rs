@@ -68,12 +68,12 @@ pub enum Call {
 /// Which kernel facility makes the jail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
-    /// The strongest that works here
+    /// bubblewrap, and Landlock where bubblewrap cannot work
     #[default]
     Auto,
     /// bubblewrap: namespaces, mounts, a system call filter
     Bwrap,
-    /// Landlock (not built yet)
+    /// Landlock, with a mediator for what it lets through
     Landlock,
 }
 

@@ -55,7 +55,9 @@ pub struct Region {
     /// What may be done.
     pub reach: Reach,
     /// Whether a rule of Landlock gives it, so that the kernel can be left to judge calls there. Else
-    /// (a directory that has something closed in it) the mediator carries them out.
+    /// (a directory that has something closed in it) the mediator carries them out. The rule is about
+    /// the object that stood there ([`Charge::planned`]): of one that has taken its place (a file that
+    /// an editor has renamed over it, a directory that was removed and made again) this does not hold.
     pub direct: bool,
     /// Whether the directory itself may be listed. Meaningful where Landlock does not let it be:
     /// where a rule to list it would let hidden directories below it be listed.
@@ -101,14 +103,27 @@ impl Territory {
         self.region(path).map_or(Reach::None, |region| region.reach)
     }
 
-    /// Whether a region stands at a path or below it: then the path can be neither renamed nor
-    /// removed, as a mount point cannot.
+    /// Whether something else begins at a path or below it than what is around: then the path can be
+    /// neither renamed nor removed, as a mount point cannot. What a guarded directory has in it is
+    /// given one by one, and can be.
     #[must_use]
     pub fn is_pinned(&self, path: &Path) -> bool {
         let from = self.regions.partition_point(|region| region.path() < path);
-        self.regions
-            .get(from)
-            .is_some_and(|region| region.path().starts_with(path))
+        let below = self.regions[from..]
+            .iter()
+            .take_while(|region| region.path().starts_with(path));
+        below.into_iter().any(|region| {
+            let around = region.path().parent().map(|parent| self.reach(parent));
+            around.unwrap_or(Reach::None) != region.reach
+        })
+    }
+}
+
+impl Rule {
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.path))
     }
 }
 
@@ -159,11 +174,22 @@ pub struct Fence {
 pub struct Charge {
     /// By which it decides.
     pub territory: Territory,
-    /// Landlock's rules for the mediator itself: those of the command, and writing wherever a region
-    /// has it.
+    /// Landlock's rules for the mediator itself, sorted by path: those of the command, writing wherever
+    /// a region has it, and listing what it lists for the command.
     pub rules: Vec<Rule>,
     /// The kernel's Landlock ABI.
     pub abi: i32,
+}
+
+impl Charge {
+    /// Device and inode of the object that the rule at exactly this path is about; `None`: there is no
+    /// such rule, or it is about what this launch made itself.
+    #[must_use]
+    pub fn planned(&self, at: &Path) -> Option<(u64, u64)> {
+        let from = self.rules.partition_point(|rule| rule.path() < at);
+        let rule = self.rules.get(from).filter(|rule| rule.path() == at);
+        rule.and_then(|rule| rule.id)
+    }
 }
 
 #[cfg(test)]
@@ -186,6 +212,7 @@ mod tests {
             region("/p", Reach::Write),
             region("/usr", Reach::Read),
             region("/p-2", Reach::None),
+            region("/p/src", Reach::Write),
         ]);
         for (path, reach) in [
             ("/p", Reach::Write),
@@ -210,6 +237,20 @@ mod tests {
             ("/usr/bin", false),
         ] {
             assert_eq!(all.is_pinned(Path::new(path)), pinned, "{path}");
+        }
+        let rule = |path: &str, id| Rule {
+            path: path.into(),
+            id,
+            right: Right::Read,
+        };
+        let charge = Charge {
+            territory: all,
+            rules: vec![rule("/p", None), rule("/p/src", Some((1, 2)))],
+            abi: 6,
+        };
+        assert_eq!(charge.planned(Path::new("/p/src")), Some((1, 2)));
+        for path in ["/", "/p", "/p/src/x", "/p/srd"] {
+            assert_eq!(charge.planned(Path::new(path)), None, "{path}");
         }
         let twice = Territory::new(vec![region("/a", Reach::Read), region("/a", Reach::Write)]);
         assert_eq!(twice.reach(Path::new("/a")), Reach::Write);

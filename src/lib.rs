@@ -19,6 +19,7 @@ pub mod init;
 pub mod job;
 pub mod launch;
 pub mod mediate;
+pub mod own_directory;
 pub mod plan;
 pub mod policy;
 pub mod report;

@@ -10,8 +10,10 @@
 //! 3. the last `RET ALLOW`.
 //!
 //! Within `seccompiler`'s program for a call whose number matches and whose arguments do not stands
-//! another `RET ALLOW`, in the middle. That is why a call may have rules for one answer only: with
-//! two, the first part would let pass what the second refuses. [`compile`] refuses such rules.
+//! another `RET ALLOW`, in the middle. For a call with rules for two answers it would let pass what a
+//! later part refuses. So all rules of such a call but those for its last answer stand in parts of
+//! their own, ahead of the others, in which every `RET ALLOW` is a jump to the next part. Where
+//! conditions of both hold, the answer that [`Answer`] names first is given.
 
 pub mod mediated;
 pub mod notify;
@@ -37,9 +39,6 @@ pub enum SeccompError {
     /// The name is neither a call of this architecture nor in the list of those it lacks.
     #[error("`{0}` is no system call that this program knows")]
     UnknownSyscall(&'static str),
-    /// The call has rules with two answers, of which the program would honour one only.
-    #[error("the rules for `{0}` have more than one answer")]
-    TwoAnswers(&'static str),
     /// The call has a rule without a condition beside others.
     #[error("`{0}` is refused always, its other rules never count")]
     NeverCounts(&'static str),
@@ -70,7 +69,10 @@ pub enum SeccompError {
 /// See [`SeccompError`]: a table that this module cannot honour in full is refused.
 pub fn compile(rules: &[SyscallRule]) -> Result<Vec<u8>, SeccompError> {
     let mut program = entry();
-    for (answer, calls) in by_answer(rules)? {
+    let (first, last) = by_answer(rules)?;
+    let parts = first.into_iter().map(|part| (part, true));
+    let parts = parts.chain(last.into_iter().map(|part| (part, false)));
+    for ((answer, calls), goes_on) in parts {
         let filter = SeccompFilter::new(
             calls,
             SeccompAction::Allow,
@@ -80,7 +82,11 @@ pub fn compile(rules: &[SyscallRule]) -> Result<Vec<u8>, SeccompError> {
         let part = filter
             .and_then(BpfProgram::try_from)
             .map_err(|source| SeccompError::Compile { answer, source })?;
-        program.extend_from_slice(without_frame(&part).ok_or(SeccompError::Layout(answer))?);
+        let part = without_frame(&part).ok_or(SeccompError::Layout(answer))?;
+        match goes_on {
+            true => program.extend(going_on(part)),
+            false => program.extend_from_slice(part),
+        }
     }
     program.push(ret(SECCOMP_RET_ALLOW));
     if program.len() > MAX_INSTRUCTIONS {
@@ -117,29 +123,38 @@ pub fn lacking() -> &'static [(&'static str, &'static str)] {
 /// A call's rules in `seccompiler`'s terms; none stands for "always".
 type Calls = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// The rules grouped by answer, with the conditions under which the groups can be chained checked.
-fn by_answer(rules: &[SyscallRule]) -> Result<BTreeMap<Answer, Calls>, SeccompError> {
-    let mut answers = BTreeMap::new();
-    let mut groups: BTreeMap<Answer, Calls> = BTreeMap::new();
+/// Calls by the answer that their rules give.
+type Groups = BTreeMap<Answer, Calls>;
+
+/// The rules grouped by answer: those of calls that have a later answer as well, and all the others.
+fn by_answer(rules: &[SyscallRule]) -> Result<(Groups, Groups), SeccompError> {
+    let mut last_answers = BTreeMap::new();
+    let mut unconditional = BTreeMap::new();
     for rule in rules {
-        if *answers.entry(rule.name).or_insert(rule.answer) != rule.answer {
-            return Err(SeccompError::TwoAnswers(rule.name));
+        let last = last_answers.entry(rule.name).or_insert(rule.answer);
+        *last = rule.answer.max(*last);
+        // One that always holds would swallow the others.
+        let always = rule.when == When::Always;
+        if unconditional
+            .insert(rule.name, always)
+            .is_some_and(|before| before || always)
+        {
+            return Err(SeccompError::NeverCounts(rule.name));
         }
+    }
+    let (mut first, mut last) = (Groups::new(), Groups::new());
+    for rule in rules {
         let Some(number) = number(rule.name)? else {
             continue;
         };
+        let groups = match last_answers.get(rule.name) {
+            Some(answer) if *answer != rule.answer => &mut first,
+            _ => &mut last,
+        };
         let calls = groups.entry(rule.answer).or_default();
-        let conditions = conditions(rule)?;
-        match calls.get_mut(&number) {
-            None => drop(calls.insert(number, conditions)),
-            // An empty list of conditions means "always" and would swallow, or be swallowed.
-            Some(earlier) if earlier.is_empty() || conditions.is_empty() => {
-                return Err(SeccompError::NeverCounts(rule.name));
-            }
-            Some(earlier) => earlier.extend(conditions),
-        }
+        calls.entry(number).or_default().extend(conditions(rule)?);
     }
-    Ok(groups)
+    Ok((first, last))
 }
 
 /// The alternatives under which `rule` holds; none for a rule that always does.
@@ -244,6 +259,8 @@ fn errno(answer: Answer) -> u32 {
         Answer::Perm => libc::EPERM,
         Answer::NoSys => libc::ENOSYS,
         Answer::NoFamily => libc::EAFNOSUPPORT,
+        Answer::NoProtocol => libc::EPROTONOSUPPORT,
+        Answer::NoSupport => libc::EOPNOTSUPP,
     };
     errno.unsigned_abs()
 }
@@ -255,8 +272,9 @@ fn errno(answer: Answer) -> u32 {
 const LOAD: u16 = 0x20;
 /// BPF_JMP | BPF_JEQ | BPF_K.
 const JUMP_EQUAL: u16 = 0x15;
+/// BPF_JMP | BPF_JA.
+const JUMP_ALWAYS: u16 = 0x05;
 /// BPF_JMP | BPF_JSET | BPF_K.
-#[cfg(target_arch = "x86_64")]
 const JUMP_SET: u16 = 0x45;
 /// BPF_RET | BPF_K.
 const RETURN: u16 = 0x06;
@@ -294,6 +312,15 @@ const fn jump(code: u16, value: u32, if_true: u8, if_false: u8) -> sock_filter {
     }
 }
 
+const fn jump_always(left_out: u32) -> sock_filter {
+    sock_filter {
+        code: JUMP_ALWAYS,
+        jt: 0,
+        jf: 0,
+        k: left_out,
+    }
+}
+
 /// The head of the program: calls of another ABI get ENOSYS, before any rule looks at a number.
 fn entry() -> BpfProgram {
     let no_such_call = ret(libc::SECCOMP_RET_ERRNO | errno(Answer::NoSys));
@@ -328,6 +355,18 @@ fn without_frame(program: &[sock_filter]) -> Option<&[sock_filter]> {
     complete.then_some(rest)
 }
 
+/// A part in which what no rule refuses goes on to the next part.
+fn going_on(part: &[sock_filter]) -> impl Iterator<Item = sock_filter> {
+    part.iter().enumerate().map(|(at, instruction)| {
+        if *instruction != ret(SECCOMP_RET_ALLOW) {
+            return instruction.clone();
+        }
+        // A jump counts the instructions that it leaves out; no program is longer than a `u32` says.
+        let left_out = part.len() - at - 1;
+        jump_always(u32::try_from(left_out).unwrap_or(u32::MAX))
+    })
+}
+
 /// An instruction as the kernel reads it.
 fn bytes(instruction: &sock_filter) -> [u8; INSTRUCTION_BYTES] {
     let mut bytes = [0; INSTRUCTION_BYTES];
@@ -349,13 +388,15 @@ const LIBC_PREFIX: &str = "SYS_";
 /// The calls that every supported architecture has.
 const NUMBERS: &[(&str, i64)] = numbers! {
     SYS_acct SYS_add_key SYS_bpf SYS_chroot SYS_clock_settime SYS_clone SYS_clone3 SYS_delete_module
-    SYS_fanotify_init SYS_fchmod SYS_fchmodat SYS_finit_module SYS_fsconfig SYS_fsmount SYS_fsopen
-    SYS_fspick SYS_init_module SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup SYS_ioctl
-    SYS_kcmp SYS_kexec_load SYS_keyctl SYS_lookup_dcookie SYS_mknodat SYS_mount
-    SYS_mount_setattr SYS_move_mount SYS_nfsservctl SYS_open_by_handle_at SYS_open_tree SYS_openat
-    SYS_openat2 SYS_personality SYS_pivot_root SYS_quotactl SYS_quotactl_fd SYS_reboot SYS_request_key
-    SYS_setns SYS_settimeofday SYS_socket SYS_socketpair SYS_swapoff SYS_swapon SYS_syslog SYS_umount2
-    SYS_unshare SYS_userfaultfd SYS_vhangup
+    SYS_fanotify_init SYS_fchmod SYS_fchmodat SYS_fcntl SYS_finit_module SYS_fsconfig SYS_fsmount
+    SYS_fsopen SYS_fspick SYS_init_module SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup
+    SYS_ioctl SYS_kcmp SYS_kexec_load SYS_keyctl SYS_lookup_dcookie SYS_mknodat SYS_mount
+    SYS_mount_setattr SYS_move_mount SYS_mq_open SYS_mq_unlink SYS_msgctl SYS_msgget SYS_msgrcv
+    SYS_msgsnd SYS_nfsservctl SYS_open_by_handle_at SYS_open_tree SYS_openat SYS_openat2
+    SYS_personality SYS_pivot_root SYS_process_mrelease SYS_quotactl SYS_quotactl_fd SYS_reboot
+    SYS_request_key SYS_semctl SYS_semget SYS_semop SYS_semtimedop SYS_sendmmsg SYS_sendmsg SYS_sendto
+    SYS_setns SYS_settimeofday SYS_shmat SYS_shmctl SYS_shmget SYS_socket SYS_socketpair SYS_swapoff
+    SYS_swapon SYS_syslog SYS_umount2 SYS_unshare SYS_userfaultfd SYS_vhangup
 };
 
 /// The calls of [`NUMBERS`]'s kind that libc does not name on every architecture yet; one number for
@@ -365,6 +406,8 @@ const RECENT_NUMBERS: &[(&str, i64)] = &[
     ("SYS_fchmodat2", 452),
     // Linux 6.15, scripts/syscall.tbl.
     ("SYS_open_tree_attr", 467),
+    // Linux 6.17, scripts/syscall.tbl.
+    ("SYS_file_setattr", 469),
 ];
 
 #[cfg(target_arch = "x86_64")]

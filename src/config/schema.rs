@@ -30,6 +30,8 @@ pub struct Document {
     pub devices: Option<DevicesSection>,
     /// `[jail]`
     pub jail: Option<JailSection>,
+    /// `[landlock]`
+    pub landlock: Option<LandlockSection>,
     /// `[network]`
     pub network: Option<NetworkSection>,
     /// `[slurm]`
@@ -54,6 +56,8 @@ pub struct Sections {
     pub devices: Option<DevicesSection>,
     /// `[jail]`
     pub jail: Option<JailSection>,
+    /// `[landlock]`
+    pub landlock: Option<LandlockSection>,
     /// `[network]`
     pub network: Option<NetworkSection>,
     /// `[slurm]`
@@ -157,6 +161,16 @@ pub struct JailSection {
     pub nested: Option<Spanned<bool>>,
     /// Whether the kernel's key rings may be used inside.
     pub keyctl: Option<Spanned<bool>>,
+}
+
+/// `[landlock]`: what to do without where Landlock makes the jail; `"refuse"` or `"degraded"` each.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LandlockSection {
+    /// The limits of `[jail] tmp_size`, `home_size` and `shm_size`.
+    pub sizes: Option<Spanned<String>>,
+    /// `[jail] users = "filtered"`.
+    pub users: Option<Spanned<String>>,
 }
 
 /// `[network]`

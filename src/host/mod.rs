@@ -8,6 +8,7 @@
 pub mod authority;
 pub mod files;
 pub mod looker;
+pub mod mediation;
 pub mod mount_table;
 pub mod slurm;
 pub mod walk;

@@ -25,6 +25,8 @@ pub(super) struct Attendance<'a> {
     signals: &'a SignalFd,
     command: Pid,
     by_slurm: bool,
+    /// Whether Landlock and a mediator are the jail.
+    fenced: bool,
     copies: Copies,
     said: Said,
     /// Where the child passes the standard error that it opened.
@@ -49,6 +51,7 @@ impl<'a> Attendance<'a> {
             signals,
             command,
             by_slurm,
+            fenced: false,
             copies: Copies::default(),
             said: Said::default(),
             errors: None,
@@ -56,6 +59,11 @@ impl<'a> Attendance<'a> {
             leave: None,
             told_all: !by_slurm,
         }
+    }
+
+    pub(super) fn fenced(mut self, fenced: bool) -> Self {
+        self.fenced = fenced;
+        self
     }
 
     pub(super) fn with_errors(mut self, errors: Option<OwnedFd>) -> Self {
@@ -130,8 +138,10 @@ impl<'a> Attendance<'a> {
     fn note_signals(&mut self) {
         while let Ok(Some(info)) = self.signals.read_signal() {
             let number = i32::try_from(info.ssi_signo).unwrap_or(0);
-            // Processes outside of the jail have no pid in it.
-            if self.by_slurm && number != libc::SIGCHLD && info.ssi_pid == 0 {
+            // Processes outside of the jail have no pid in it; where there is no pid namespace, those
+            // inside cannot signal this process.
+            let outside = self.fenced || info.ssi_pid == 0;
+            if self.by_slurm && number != libc::SIGCHLD && outside {
                 self.copies.seen(number, Instant::now());
             }
         }

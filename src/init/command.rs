@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::sys::signalfd::SignalFd;
+use nix::unistd::Pid;
 
 use super::attend::Attendance;
 use super::{Control, FAILED, confine, execute, streams};
@@ -21,15 +22,17 @@ pub(super) fn attend(control: &Control, signals: &SignalFd, run: &Run) -> Result
     let (ours, theirs) =
         passing::pair().map_err(|error| format!("cannot make a pair of sockets: {error}"))?;
     control.send(&Report::Ready);
+    let parent = nix::unistd::getpid();
     match process::fork().map_err(|error| format!("cannot fork: {error}"))? {
         process::Side::Child => {
             drop(ours);
-            become_command(control, run, theirs)
+            become_command(control, run, theirs, parent)
         }
         process::Side::Parent(command) => {
             drop(theirs);
             let opens = run.streams.error != ErrorStream::AsItComes;
             Ok(Attendance::new(control, signals, command, run.by_slurm)
+                .fenced(run.confinement.fence.is_some())
                 .with_errors(opens.then_some(ours))
                 .run())
         }
@@ -37,8 +40,8 @@ pub(super) fn attend(control: &Control, signals: &SignalFd, run: &Run) -> Result
 }
 
 /// The child: becomes the command.
-fn become_command(control: &Control, run: &Run, init: OwnedFd) -> ! {
-    let cwd = match confine::confine(run) {
+fn become_command(control: &Control, run: &Run, init: OwnedFd, parent: Pid) -> ! {
+    let cwd = match confine::confine(run, parent) {
         Ok(cwd) => cwd,
         Err(reason) => {
             control.send(&Report::Refused(reason));

@@ -19,7 +19,7 @@ mod execute;
 mod keep;
 pub mod landlock;
 mod said;
-mod socket;
+pub mod socket;
 mod streams;
 
 use std::ffi::{OsStr, OsString};

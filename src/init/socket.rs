@@ -1,4 +1,5 @@
-//! The socket on which the chaperon is called: made inside, so that nothing outside can reach it.
+//! The socket on which the chaperon is called: made inside, so that nothing outside can reach it; where
+//! Landlock is the jail, in the session's directory, by the launcher.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -16,7 +17,7 @@ const WAITING: i32 = 128;
 ///
 /// # Errors
 /// What `socket(2)`, `bind(2)` or `listen(2)` answer.
-pub(super) fn listening(path: &Path) -> nix::Result<OwnedFd> {
+pub fn listening(path: &Path) -> nix::Result<OwnedFd> {
     let socket = socket(
         AddressFamily::Unix,
         SockType::Stream,

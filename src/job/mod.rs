@@ -7,6 +7,7 @@
 )]
 
 pub mod environment;
+pub mod fenced;
 pub mod patterns;
 pub mod program;
 pub mod standing;
@@ -23,10 +24,11 @@ use agent_sandbox_wire::order::JobContext;
 use agent_sandbox_wire::step;
 use anyhow::{Context, Result, bail};
 
-use crate::cli::Options;
+use crate::cli::Backend;
 use crate::failure::{self, FAILED, Failure};
-use crate::handoff::{ErrorStream, Run, Streams};
+use crate::handoff::{Confinement, ErrorStream, Run, Streams};
 use crate::launch::announcements::Announcements;
+use crate::launch::fallback::Reason;
 use crate::launch::supervisor::{Company, Jail, Outcome};
 use crate::launch::{self, Asked, supervisor};
 use crate::plan::{Job, memory};
@@ -51,22 +53,19 @@ pub fn job(arguments: &[OsString]) -> u8 {
     let safe = standing::make_sure();
     // First of all: what stands there already was said by Slurm and the site.
     let announcements = Announcements::open();
-    let done = safe.and_then(|()| run_job(arguments, announcements));
-    conclude(done, Some(NO_STREAM))
+    conclude(run_job(arguments, announcements, safe), Some(NO_STREAM))
 }
 
 /// `agent-sandbox task`: runs the capsule in the environment as a task of a step. Answers the exit
 /// code.
 pub fn task(arguments: &[OsString]) -> u8 {
-    conclude(
-        standing::make_sure().and_then(|()| run_task(arguments)),
-        None,
-    )
+    conclude(run_task(arguments, standing::make_sure()), None)
 }
 
 fn run_job(
     arguments: &[OsString],
     announcements: Option<Announcements>,
+    safe: Result<()>,
 ) -> Result<(Outcome, OsString)> {
     let context = started_by_slurm()?;
     let script = arguments.first().map(PathBuf::from).unwrap_or_default();
@@ -87,11 +86,18 @@ fn run_job(
         .collect();
     let names = names(&context, None);
     let streams = streams(&capsule.streams, &names, Some(default_output(&names)));
-    let script = Some((script, content.clone()));
-    run(&capsule, command, script, streams, context, announcements)
+    let task = Task {
+        command,
+        script: Some((script, content.clone())),
+        streams,
+        job: context,
+        announcements,
+        safe,
+    };
+    run(&capsule, task)
 }
 
-fn run_task(arguments: &[OsString]) -> Result<(Outcome, OsString)> {
+fn run_task(arguments: &[OsString], safe: Result<()>) -> Result<(Outcome, OsString)> {
     let context = started_by_slurm()?;
     if !arguments.is_empty() {
         return Err(misuse("agent-sandbox task"));
@@ -109,17 +115,38 @@ fn run_task(arguments: &[OsString]) -> Result<(Outcome, OsString)> {
     };
     let names = names(&context, Some(number("SLURM_STEP_ID").unwrap_or(0)));
     let streams = streams(&capsule.streams, &names, None);
-    run(&capsule, command, None, streams, context, None)
+    let task = Task {
+        command,
+        script: None,
+        streams,
+        job: context,
+        announcements: None,
+        safe,
+    };
+    run(&capsule, task)
 }
 
-fn run(
-    capsule: &Capsule,
+/// What one process that Slurm started has to run.
+struct Task {
     command: Vec<OsString>,
+    /// The batch script and its place.
     script: Option<(PathBuf, Vec<u8>)>,
     streams: Streams,
     job: JobContext,
     announcements: Option<Announcements>,
-) -> Result<(Outcome, OsString)> {
+    /// Whether the program is out of its own tasks' reach ([`standing::make_sure`]).
+    safe: Result<()>,
+}
+
+fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
+    let Task {
+        command,
+        script,
+        streams,
+        job,
+        announcements,
+        safe,
+    } = task;
     let session = &capsule.seal.session;
     let plain = session.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if session.is_empty() || session.len() > LONGEST_SESSION || !plain {
@@ -154,27 +181,65 @@ fn run(
         ranks: room != Room::Batch && tasks_here() != Some(1),
         job,
     };
-    let (welcome, connection) = share::arrive(wanted)?;
-    // A batch script's one process has no number.
-    if number("SLURM_PROCID").unwrap_or(0) == 0 {
-        failure::say(&welcome.terms.lacking.concat());
-    }
-    let terms = &welcome.terms;
+    // What both kinds of jail run.
     let run = Run {
         cwd: capsule.cwd.clone(),
-        cwd_else: Some(terms.cwd_else.clone()),
+        cwd_else: None,
         argv,
-        environment: terms.environment.clone(),
-        search: terms.search.clone(),
-        confinement: terms.sealed.confinement.clone(),
+        environment: Vec::new(),
+        search: Vec::new(),
+        confinement: Confinement::default(),
         umask: Some(capsule.umask & 0o777),
         streams,
         by_slurm: true,
         pmi: pmi()?,
     };
-    let outcome = stand_by(&welcome, &connection, &run, announcements)?;
-    join::leave(welcome, connection);
+    let backend = launch::seal::backend(&capsule.seal);
+    let arrived = match backend {
+        Backend::Landlock => None,
+        Backend::Auto | Backend::Bwrap => Some(safe.and_then(|()| share::arrive(&wanted))),
+    };
+    let outcome = match arrived {
+        Some(Ok((welcome, connection))) => {
+            let outcome = share_room(&welcome, &connection, run, announcements)?;
+            join::leave(welcome, connection);
+            outcome
+        }
+        None => fenced::run(wanted, run, announcements, None)?,
+        Some(Err(error)) if backend == Backend::Bwrap => return Err(error),
+        Some(Err(error)) => match Reason::tried() {
+            Some(reason) => fenced::run(wanted, run, announcements, Some(&reason))?,
+            None => return Err(error),
+        },
+    };
     Ok((outcome, name))
+}
+
+/// Says what is lacking, once for all tasks of a step: the first says it. A batch script's one
+/// process has no number.
+fn say_once(lacking: &[String]) {
+    if number("SLURM_PROCID").unwrap_or(0) == 0 {
+        failure::say(&lacking.concat());
+    }
+}
+
+/// Runs the command in the room to which this process has come.
+fn share_room(
+    welcome: &Welcome,
+    connection: &OwnedFd,
+    run: Run,
+    announcements: Option<Announcements>,
+) -> Result<Outcome> {
+    let terms = &welcome.terms;
+    say_once(&terms.lacking);
+    let run = Run {
+        cwd_else: Some(terms.cwd_else.clone()),
+        environment: terms.environment.clone(),
+        search: terms.search.clone(),
+        confinement: terms.sealed.confinement.clone(),
+        ..run
+    };
+    stand_by(welcome, connection, &run, announcements)
 }
 
 /// Joins the room and stands by the command to its end.
@@ -187,30 +252,34 @@ fn stand_by(
     if let Some(announcements) = &mut announcements {
         announcements.belongs_to(Path::new(OsStr::from_bytes(&welcome.terms.state)));
     }
-    // slurmstepd may end by a fault of its own; nobody else would end its tasks then.
-    let parent = process::descriptor_of(nix::unistd::getppid()).ok();
+    let mut company = company(announcements);
     supervisor::hold_signals(true).context("cannot hold signals back")?;
     let (attendant, control) = join::enter(welcome, connection, run)?;
-    let mut company = Company {
+    let outcome = supervisor::supervise(Jail::Joined(attendant), control, &mut company)?;
+    if let Outcome::NoJail(_) = outcome {
+        bail!("the jail of this job ended before the command was started");
+    }
+    clean_up(&outcome, company);
+    Ok(outcome)
+}
+
+/// What stands by a task.
+fn company(announcements: Option<Announcements>) -> Company {
+    Company {
         announcements,
         by_slurm: true,
-        parent,
+        // slurmstepd may end by a fault of its own; nobody else would end its tasks then.
+        parent: process::descriptor_of(nix::unistd::getppid()).ok(),
         ..Company::default()
-    };
-    let outcome = supervisor::supervise(Jail::Joined(attendant), control, &mut company)?;
-    match outcome {
-        Outcome::Ended(_) => {
-            if let Some(announcements) = company.announcements.take() {
-                // An empty file that stays harms nobody.
-                let _ = announcements.remove_if_empty();
-            }
-        }
-        Outcome::NoJail(_) => {
-            bail!("the jail of this job ended before the command was started");
-        }
-        _ => {}
     }
-    Ok(outcome)
+}
+
+/// Removes the file of Slurm's own words after a command that ran, if there were none.
+fn clean_up(outcome: &Outcome, company: Company) {
+    if let (Outcome::Ended(_), Some(announcements)) = (outcome, company.announcements) {
+        // An empty file that stays harms nobody.
+        let _ = announcements.remove_if_empty();
+    }
 }
 
 /// Where tasks of this job meet on this node.
@@ -262,7 +331,7 @@ fn pmi() -> Result<Option<i32>> {
 
 /// Makes sure that Slurm started this process, and that a jail can be one here.
 fn started_by_slurm() -> Result<JobContext> {
-    launch::refuse_unsafe_start(&Options::default())?;
+    launch::refuse_unsafe_start()?;
     let Some(id) = number("SLURM_JOB_ID") else {
         let failure = Failure::new("SLURM_JOB_ID is not set: Slurm did not start this")
             .hint("submit a job with sbatch or srun from inside of `agent-sandbox`");

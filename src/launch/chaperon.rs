@@ -20,7 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, setsid};
 
-use super::{FIRST_TIMEOUT, Prepared, shortcomings};
+use super::{FIRST_TIMEOUT, Prepared};
 use crate::env_vars;
 use crate::failure::{self, Failure};
 use crate::host::HostFacts;
@@ -60,12 +60,17 @@ struct Running {
 }
 
 impl Chaperon {
-    /// What a launch needs of it; `None` if the plan wants no chaperon. `job` is the job in which
-    /// this launch runs.
+    /// What a launch needs of it; `None` if the plan wants no chaperon. `told` is what the user was
+    /// told of the jail, a line each; `job` is the job in which this launch runs.
     ///
     /// # Errors
     /// The order cannot be written.
-    pub fn new(prepared: &Prepared, plan: &Plan, job: Option<JobContext>) -> Result<Option<Self>> {
+    pub fn new(
+        prepared: &Prepared,
+        plan: &Plan,
+        mut told: Vec<String>,
+        job: Option<JobContext>,
+    ) -> Result<Option<Self>> {
         let host = &prepared.host;
         let Some(slurm) = host.slurm.as_ref().filter(|_| plan.wants_chaperon()) else {
             return Ok(None);
@@ -77,9 +82,8 @@ impl Chaperon {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let rules = &prepared.policy.slurm;
         let mut seal = prepared.seal.clone();
-        let mut lacking = shortcomings(plan, false);
-        lacking.retain(|line| !seal.told.contains(line));
-        seal.told.extend(lacking);
+        told.retain(|line| !seal.told.contains(line));
+        seal.told.extend(told);
         let order = Order {
             seal,
             scope: rules.scope.value,

@@ -3,43 +3,45 @@
 #![allow(clippy::disallowed_methods, reason = "the effect module of a launch")]
 
 pub mod announcements;
+pub mod bubblewrap;
 pub mod chaperon;
 pub mod diagnose;
 pub mod ending;
+pub mod fallback;
+pub mod fenced;
 pub mod meeting;
 pub mod modules;
+pub mod said;
 pub mod seal;
+pub mod stage;
 pub mod supervisor;
 
 use std::ffi::{OsStr, OsString};
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use agent_sandbox_wire::capsule::Seal;
 use anyhow::{Context, Result, bail};
 
-use crate::backend::{bwrap, seccomp};
+use crate::backend::seccomp;
 use crate::cli::{Backend, Options};
 use crate::config::load::{Locations, RawLayer, Request, load};
 use crate::config::source::{Source, Sourced};
 use crate::env_vars;
-use crate::failure::{self, Failure};
-use crate::handoff::{Confinement, Expect, Order, Run, Streams};
+use crate::failure::Failure;
+use crate::handoff::{Confinement, Order, Run, Streams};
 use crate::host::files::{Files, HostFiles, Look};
 use crate::host::{self, HostFacts};
-use crate::plan::{self, Access, Invocation, Mount, NetworkMode, Omitted, Plan, Variable};
+use crate::plan::{self, Invocation, Plan, Variable};
 use crate::policy::merge::{Additions, HOME_MODES, merge};
 use crate::policy::{PathSpec, Policy};
 use crate::session::{self, Registered};
-use crate::sys::{fds, passing, process};
+use crate::sys::fds;
 use chaperon::Chaperon;
 use ending::conclude;
-use supervisor::{Company, Jail, Outcome};
+use fallback::Reason;
+use supervisor::{Company, Outcome};
 
 /// Until the policy says how long a path may take to answer.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -77,11 +79,15 @@ pub fn locations() -> Result<Locations> {
     })
 }
 
-/// Reads the policy and looks at the host.
+/// Reads the policy and looks at the host, for a new session.
 ///
 /// # Errors
 /// Whatever is wrong with the command line, the policy files or the host.
 pub fn prepare(options: &Options, command: &[OsString]) -> Result<Prepared> {
+    prepare_session(options, command, session::new_id()?)
+}
+
+fn prepare_session(options: &Options, command: &[OsString], session: String) -> Result<Prepared> {
     let locations = locations()?;
     let cwd = current_directory()?;
     let project = match &options.project {
@@ -123,7 +129,7 @@ pub fn prepare(options: &Options, command: &[OsString]) -> Result<Prepared> {
         project: Some(project.clone()),
         cwd,
         command: command.to_vec(),
-        session: session::new_id()?,
+        session,
         job: None,
     };
     let real = real_project.as_deref().unwrap_or(&project);
@@ -299,12 +305,7 @@ pub fn normal(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// The circumstance and the way out.
-pub fn refuse_unsafe_start(options: &Options) -> Result<()> {
-    if options.backend == Some(Backend::Landlock) {
-        return Err(Failure::new("the Landlock backend is not built yet")
-            .hint("leave --backend away, or use --backend bwrap")
-            .into());
-    }
+pub fn refuse_unsafe_start() -> Result<()> {
     if std::env::var_os(env_vars::INSIDE).is_some() {
         return Err(
             Failure::new("this is already the inside of a jail (AGENT_SANDBOX is set)")
@@ -331,61 +332,56 @@ pub fn refuse_unsafe_start(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command in a jail.
+/// Runs a command in a jail. `prepared` was made of the same options and command.
 ///
 /// # Errors
 /// Everything but the command's own end.
-pub fn run(options: &Options, prepared: Prepared) -> Result<u8> {
+pub fn run(options: &Options, command: &[OsString], prepared: Prepared) -> Result<u8> {
+    let backend = options.backend.unwrap_or_default();
+    if backend == Backend::Landlock {
+        return fenced::run(options, prepared, None);
+    }
+    let bwrap = match (bubblewrap::find(), backend) {
+        (Ok(bwrap), _) => bwrap,
+        (Err(error), Backend::Auto) => {
+            return fenced::run(options, prepared, Some(&Reason::missing(&error)));
+        }
+        (Err(error), _) => return Err(error),
+    };
+    let session = prepared.invocation.session.clone();
+    let (outcome, name) = with_bubblewrap(options, prepared, &bwrap)?;
+    if let (Outcome::NoJail(words), Backend::Auto) = (&outcome, backend)
+        && let Some(reason) = Reason::found(&bwrap, words)
+    {
+        // What the launcher knew of the host is gone, for it does not stay with a jail that works.
+        let again = prepare_session(options, command, session)?;
+        return fenced::run(options, again, Some(&reason));
+    }
+    conclude(outcome, &name)
+}
+
+/// How it went with bubblewrap, and the command's name.
+fn with_bubblewrap(
+    options: &Options,
+    prepared: Prepared,
+    bwrap: &Path,
+) -> Result<(Outcome, OsString)> {
     let plan = prepared.plan()?;
-    let bwrap = find_bwrap()?;
     prepared.make_places(&plan)?;
-    announce(&plan, options);
+    said::announce(&plan, options);
+    let told = said::shortcomings(&plan, false);
     let company = Company {
-        chaperon: Chaperon::new(&prepared, &plan, None)?,
+        chaperon: Chaperon::new(&prepared, &plan, told, None)?,
         ..Company::default()
     };
     let command = plan.command.first().cloned().unwrap_or_default();
     let _registered = register(&prepared.host, &plan, &command)?;
     let order = Order {
         run: Some(self::command(&plan)),
-        ..order(&plan)
+        ..bubblewrap::order(&plan)
     };
-    let outcome = carry_out(&bwrap, (plan, prepared), order, company)?;
-    conclude(outcome, &command)
-}
-
-/// bubblewrap.
-///
-/// # Errors
-/// There is none that can be used, with the ways out.
-pub fn find_bwrap() -> Result<PathBuf> {
-    host::find_bwrap().map_err(|error| {
-        Failure::new(format!("{error:#}"))
-            .hint("user: this node cannot run the jail as it is; ask its administrator")
-            .hint("admin: install the package `bubblewrap` (0.8 or newer)")
-            .into()
-    })
-}
-
-/// Builds the jail and stands by it to its end.
-fn carry_out(
-    bwrap: &Path,
-    (plan, prepared): (Plan, Prepared),
-    order: Order,
-    mut company: Company,
-) -> Result<Outcome> {
-    let filter = filter(&plan)?;
-    let call = bwrap::call(&plan, filter);
-    // The launcher stays for as long as the command runs; what it knew need not stay with it.
-    drop((plan, prepared));
-    supervisor::hold_signals(company.by_slurm).context("cannot hold signals back")?;
-    let Started {
-        bwrap,
-        control,
-        complaint,
-    } = start(bwrap, call, order)?;
-    let jail = Jail::Built { bwrap, complaint };
-    Ok(supervisor::supervise(jail, control, &mut company)?)
+    let outcome = bubblewrap::carry_out(bwrap, (plan, prepared), order, company)?;
+    Ok((outcome, command))
 }
 
 /// The compiled filter of the plan's system calls.
@@ -405,94 +401,6 @@ fn register(host: &HostFacts, plan: &Plan, command: &OsStr) -> Result<Registered
         .context("a launch needs a project")?;
     let records = session::directory(host.uid, &host.state_directory);
     Registered::new(&records, &plan.session, project, &name.to_string_lossy())
-}
-
-/// bubblewrap, started.
-pub struct Started {
-    /// The process.
-    pub bwrap: Child,
-    /// The socket to init.
-    pub control: OwnedFd,
-    /// Where bubblewrap says what went wrong.
-    pub complaint: UnixStream,
-}
-
-/// Starts bubblewrap.
-///
-/// # Errors
-/// What `memfd_create(2)`, `socketpair(2)` or `execve(2)` answer.
-pub fn start(bwrap: &Path, call: bwrap::Call, order: Order) -> Result<Started> {
-    let text = postcard::to_allocvec(&order).context("cannot write the order")?;
-    let order = fds::memory_file(c"agent-sandbox-order", &text)?;
-    let mut contents: Vec<OwnedFd> = Vec::with_capacity(call.contents.len());
-    for content in &call.contents {
-        contents.push(fds::memory_file(c"agent-sandbox", content)?);
-    }
-    let mut options = Vec::new();
-    for argument in &call.options {
-        match argument {
-            bwrap::Argument::Text(text) => options.extend_from_slice(text.as_bytes()),
-            bwrap::Argument::Content(at) => {
-                options.extend_from_slice(contents[*at].as_raw_fd().to_string().as_bytes())
-            }
-        }
-        options.push(0);
-    }
-    let options = fds::memory_file(c"agent-sandbox-options", &options)?;
-    let (ours, theirs) = passing::pair()?;
-    let (complaint, complain) = UnixStream::pair()?;
-    let stderr: OwnedFd = std::os::fd::AsFd::as_fd(&io::stderr()).try_clone_to_owned()?;
-    for fd in contents.iter().chain([&options, &order, &theirs, &stderr]) {
-        fds::inheritable(fd)?;
-    }
-    let child = Command::new(bwrap)
-        .arg("--args")
-        .arg(options.as_raw_fd().to_string())
-        .arg("--")
-        .arg(bwrap::COMMAND)
-        .args([&stderr, &theirs, &order].map(|fd| fd.as_raw_fd().to_string()))
-        .env_clear()
-        .stderr(Stdio::from(OwnedFd::from(complain)))
-        .spawn()
-        .with_context(|| format!("cannot start `{}`", bwrap.display()))?;
-    drop((call, contents, options, order, theirs, stderr, text));
-    process::release_memory();
-    Ok(Started {
-        bwrap: child,
-        control: ours,
-        complaint,
-    })
-}
-
-/// What init has to do before any command, by the plan.
-pub fn order(plan: &Plan) -> Order {
-    let bytes = |text: &OsStr| text.as_bytes().to_vec();
-    // A directory of a path may be one that another session can write, and could be replaced by a
-    // link while this jail is built. So every bind is compared with what was planned.
-    let expect = plan
-        .steps
-        .iter()
-        .filter_map(|step| match &step.mount {
-            Mount::Bind { access, id, .. } => Some(Expect {
-                path: bytes(step.at.as_os_str()),
-                id: *id,
-                read_only: *access == Access::Read,
-            }),
-            _ => None,
-        })
-        .collect();
-    Order {
-        expect,
-        input: plan
-            .steps
-            .iter()
-            .any(|step| step.at == Path::new(plan::INPUT))
-            .then(|| plan::INPUT.into()),
-        socket: plan
-            .wants_chaperon()
-            .then(|| agent_sandbox_wire::SOCKET.into()),
-        run: None,
-    }
 }
 
 /// The plan's command.
@@ -546,44 +454,4 @@ pub fn confinement(plan: &Plan) -> Confinement {
         writable: plan.landlock_writes.then(writable),
         fence: None,
     }
-}
-
-/// One line on standard error, at the start of every session.
-fn banner(plan: &Plan) -> String {
-    let network = match plan.network.value {
-        NetworkMode::Open => "open",
-        NetworkMode::Isolated => "isolated",
-    };
-    let project = plan.project.as_deref().unwrap_or(Path::new("/"));
-    let project = failure::one_line(&project.display().to_string());
-    format!(
-        "agent-sandbox: jailed in {project} (writable), network {network}, session {}\n",
-        plan.session
-    )
-}
-
-/// The banner, unless it is not wanted, and what could not be done as asked, which is always said.
-fn announce(plan: &Plan, options: &Options) {
-    let mut text = String::new();
-    if !options.quiet {
-        text.push_str(&banner(plan));
-    }
-    text.push_str(&shortcomings(plan, options.verbose).concat());
-    failure::say(&text);
-}
-
-/// What the jail lacks of what was asked, a line each.
-pub fn shortcomings(plan: &Plan, verbose: bool) -> Vec<String> {
-    let told = |omitted: &&Omitted| omitted.loud || (verbose && !omitted.is_usual());
-    let omitted = plan.omitted.iter().filter(told).map(|omitted| {
-        let path = failure::one_line(&omitted.path);
-        let reason = failure::one_line(&omitted.reason);
-        format!(
-            "agent-sandbox: note: `{path}`: {reason} [{}]\n",
-            omitted.why
-        )
-    });
-    let weaknesses = plan.weaknesses.iter();
-    let weaknesses = weaknesses.map(|weakness| format!("agent-sandbox: warning: {weakness}\n"));
-    omitted.chain(weaknesses).collect()
 }

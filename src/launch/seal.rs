@@ -11,7 +11,7 @@ use agent_sandbox_wire::capsule::{self, LayerKind, Seal};
 use anyhow::Result;
 
 use super::{absolute, additions, normal};
-use crate::cli::Options;
+use crate::cli::{Backend, Options};
 use crate::config::load::{Locations, RawLayer, Sealed, load_sealed};
 use crate::config::source::Layer;
 use crate::env_vars;
@@ -47,6 +47,11 @@ pub fn seal(
                 .map(|entry| entry.as_bytes().to_vec())
                 .collect(),
             home: options.home.clone(),
+            backend: match options.backend.unwrap_or_default() {
+                Backend::Auto => capsule::Backend::Auto,
+                Backend::Bwrap => capsule::Backend::Bwrap,
+                Backend::Landlock => capsule::Backend::Landlock,
+            },
         },
         variables: Vec::new(),
         told: Vec::new(),
@@ -94,6 +99,15 @@ fn sealed_layer(layer: &RawLayer) -> Option<capsule::Layer> {
         file: layer.file.to_string(),
         text: text.to_owned(),
     })
+}
+
+/// What makes the jail on the node: what the session's user said, for the node is another.
+pub fn backend(seal: &Seal) -> Backend {
+    match seal.options.backend {
+        capsule::Backend::Auto => Backend::Auto,
+        capsule::Backend::Bwrap => Backend::Bwrap,
+        capsule::Backend::Landlock => Backend::Landlock,
+    }
 }
 
 /// The layers of a job on this node, weakest first, and what options add to them. Merged they give

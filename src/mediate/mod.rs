@@ -14,6 +14,8 @@
 pub mod caller;
 pub mod connect;
 pub mod ending;
+mod family;
+mod life;
 pub mod modes;
 pub mod open;
 pub mod place;
@@ -25,7 +27,11 @@ use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
+use nix::unistd::Pid;
+
 use crate::fence::Charge;
+
+pub use life::start;
 
 /// What a call is answered with.
 #[derive(Debug)]
@@ -63,4 +69,19 @@ pub struct Context {
     /// Device and inode of the files that this jail made in a region of its own
     /// ([`crate::fence::Reach::Own`]).
     pub made: Mutex<HashSet<(u64, u64)>>,
+    /// The process that stands by the command: a descendant of the mediator that is not of the jail.
+    pub attendant: Pid,
+}
+
+impl Context {
+    /// With nothing made yet.
+    #[must_use]
+    pub fn new(charge: Charge, attendant: Pid) -> Self {
+        Self {
+            charge,
+            changing: Mutex::default(),
+            made: Mutex::default(),
+            attendant,
+        }
+    }
 }

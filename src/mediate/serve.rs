@@ -1,22 +1,288 @@
 //! Takes calls from the listener and answers them, on as many threads as wait for something.
+//!
+//! A thread that has taken a call sees to it that another waits for the next before it answers: what
+//! it does may take its time (a connection, a pipe that nobody reads), and may need another call of
+//! the jail to come to its end. A panic would end the mediator, so nothing here may.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use nix::unistd::gettid;
 
 use super::caller::Caller;
 use super::{Answer, Context, connect, modes, open, processes, tree};
+use crate::sys::notify::{self, Call, Desk, NATIVE_ARCH};
+use crate::sys::{process, threads};
 
-/// Who answers a call; `None` for one that the filter does not hand over.
+/// No more threads answer at a time; further calls wait until one is free.
+const MOST_THREADS: usize = 128;
+/// As many stay when there is nothing to do.
+const IDLE_THREADS: usize = 3;
+/// The stack of a thread, in bytes: a handler goes deep nowhere and keeps buffers on the heap.
+const STACK: usize = 256 * 1024;
+/// With more calls at work than these it is looked at intervals whether their callers are still there.
+const BUSY_THREADS: usize = 4;
+/// The interval.
+const LOOK: Duration = Duration::from_millis(250);
+
+// Numbers that libc does not name on every architecture yet, and which are the same on all of them
+// (scripts/syscall.tbl).
+
+const FCHMODAT2: i64 = 452;
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
+
+/// Who answers a call.
 type Handler = fn(&Context, &Caller) -> Answer;
 
-/// The handler of a call by its number.
+/// The handler of a call by its number; `None` for one that the filter does not hand over.
 pub fn handler(number: i32) -> Option<Handler> {
     let handler: Handler = match i64::from(number) {
         libc::SYS_connect => connect::connect,
+        libc::SYS_openat => open::open,
         #[cfg(target_arch = "x86_64")]
         libc::SYS_open | libc::SYS_creat => open::open,
-        libc::SYS_openat => open::open,
-        libc::SYS_fchmodat | libc::SYS_fchmod => modes::change,
-        libc::SYS_renameat2 => tree::change,
-        libc::SYS_kill => processes::signal,
+        libc::SYS_bind => connect::bind,
+        libc::SYS_mkdirat
+        | libc::SYS_mknodat
+        | libc::SYS_symlinkat
+        | libc::SYS_linkat
+        | libc::SYS_renameat
+        | libc::SYS_renameat2
+        | libc::SYS_unlinkat
+        | libc::SYS_truncate => tree::change,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_mkdir
+        | libc::SYS_mknod
+        | libc::SYS_symlink
+        | libc::SYS_link
+        | libc::SYS_rename
+        | libc::SYS_unlink
+        | libc::SYS_rmdir => tree::change,
+        libc::SYS_fchmod
+        | libc::SYS_fchmodat
+        | FCHMODAT2
+        | libc::SYS_fchown
+        | libc::SYS_fchownat
+        | libc::SYS_utimensat
+        | libc::SYS_setxattr
+        | libc::SYS_lsetxattr
+        | libc::SYS_fsetxattr
+        | SETXATTRAT
+        | libc::SYS_removexattr
+        | libc::SYS_lremovexattr
+        | libc::SYS_fremovexattr
+        | REMOVEXATTRAT
+        | libc::SYS_inotify_add_watch => modes::change,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_chmod
+        | libc::SYS_chown
+        | libc::SYS_lchown
+        | libc::SYS_utime
+        | libc::SYS_utimes
+        | libc::SYS_futimesat => modes::change,
+        libc::SYS_kill
+        | libc::SYS_tkill
+        | libc::SYS_tgkill
+        | libc::SYS_rt_sigqueueinfo
+        | libc::SYS_rt_tgsigqueueinfo
+        | libc::SYS_pidfd_send_signal => processes::signal,
+        libc::SYS_prlimit64
+        | libc::SYS_setpriority
+        | libc::SYS_ioprio_set
+        | libc::SYS_sched_setaffinity
+        | libc::SYS_sched_setscheduler
+        | libc::SYS_sched_setparam
+        | libc::SYS_sched_setattr => processes::change,
         _ => return None,
     };
     Some(handler)
+}
+
+/// Starts the threads that answer the calls of a listener.
+///
+/// # Errors
+/// What `clone(2)` answers for the first of them.
+pub fn serve(context: Context, listener: OwnedFd) -> io::Result<()> {
+    // An older kernel takes a little longer.
+    let _ = notify::wake_on_the_same_processor(&listener);
+    threads::become_interruptible()?;
+    let crew = Arc::new(Crew {
+        context,
+        listener: Arc::new(listener),
+        shift: Mutex::default(),
+        crowded: Condvar::new(),
+    });
+    crew.shift().total = 1;
+    crew.shift().idle = 1;
+    begin(&crew, work)?;
+    // Without it a thread whose caller is gone may wait for long.
+    let _ = begin(&crew, |crew| crew.watch());
+    Ok(())
+}
+
+fn begin(crew: &Arc<Crew>, act: fn(&Arc<Crew>)) -> io::Result<()> {
+    let crew = Arc::clone(crew);
+    thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(move || act(&crew))?;
+    Ok(())
+}
+
+/// The threads, and what they share.
+struct Crew {
+    context: Context,
+    listener: Arc<OwnedFd>,
+    shift: Mutex<Shift>,
+    /// More are at work than [`BUSY_THREADS`].
+    crowded: Condvar,
+}
+
+/// Who does what.
+#[derive(Default)]
+struct Shift {
+    /// Threads in all.
+    total: usize,
+    /// Those that wait for a call.
+    idle: usize,
+    /// Those that answer one: the call and the thread.
+    busy: Vec<(u64, i32)>,
+}
+
+impl Crew {
+    fn shift(&self) -> MutexGuard<'_, Shift> {
+        self.shift.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread has taken a call. Whether another thread is needed, which is counted already.
+    fn took(&self, call: u64, thread: i32) -> bool {
+        let mut shift = self.shift();
+        shift.idle = shift.idle.saturating_sub(1);
+        shift.busy.push((call, thread));
+        if shift.busy.len() > BUSY_THREADS {
+            self.crowded.notify_one();
+        }
+        let needed = shift.idle == 0 && shift.total < MOST_THREADS;
+        if needed {
+            shift.total += 1;
+            shift.idle += 1;
+        }
+        needed
+    }
+
+    /// The thread that was counted did not come to be.
+    fn missed(&self) {
+        let mut shift = self.shift();
+        shift.total = shift.total.saturating_sub(1);
+        shift.idle = shift.idle.saturating_sub(1);
+    }
+
+    /// A thread has answered its call. Whether it is to wait for another.
+    fn answered(&self, call: u64) -> bool {
+        let mut shift = self.shift();
+        if let Some(at) = shift.busy.iter().position(|(id, _)| *id == call) {
+            shift.busy.swap_remove(at);
+        }
+        let stays = shift.idle < IDLE_THREADS;
+        if stays {
+            shift.idle += 1;
+        } else {
+            shift.total = shift.total.saturating_sub(1);
+        }
+        stays
+    }
+
+    /// Interrupts threads whose callers are gone, when many are at work.
+    fn watch(&self) {
+        loop {
+            let mut shift = self.shift();
+            while shift.busy.len() <= BUSY_THREADS {
+                shift = match self.crowded.wait(shift) {
+                    Ok(shift) => shift,
+                    Err(poisoned) => poisoned.into_inner(),
+                };
+            }
+            // Under the lock: a thread that has answered meanwhile is not in the list.
+            for (call, thread) in &shift.busy {
+                if notify::still_waits(&*self.listener, *call).is_err() {
+                    let _ = threads::interrupt(*thread);
+                }
+            }
+            drop(shift);
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+/// The life of a thread.
+fn work(crew: &Arc<Crew>) {
+    let Ok(mut desk) = Desk::new() else {
+        return crew.missed();
+    };
+    let thread = gettid().as_raw();
+    loop {
+        let call = match desk.receive(&*crew.listener) {
+            Ok(call) => call,
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR) => continue,
+                Some(libc::ENOENT) if !notify::is_deserted(&*crew.listener) => continue,
+                // No process is left under the filter: the end of the jail is near.
+                Some(libc::ENOENT) => return crew.missed(),
+                // With nobody who listens calls would wait for ever. Without the mediator they fail.
+                _ => process::exit_now(1),
+            },
+        };
+        if crew.took(call.id, thread) && begin(crew, work).is_err() {
+            crew.missed();
+        }
+        answer(crew, &mut desk, call);
+        if !crew.answered(call.id) {
+            return;
+        }
+    }
+}
+
+/// Answers a call. Who is gone meanwhile needs no answer.
+fn answer(crew: &Crew, desk: &mut Desk, call: Call) {
+    let listener = &*crew.listener;
+    let refuse = |desk: &mut Desk, errno| {
+        let _ = desk.refuse(listener, call.id, errno);
+    };
+    match decide(crew, call) {
+        Answer::Done(value) => {
+            let _ = desk.complete(listener, call.id, value);
+        }
+        Answer::Fail(errno) => refuse(desk, errno),
+        Answer::Give {
+            file,
+            close_on_exec,
+        } => {
+            if let Err(error) = notify::give(listener, call.id, file.as_fd(), close_on_exec) {
+                refuse(desk, error.raw_os_error().unwrap_or(libc::EIO));
+            }
+        }
+        Answer::Kernel => {
+            if desk.let_go_on(listener, call.id).is_err() {
+                refuse(desk, libc::ENOSYS);
+            }
+        }
+    }
+}
+
+fn decide(crew: &Crew, call: Call) -> Answer {
+    // The filter lets no foreign call through, and no caller is in a pid namespace outside of this
+    // process's.
+    if call.arch != NATIVE_ARCH || call.thread <= 0 {
+        return Answer::Fail(libc::ENOSYS);
+    }
+    match handler(call.number) {
+        Some(handler) => {
+            let caller = Caller::new(call, Arc::clone(&crew.listener));
+            handler(&crew.context, &caller)
+        }
+        None => Answer::Fail(libc::ENOSYS),
+    }
 }

@@ -1,9 +1,496 @@
-//! `mkdir(2), rename(2), link(2), unlink(2) and their kin`.
+//! `mkdir(2), rename(2), link(2), unlink(2), truncate(2)` and their kin.
+//!
+//! What changes the entries of directories is decided and carried out under [`Context::changing`],
+//! so that a path that was decided on is the path still: where the mediator carries out, nobody else
+//! inside can rename anything. What a call links or shortens is the object that was decided on, by its
+//! descriptor. What it makes, renames or removes is a name in a directory that is held; whatever has
+//! that name, nothing closed has, for a closed path cannot be renamed, nor anything above it.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags, RenameFlags, renameat2};
+use nix::sys::stat::{FileStat, SFlag, fstatat, mkdirat, mknodat};
+use nix::unistd::{UnlinkatFlags, linkat, symlinkat, truncate, unlinkat};
 
 use super::caller::Caller;
+use super::open::{PLAIN_MODE, SET_ID, new_mode};
+use super::place::ground::{self, Who};
+use super::place::{
+    self, Entry, FOLLOW, Given, How, Object, Process, Special, Stop, deciding, id, kind, locked,
+};
 use super::{Answer, Context};
+use crate::fence::Reach;
+use crate::sys::paths;
+
+/// What a call asks for.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// A new directory with this mode, before the umask.
+    Directory(Given<'a>, u32),
+    /// A new file, fifo or socket: the mode, with the kind, before the umask.
+    Node(Given<'a>, u32),
+    /// A new symbolic link with this text.
+    Symlink(&'a [u8], Given<'a>),
+    /// Another name for what is there.
+    Link(Given<'a>, How, Given<'a>),
+    /// Another name in place of the first, or both exchanged.
+    Rename(Given<'a>, Given<'a>, RenameFlags),
+    /// The end of a directory.
+    RemoveDirectory(Given<'a>),
+    /// The end of a name of anything else.
+    Remove(Given<'a>),
+    /// Another length, in bytes.
+    Truncate(Given<'a>, i64),
+}
 
 /// Answers the call.
-pub fn change(_context: &Context, _caller: &Caller) -> Answer {
-    Answer::Fail(libc::ENOSYS)
+pub fn change(context: &Context, caller: &Caller) -> Answer {
+    // What the call has for paths is read once, before anything is decided.
+    let mut texts = [Vec::new(), Vec::new()];
+    let (first, second) = paths_of(caller);
+    for (text, place) in texts.iter_mut().zip([first, second]) {
+        let Some((_, argument)) = place else { continue };
+        match caller.path(caller.call.arguments[argument]) {
+            Ok(path) => *text = path,
+            Err(error) => return Answer::failed(&error),
+        }
+    }
+    let given = |place: Option<(i32, usize)>, text| Given {
+        directory: place.map_or(libc::AT_FDCWD, |(directory, _)| directory),
+        path: text,
+    };
+    let [one, other] = &texts;
+    match asked(caller, given(first, one), given(second, other)) {
+        Ok(change) => carry_out(context, caller, change),
+        Err(errno) => errno.into(),
+    }
+}
+
+/// Where a call has its paths: the descriptor that each begins at, and the argument.
+fn paths_of(caller: &Caller) -> (Option<(i32, usize)>, Option<(i32, usize)>) {
+    let here = |argument| Some((libc::AT_FDCWD, argument));
+    let at = |directory, argument| Some((caller.int(directory), argument));
+    match i64::from(caller.call.number) {
+        libc::SYS_renameat2 | libc::SYS_renameat | libc::SYS_linkat => (at(0, 1), at(2, 3)),
+        libc::SYS_symlinkat => (here(0), at(1, 2)),
+        libc::SYS_mkdirat | libc::SYS_mknodat | libc::SYS_unlinkat => (at(0, 1), None),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_rename | libc::SYS_link | libc::SYS_symlink => (here(0), here(1)),
+        _ => (here(0), None),
+    }
+}
+
+/// What the call is, by its number.
+fn asked<'a>(caller: &Caller, one: Given<'a>, other: Given<'a>) -> Result<Change<'a>, Errno> {
+    let mode = |argument| caller.int(argument).cast_unsigned();
+    Ok(match i64::from(caller.call.number) {
+        libc::SYS_mkdirat => Change::Directory(one, mode(2)),
+        libc::SYS_mknodat => Change::Node(one, mode(2)),
+        libc::SYS_symlinkat => Change::Symlink(one.path, other),
+        libc::SYS_linkat => Change::Link(one, link_how(caller.int(4))?, other),
+        libc::SYS_renameat => Change::Rename(one, other, RenameFlags::empty()),
+        libc::SYS_renameat2 => Change::Rename(one, other, rename_flags(mode(4))?),
+        libc::SYS_unlinkat => match caller.int(2) {
+            0 => Change::Remove(one),
+            libc::AT_REMOVEDIR => Change::RemoveDirectory(one),
+            _ => return Err(Errno::EINVAL),
+        },
+        libc::SYS_truncate => Change::Truncate(one, caller.call.arguments[1].cast_signed()),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_mkdir => Change::Directory(one, mode(1)),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_mknod => Change::Node(one, mode(1)),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_symlink => Change::Symlink(one.path, other),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_link => Change::Link(one, How::default(), other),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_rename => Change::Rename(one, other, RenameFlags::empty()),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_rmdir => Change::RemoveDirectory(one),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_unlink => Change::Remove(one),
+        _ => return Err(Errno::ENOSYS),
+    })
+}
+
+/// The flags of `linkat(2)`.
+fn link_how(flags: i32) -> Result<How, Errno> {
+    let known = libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH;
+    if flags & !known != 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(How {
+        follow: flags & libc::AT_SYMLINK_FOLLOW != 0,
+        empty: flags & libc::AT_EMPTY_PATH != 0,
+    })
+}
+
+/// The flags of `renameat2(2)`. A whiteout is a device node.
+fn rename_flags(flags: u32) -> Result<RenameFlags, Errno> {
+    RenameFlags::from_bits(flags)
+        .filter(|flags| !flags.contains(RenameFlags::RENAME_WHITEOUT))
+        .ok_or(Errno::EINVAL)
+}
+
+/// Why a change is not carried out.
+enum Not {
+    /// The kernel judges it.
+    Kernel,
+    /// It fails.
+    Errno(Errno),
+}
+
+impl From<Errno> for Not {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+/// Changes what a process asks for, or leaves it to the kernel.
+pub fn carry_out(context: &Context, process: &dyn Process, change: Change<'_>) -> Answer {
+    let done = if let Change::Truncate(given, length) = change {
+        shorten(context, process, given, length)
+    } else {
+        let _changing = locked(&context.changing);
+        match change {
+            Change::Directory(given, mode) => make_directory(context, process, given, mode),
+            Change::Node(given, mode) => make_node(context, process, given, mode),
+            Change::Symlink(text, given) => make_symlink(context, process, text, given),
+            Change::Link(from, how, to) => link(context, process, from, how, to),
+            Change::Rename(from, to, flags) => rename(context, process, from, to, flags),
+            Change::RemoveDirectory(given) => remove(context, process, given, true),
+            Change::Remove(given) => remove(context, process, given, false),
+            Change::Truncate(..) => Err(Errno::ENOSYS.into()),
+        }
+    };
+    match done {
+        Ok(()) => Answer::Done(0),
+        Err(Not::Kernel) => Answer::Kernel,
+        Err(Not::Errno(errno)) => errno.into(),
+    }
+}
+
+/// Finds an entry. Landlock judges whatever a link of a `/proc` leads to.
+fn entry(
+    process: &dyn Process,
+    given: Given<'_>,
+    special: impl Fn(Special) -> Errno,
+) -> Result<Entry, Not> {
+    place::entry(process, given).map_err(|stop| match stop {
+        Stop::Proc => Not::Kernel,
+        Stop::Special(what) => Not::Errno(special(what)),
+        Stop::Errno(errno) => Not::Errno(errno),
+    })
+}
+
+/// What stands under a name now.
+fn status(entry: &Entry) -> Result<FileStat, Errno> {
+    fstatat(
+        &entry.parent,
+        entry.name.as_os_str(),
+        AtFlags::AT_SYMLINK_NOFOLLOW,
+    )
+}
+
+/// A place for something new, and whether it is the jail's own region.
+fn new_entry(
+    context: &Context,
+    process: &dyn Process,
+    given: Given<'_>,
+) -> Result<(Entry, Who), Not> {
+    let entry = entry(process, given, |_| Errno::EEXIST)?;
+    let who = ground::who_changes(context, &entry)?;
+    let reach = context.charge.territory.reach(&entry.path());
+    match who {
+        Who::Mediator if reach == Reach::Write => Ok((entry, who)),
+        Who::Maker if reach == Reach::Own => Ok((entry, who)),
+        // Landlock gives nothing in either directory.
+        _ => Err(Not::Kernel),
+    }
+}
+
+/// Refuses what would take the place of something closed, or of a directory that something closed
+/// is, or will be, in.
+fn unpinned(context: &Context, entry: &Entry) -> Result<(), Errno> {
+    if context.charge.territory.is_pinned(&entry.path()) {
+        return Err(Errno::EBUSY);
+    }
+    Ok(())
+}
+
+/// The same for what is new. What exists is said first.
+fn unpinned_new(context: &Context, entry: &Entry) -> Result<(), Errno> {
+    unpinned(context, entry).map_err(|errno| match status(entry) {
+        Ok(_) => Errno::EEXIST,
+        Err(_) => errno,
+    })
+}
+
+/// Remembers what the jail has just made in its own region.
+fn remember(context: &Context, entry: &Entry, who: Who) -> Result<(), Errno> {
+    if who == Who::Maker {
+        locked(&context.made).insert(id(&status(entry)?));
+    }
+    Ok(())
+}
+
+/// Forgets what has lost its last name: the file system may use its inode again.
+fn forget(context: &Context, was: &FileStat) {
+    if was.st_nlink <= 1 || kind(was) == SFlag::S_IFDIR {
+        locked(&context.made).remove(&id(was));
+    }
+}
+
+fn make_directory(
+    context: &Context,
+    process: &dyn Process,
+    given: Given<'_>,
+    mode: u32,
+) -> Result<(), Not> {
+    // A directory may be made where one is to be that something closed will be in.
+    let (entry, who) = new_entry(context, process, given)?;
+    let mode = new_mode(process, &entry.parent, mode)?;
+    mkdirat(&entry.parent, entry.slashed().as_os_str(), mode)?;
+    Ok(remember(context, &entry, who)?)
+}
+
+fn make_node(
+    context: &Context,
+    process: &dyn Process,
+    given: Given<'_>,
+    mode: u32,
+) -> Result<(), Not> {
+    let wanted = match mode & SFlag::S_IFMT.bits() {
+        0 => SFlag::S_IFREG,
+        bits => SFlag::from_bits_truncate(bits),
+    };
+    if !matches!(wanted, SFlag::S_IFREG | SFlag::S_IFIFO | SFlag::S_IFSOCK) || mode & SET_ID != 0 {
+        return Err(Errno::EPERM.into());
+    }
+    let (entry, who) = new_entry(context, process, given)?;
+    unpinned_new(context, &entry)?;
+    let mode = new_mode(process, &entry.parent, mode & PLAIN_MODE)?;
+    mknodat(&entry.parent, entry.slashed().as_os_str(), wanted, mode, 0)?;
+    Ok(remember(context, &entry, who)?)
+}
+
+fn make_symlink(
+    context: &Context,
+    process: &dyn Process,
+    text: &[u8],
+    given: Given<'_>,
+) -> Result<(), Not> {
+    let (entry, who) = new_entry(context, process, given)?;
+    unpinned_new(context, &entry)?;
+    let text = OsString::from_vec(text.to_vec());
+    symlinkat(text.as_os_str(), &entry.parent, entry.slashed().as_os_str())?;
+    Ok(remember(context, &entry, who)?)
+}
+
+fn link(
+    context: &Context,
+    process: &dyn Process,
+    from: Given<'_>,
+    how: How,
+    to: Given<'_>,
+) -> Result<(), Not> {
+    let object = place::object(process, from, how).map_err(|stop| match stop {
+        Stop::Errno(errno) => Not::Errno(errno),
+        Stop::Proc | Stop::Special(_) => Not::Kernel,
+    })?;
+    let entry = entry(process, to, |_| Errno::EEXIST)?;
+    let reach = context.charge.territory.reach(&entry.path());
+    match (
+        from_where(context, &object)?,
+        ground::who_changes(context, &entry)?,
+    ) {
+        (Source::Own, Who::Maker) => {}
+        (Source::Own, _) | (_, Who::Maker) => return Err(Errno::EXDEV.into()),
+        (Source::Kernels, Who::Kernel) | (Source::Closed, _) => return Err(Not::Kernel),
+        (Source::Kernels | Source::Mediators, Who::Mediator) if reach == Reach::Write => {
+            unpinned_new(context, &entry)?;
+        }
+        // From a directory in which the mediator makes names to one where Landlock lets them be made.
+        (Source::Mediators, Who::Kernel) if reach == Reach::Write => {}
+        _ => return Err(Not::Kernel),
+    }
+    let by = paths::by_descriptor(&object.fd);
+    let to = entry.slashed();
+    let flags = AtFlags::AT_SYMLINK_FOLLOW;
+    Ok(linkat(
+        AT_FDCWD,
+        by.as_str(),
+        &entry.parent,
+        to.as_os_str(),
+        flags,
+    )?)
+}
+
+/// Whose a file is that gets another name.
+enum Source {
+    /// Landlock judges it, and gives all rights to it.
+    Kernels,
+    /// The mediator's.
+    Mediators,
+    /// The jail made it in its own region.
+    Own,
+    /// It may not be changed, so it gets no name by which it could be.
+    Closed,
+}
+
+fn from_where(context: &Context, object: &Object) -> Result<Source, Errno> {
+    let Some(path) = deciding(&object.at) else {
+        return Ok(Source::Closed);
+    };
+    let charge = &context.charge;
+    Ok(
+        match (charge.territory.reach(path), ground::who(charge, path)) {
+            (Reach::None | Reach::Read, _) => Source::Closed,
+            (Reach::Own, _) if context.has_made(object.id) => Source::Own,
+            (Reach::Own, _) => return Err(Errno::EACCES),
+            (Reach::Write, Who::Kernel) => Source::Kernels,
+            (Reach::Write, _) => Source::Mediators,
+        },
+    )
+}
+
+fn rename(
+    context: &Context,
+    process: &dyn Process,
+    from: Given<'_>,
+    to: Given<'_>,
+    flags: RenameFlags,
+) -> Result<(), Not> {
+    let from = entry(process, from, |_| Errno::EBUSY)?;
+    let to = entry(process, to, |_| Errno::EBUSY)?;
+    let whose = [&from, &to].map(|entry| ground::who_changes(context, entry));
+    let [whose_from, whose_to] = whose;
+    let (whose_from, whose_to) = (whose_from?, whose_to?);
+    let is_writable = |entry: &Entry| {
+        let reach = context.charge.territory.reach(&entry.parent_path);
+        matches!(reach, Reach::Write | Reach::Own)
+    };
+    if whose_from == Who::Kernel && whose_to == Who::Kernel
+        || !is_writable(&from)
+        || !is_writable(&to)
+    {
+        return Err(Not::Kernel);
+    }
+    let there = status(&from)?;
+    let replaced = status(&to).ok();
+    let is_own = [whose_from, whose_to].map(|who| who == Who::Maker);
+    match is_own {
+        [true, true] => {
+            let foreign = |status: &FileStat| !context.has_made(id(status));
+            if foreign(&there) || replaced.as_ref().is_some_and(foreign) {
+                return Err(Errno::EACCES.into());
+            }
+        }
+        [false, false] => {
+            // Both, for they may be exchanged; also where Landlock would let it be.
+            unpinned(context, &from)?;
+            unpinned(context, &to)?;
+        }
+        _ => return Err(Errno::EXDEV.into()),
+    }
+    let (old, new) = (from.slashed(), to.slashed());
+    renameat2(
+        &from.parent,
+        old.as_os_str(),
+        &to.parent,
+        new.as_os_str(),
+        flags,
+    )?;
+    if is_own[0] && !flags.contains(RenameFlags::RENAME_EXCHANGE) {
+        // Two names of one file are left as they are.
+        if let Some(replaced) = replaced.filter(|replaced| id(replaced) != id(&there)) {
+            forget(context, &replaced);
+        }
+    }
+    Ok(())
+}
+
+fn remove(
+    context: &Context,
+    process: &dyn Process,
+    given: Given<'_>,
+    directory: bool,
+) -> Result<(), Not> {
+    let entry = entry(process, given, |special| match (directory, special) {
+        (false, _) => Errno::EISDIR,
+        (true, Special::Root) => Errno::EBUSY,
+        (true, Special::Dot) => Errno::EINVAL,
+        (true, Special::DotDot) => Errno::ENOTEMPTY,
+    })?;
+    let who = ground::who_changes(context, &entry)?;
+    if who == Who::Kernel {
+        return Err(Not::Kernel);
+    }
+    let there = status(&entry)?;
+    if who == Who::Maker && !context.has_made(id(&there)) {
+        return Err(Errno::EACCES.into());
+    }
+    unpinned(context, &entry)?;
+    let flag = if directory {
+        UnlinkatFlags::RemoveDir
+    } else {
+        UnlinkatFlags::NoRemoveDir
+    };
+    unlinkat(&entry.parent, entry.slashed().as_os_str(), flag)?;
+    if who == Who::Maker {
+        forget(context, &there);
+    }
+    Ok(())
+}
+
+fn shorten(
+    context: &Context,
+    process: &dyn Process,
+    given: Given<'_>,
+    length: i64,
+) -> Result<(), Not> {
+    let judged = ground::judges_truncation(&context.charge);
+    let object = place::object(process, given, FOLLOW).map_err(|stop| match stop {
+        Stop::Errno(errno) => Not::Errno(errno),
+        Stop::Proc | Stop::Special(_) if judged => Not::Kernel,
+        Stop::Proc | Stop::Special(_) => Not::Errno(Errno::EACCES),
+    })?;
+    let is_kernels =
+        deciding(&object.at).is_none_or(|path| ground::who(&context.charge, path) == Who::Kernel);
+    if judged && is_kernels {
+        return Err(Not::Kernel);
+    }
+    ground::may_change(context, &object)?;
+    Ok(truncate(paths::by_descriptor(&object.fd).as_str(), length)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::stat::Mode;
+
+    use super::*;
+
+    #[test]
+    fn flags_that_are_not_known_are_refused() {
+        assert_eq!(rename_flags(0).ok(), Some(RenameFlags::empty()));
+        assert_eq!(rename_flags(1).ok(), Some(RenameFlags::RENAME_NOREPLACE));
+        assert_eq!(rename_flags(2).ok(), Some(RenameFlags::RENAME_EXCHANGE));
+        for flags in [4, 5, 8, u32::MAX] {
+            assert_eq!(rename_flags(flags).err(), Some(Errno::EINVAL), "{flags}");
+        }
+        assert_eq!(link_how(0).ok(), Some(How::default()));
+        assert_eq!(link_how(0x400).ok(), Some(FOLLOW));
+        for flags in [0x100, 0x200, i32::MIN] {
+            assert_eq!(link_how(flags).err(), Some(Errno::EINVAL), "{flags}");
+        }
+    }
+
+    #[test]
+    fn modes_are_those_of_the_kernel() {
+        assert_eq!(Mode::from_bits_truncate(PLAIN_MODE).bits(), 0o1777);
+        assert_eq!(SET_ID & PLAIN_MODE, 0);
+    }
 }

@@ -1,14 +1,31 @@
 //! The plan for a jail that Landlock makes: from the steps of a [`Plan`] to the rules that the kernel
 //! keeps and the territory by which the mediator decides. Pure but for the questions that it asks
 //! through [`Files`].
+//!
+//! What mounts show at its own place gets rules ([`ground`]). What they put elsewhere, or make, stands
+//! in the session's own directory, and the environment leads there ([`stage`]). What mounts put over
+//! the host's files cannot be given: the host's own stays in sight, and the table of
+//! [`super::lacks`] says so.
 
+pub mod check;
+mod ground;
+mod stage;
+mod variables;
+
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::{Plan, PlanError};
-use crate::fence::{Charge, HandedOver, Rule};
+use self::ground::rule;
+pub use self::stage::Places;
+use super::slurm::PROGRAM;
+use super::syscalls::fence::FenceSwitches;
+use super::syscalls::{self, Switches};
+use super::{INPUT, Mount, NetworkMode, Omitted, Plan, PlanError, Step};
+use crate::fence::{Charge, HandedOver, Reach, Region, Right, Rule, Territory};
 use crate::host::HostFacts;
-use crate::host::files::Files;
+use crate::host::files::{Files, Found, Kind, Look};
 
 /// Something in the session's own directory, which stands for what a mount would show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +50,10 @@ pub enum Thing {
 /// A plan that Landlock and the mediator can carry out.
 #[derive(Clone, Debug)]
 pub struct Fenced {
-    /// The plan: environment, filter and weaknesses as they are under Landlock.
+    /// The plan. Environment, command and filter are as they are under Landlock; the steps still say
+    /// what mounts would show, and the weaknesses are the caller's to replace.
     pub plan: Plan,
-    /// Landlock's rules for the command.
+    /// Landlock's rules for the command, sorted by path.
     pub rules: Vec<Rule>,
     /// What the mediator is told.
     pub charge: Charge,
@@ -43,25 +61,250 @@ pub struct Fenced {
     pub handed_over: HandedOver,
     /// What is made in the session's directory, parents first.
     pub staged: Vec<Staged>,
+    /// Where things of the plan really are.
+    pub places: Places,
     /// Where the socket to the chaperon is made, if there is one.
     pub socket: Option<PathBuf>,
     /// The kernel's Landlock ABI.
     pub abi: i32,
 }
 
+/// Device nodes that every jail has, as bubblewrap makes them. Not `/dev/pts`: it has the user's other
+/// terminals. A new one is had from `/dev/ptmx` alone (`TIOCGPTPEER`).
+const DEVICES: [&str; 7] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+];
+
+/// Shared memory. There is one for all, so each jail has of it what it made itself.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// The oldest ABI that knows moving files between directories (`LANDLOCK_ACCESS_FS_REFER`, Linux
+/// 5.19). Before it every such move fails, and no program expects that.
+const OLDEST_ABI: i32 = 2;
+/// The oldest ABI that knows `truncate(2)` (Linux 6.2).
+const TRUNCATES: i32 = 3;
+/// The oldest ABI that scopes signals (Linux 6.12).
+const SCOPES: i32 = 6;
+
 /// Translates a plan.
 ///
-/// `stage` is the session's own directory, of which nothing exists yet.
+/// `stage` is the session's own directory, of which nothing exists yet. `terminals` are the launcher's
+/// own, by their paths.
 ///
 /// # Errors
-/// Landlock cannot give what the policy demands, and the policy does not say that less will do; or
-/// it would need more rules than there may be.
+/// The kernel has no Landlock, or one that is too old; it would need more rules than there may be; a
+/// directory cannot be taken apart; an invariant does not hold.
 pub fn translate(
-    _plan: Plan,
-    _host: &HostFacts,
-    _files: &dyn Files,
-    _stage: &Path,
-    _terminals: &[OsString],
+    mut plan: Plan,
+    host: &HostFacts,
+    files: &dyn Files,
+    stage: &Path,
+    terminals: &[OsString],
 ) -> Result<Fenced, PlanError> {
-    Err(PlanError::new("not there yet"))
+    let abi = host.landlock_abi;
+    if abi < OLDEST_ABI {
+        return Err(PlanError::new(format!(
+            "this kernel has no Landlock that could be a jail: its ABI is {abi}, and {OLDEST_ABI} is needed (Linux \
+             5.19)"
+        ))
+        .hint("only bubblewrap can make a jail here: --backend bwrap"));
+    }
+    let ground = ground::survey(&plan.steps, &plan.home, files)?;
+    let mut given = Given {
+        rules: ground.rules,
+        regions: ground.regions,
+    };
+    let shim = shim(&plan.steps);
+    let socket = plan
+        .wants_chaperon()
+        .then(|| stage.join(stage::SOCKET_IN_OWN));
+    given.of_steps(&plan.steps);
+    given.devices(&plan.steps, terminals, files);
+    let shared_memory = given.shared_memory(files);
+    given.stage(stage, host, socket.as_deref());
+
+    let mut for_mediator = given.rules.clone();
+    for_mediator.extend(ground.for_mediator);
+    for_mediator.extend(
+        shared_memory
+            .as_ref()
+            .map(|found| rule(&found.real, Some(found.id), Right::Write)),
+    );
+    let handed_over = HandedOver {
+        changes: ground.guarded || shared_memory.is_some(),
+        listings: ground.listings,
+        opens: ground.opens,
+        signals: abi < SCOPES,
+        truncations: abi < TRUNCATES,
+    };
+    let places = Places::of_plan(&plan, host, stage);
+    let staged = stage::furnish(&plan, shim, stage);
+    plan.variables = variables::moved(&plan, &places, stage, shim.is_some(), socket.is_some());
+    leave_out_copies(&mut plan);
+    let script = plan.steps.iter().find_map(|step| match step.mount {
+        Mount::Program { .. } => Some(&step.at),
+        _ => None,
+    });
+    if let (Some(program), Some(script)) = (plan.command.first_mut(), script)
+        && Path::new(program) == script
+    {
+        *program = stage.join(stage::SCRIPT_IN_OWN).into();
+    }
+    plan.syscalls = syscalls::rules(Switches {
+        // Landlock forbids every mount inside a namespace, so that they would be of no use.
+        nested: false,
+        keyctl: !plan.syscalls.iter().any(|rule| rule.name == "keyctl"),
+        fence: Some(FenceSwitches {
+            abi,
+            isolated: plan.network.value == NetworkMode::Isolated,
+        }),
+    });
+    let fenced = Fenced {
+        plan,
+        rules: widest(given.rules),
+        charge: Charge {
+            territory: Territory::new(given.regions),
+            rules: widest(for_mediator),
+            abi,
+        },
+        handed_over,
+        staged,
+        places,
+        socket,
+        abi,
+    };
+    check::check(&fenced, host, files, stage)?;
+    Ok(fenced)
+}
+
+/// The real path of the shim's program, if the plan has it.
+fn shim(steps: &[Step]) -> Option<&Path> {
+    steps.iter().find_map(|step| match &step.mount {
+        Mount::Bind { from, .. } if step.at == Path::new(PROGRAM) => Some(from.as_path()),
+        _ => None,
+    })
+}
+
+/// Private copies have a place in the private home alone.
+fn leave_out_copies(plan: &mut Plan) {
+    let elsewhere = plan.steps.iter().filter(|step| {
+        matches!(step.mount, Mount::Copy { .. }) && !step.at.starts_with(&plan.home)
+    });
+    let omitted: Vec<Omitted> = elsewhere
+        .map(|step| Omitted {
+            path: step.at.display().to_string(),
+            reason: "Landlock cannot put a private copy outside the home directory".to_owned(),
+            why: step.why.clone(),
+            loud: true,
+        })
+        .collect();
+    plan.omitted.extend(omitted);
+}
+
+/// One rule for each path, sorted. Of two the wider counts; `Right`'s order is not that of what is
+/// given, so it is written out.
+fn widest(rules: Vec<Rule>) -> Vec<Rule> {
+    let width = |right| match right {
+        Right::ReadFiles => 0,
+        Right::Read => 1,
+        Right::Write => 2,
+        Right::Device => 3,
+    };
+    let mut all: BTreeMap<PathBuf, Rule> = BTreeMap::new();
+    for rule in rules {
+        let known = all.get(rule.path()).map(|known| width(known.right));
+        if known.is_none_or(|known| known < width(rule.right)) {
+            all.insert(rule.path().to_path_buf(), rule);
+        }
+    }
+    all.into_values().collect()
+}
+
+/// Rules and regions.
+struct Given {
+    rules: Vec<Rule>,
+    regions: Vec<Region>,
+}
+
+impl Given {
+    fn region(&mut self, at: &Path, reach: Reach, direct: bool) {
+        self.regions.push(Region {
+            at: at.as_os_str().as_bytes().to_vec(),
+            reach,
+            direct,
+            listed: direct,
+        });
+    }
+
+    /// Files that mounts show elsewhere: the shim's program, and standard input, which programs open
+    /// anew by `/dev/stdin`.
+    fn of_steps(&mut self, steps: &[Step]) {
+        for step in steps {
+            let Mount::Bind { from, id, .. } = &step.mount else {
+                continue;
+            };
+            if step.at == Path::new(PROGRAM) || step.at == Path::new(INPUT) {
+                self.rules.push(rule(from, Some(*id), Right::ReadFiles));
+                self.region(from, Reach::Read, true);
+            }
+        }
+    }
+
+    fn devices(&mut self, steps: &[Step], terminals: &[OsString], files: &dyn Files) {
+        let allowed = steps.iter().filter_map(|step| match &step.mount {
+            Mount::Device { from } => Some(from.clone()),
+            _ => None,
+        });
+        let every = DEVICES.iter().map(PathBuf::from);
+        for path in every
+            .chain(terminals.iter().map(PathBuf::from))
+            .chain(allowed)
+        {
+            let Look::Found(found) = files.look(&path) else {
+                continue;
+            };
+            // `/dev/ptmx` may be a link to `/dev/pts/ptmx`.
+            if found.kind == Kind::Device && found.real.starts_with("/dev") {
+                self.rules
+                    .push(rule(&found.real, Some(found.id), Right::Device));
+                self.region(&found.real, Reach::Write, true);
+            }
+        }
+    }
+
+    fn shared_memory(&mut self, files: &dyn Files) -> Option<Found> {
+        match files.look(Path::new(SHARED_MEMORY)) {
+            Look::Found(found) if found.kind == Kind::Directory => {
+                self.region(&found.real, Reach::Own, false);
+                Some(found)
+            }
+            _ => None,
+        }
+    }
+
+    /// The session's own directory, and where those of others are: a jail could make one in shared
+    /// memory.
+    fn stage(&mut self, stage: &Path, host: &HostFacts, socket: Option<&Path>) {
+        for place in &host.meeting_places {
+            self.region(place, Reach::None, false);
+        }
+        self.region(stage, Reach::None, false);
+        for name in [stage::HOME, stage::TMP, stage::RUN] {
+            self.rules.push(rule(&stage.join(name), None, Right::Write));
+            self.region(&stage.join(name), Reach::Write, true);
+        }
+        self.rules
+            .push(rule(&stage.join(stage::OWN), None, Right::Read));
+        self.region(&stage.join(stage::OWN), Reach::Read, true);
+        if let Some(socket) = socket {
+            // To connect to it is writing; for all else the kernel has no rule, and refuses.
+            self.region(socket, Reach::Write, true);
+        }
+    }
 }

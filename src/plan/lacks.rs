@@ -1,2 +1,389 @@
 //! What a jail of Landlock's lacks of one of bubblewrap's: the one table behind what a launch says,
 //! what it refuses, and `docs/reference/backends.md`.
+
+use serde::Serialize;
+
+use super::PlanError;
+use super::grants::Fenced;
+use crate::config::source::{Layer, Source, Sourced};
+use crate::host::HostFacts;
+use crate::policy::{Demand, NetworkMode, Policy, Users};
+
+/// One thing that it lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Lack {
+    /// Its name, in words joined by hyphens.
+    pub id: &'static str,
+    /// What it means.
+    pub kind: Kind,
+    /// What a jail of bubblewrap's has.
+    #[serde(skip)]
+    pub bubblewrap: &'static str,
+    /// What is so instead, exactly.
+    pub sentence: &'static str,
+    /// The launches that it is about.
+    #[serde(skip)]
+    pub holds: Holds,
+}
+
+/// What a lack means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Something can be asked or done inside that bubblewrap keeps from the jail.
+    Open,
+    /// Something that the policy demands cannot be given: nothing starts unless the key of the same
+    /// name in `[landlock]` says `"degraded"`.
+    Demand,
+    /// Something does not work inside, or works otherwise. Nothing is open.
+    Narrower,
+}
+
+/// Which launches a lack is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Holds {
+    /// All.
+    Always,
+    /// Those on a kernel whose Landlock ABI is smaller.
+    BelowAbi(i32),
+    /// Those with `network.mode = "isolated"`.
+    Isolated,
+    /// Those with `jail.users = "filtered"`.
+    FilteredUsers,
+    /// Those with a limit on processes.
+    LimitedProcesses,
+    /// Those on a host that has Slurm.
+    SlurmHere,
+    /// Those in which Slurm's commands work.
+    SlurmWorks,
+    /// Those in which a directory that is given has something hidden in it.
+    HiddenInside,
+}
+
+/// What there is to know of a launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Circumstances<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// The kernel's Landlock ABI.
+    pub abi: i32,
+    /// Whether the host has Slurm.
+    pub slurm_here: bool,
+    /// Whether its commands work inside.
+    pub slurm_works: bool,
+    /// Whether a directory that is given has something hidden in it.
+    pub hidden_inside: bool,
+}
+
+impl Holds {
+    fn in_launch(self, now: &Circumstances<'_>) -> bool {
+        match self {
+            Self::Always => true,
+            Self::BelowAbi(abi) => now.abi < abi,
+            Self::Isolated => now.policy.network.mode.value == NetworkMode::Isolated,
+            Self::FilteredUsers => now.policy.jail.users.value == Users::Filtered,
+            Self::LimitedProcesses => now.policy.jail.max_processes.value > 0,
+            Self::SlurmHere => now.slurm_here,
+            Self::SlurmWorks => now.slurm_works,
+            Self::HiddenInside => now.hidden_inside,
+        }
+    }
+}
+
+const fn lack(
+    id: &'static str,
+    kind: Kind,
+    holds: Holds,
+    bubblewrap: &'static str,
+    sentence: &'static str,
+) -> Lack {
+    Lack {
+        id,
+        kind,
+        bubblewrap,
+        sentence,
+        holds,
+    }
+}
+
+/// The ids of the demands, and their keys in `[landlock]`.
+const USERS: &str = "users";
+const SIZES: &str = "sizes";
+
+/// The table, in the order of the documentation.
+pub const LACKS: &[Lack] = &[
+    lack(
+        "processes",
+        Kind::Open,
+        Holds::Always,
+        "processes of the jail alone have a number and a place in `/proc`",
+        "/proc shows of every process of this host what it shows to everybody (number, name, arguments, user, state, \
+         use of time and memory, limits, cgroup, mounts, numbers of open files), and the list of System V objects; not \
+         environment, memory, directories or what is open; none outside can be signalled, traced or changed",
+    ),
+    lack(
+        "metadata",
+        Kind::Open,
+        Holds::Always,
+        "what is hidden or was never given has no name inside",
+        "of every path that your user could search to, one can ask whether it exists, and its owner, mode, size, times, \
+         extended attributes and what a link says; what is closed can be neither read, executed, listed, watched nor \
+         changed; hiding answers EACCES",
+    ),
+    lack(
+        "cgroup",
+        Kind::Open,
+        Holds::Always,
+        "a cgroup namespace: `/proc/self/cgroup` says `/`",
+        "/proc/self/cgroup names the cgroups as the host does",
+    ),
+    lack(
+        "file-system-calls",
+        Kind::Open,
+        Holds::Always,
+        "a read-only mount stands against them",
+        "ioctl(2) commands that one file system alone has (OCFS2's copies, Lustre's striping) work on what is open for \
+         reading; those of ext4, XFS, btrfs, FAT, of encryption and of verity that change anything are refused",
+    ),
+    lack(
+        USERS,
+        Kind::Demand,
+        Holds::FilteredUsers,
+        "`jail.users = \"filtered\"`: the system's users and you",
+        "all users and groups in the host's /etc/passwd and /etc/group are listed",
+    ),
+    lack(
+        SIZES,
+        Kind::Demand,
+        Holds::Always,
+        "`jail.tmp_size`, `jail.home_size` and `jail.shm_size` limit what is written to private directories",
+        "what is written to TMPDIR, the private home and /dev/shm is limited by the host's file systems alone",
+    ),
+    lack(
+        "tmp",
+        Kind::Narrower,
+        Holds::Always,
+        "`/tmp`, `/var/tmp` and `/run` are private",
+        "/tmp, /var/tmp and /run are closed; TMPDIR and XDG_RUNTIME_DIR name private directories",
+    ),
+    lack(
+        "home",
+        Kind::Narrower,
+        Holds::Always,
+        "the private home stands at the path of the home",
+        "HOME names a private directory at another path, with links to what is given; the rest of the real home is closed, \
+         also to programs that ask the user database for it",
+    ),
+    lack(
+        "shared-memory",
+        Kind::Narrower,
+        Holds::Always,
+        "a private `/dev/shm`",
+        "/dev/shm is the host's; of what is there the jail opens, changes and removes only what it made itself",
+    ),
+    lack(
+        "system-v",
+        Kind::Narrower,
+        Holds::Always,
+        "System V objects and POSIX message queues of its own",
+        "System V shared memory, semaphores and message queues, and POSIX message queues, are refused (ENOSYS)",
+    ),
+    lack(
+        "unix-datagrams",
+        Kind::Narrower,
+        Holds::Always,
+        "local datagram sockets, which reach those of the jail",
+        "local datagram sockets and pairs of them are refused (EPROTONOSUPPORT)",
+    ),
+    lack(
+        "abstract-sockets",
+        Kind::Narrower,
+        Holds::BelowAbi(6),
+        "abstract local sockets of the jail can be connected to",
+        "no abstract local socket can be connected to, not even one made inside (Linux 6.12 has what is needed)",
+    ),
+    lack(
+        "network",
+        Kind::Narrower,
+        Holds::Isolated,
+        "`network.mode = \"isolated\"`: a loopback of its own",
+        "there are no sockets of networks at all, not even for the loopback",
+    ),
+    lack(
+        "peers",
+        Kind::Narrower,
+        Holds::Always,
+        "the server of a local socket is told who connected",
+        "the server of a local socket is told the mediator's process number, and the right user, for who connected",
+    ),
+    lack(
+        "undumpable",
+        Kind::Narrower,
+        Holds::Always,
+        "programs that make themselves undumpable work",
+        "calls that the mediator carries out, such as connect(2) and chmod(2), fail in a program that makes itself \
+         undumpable, as ssh-agent does",
+    ),
+    lack(
+        "terminals",
+        Kind::Narrower,
+        Holds::Always,
+        "a private `/dev/pts`",
+        "/dev/pts is closed: a new terminal is had from /dev/ptmx by TIOCGPTPEER, as openpty(3) does, and not by its path",
+    ),
+    lack(
+        "nested",
+        Kind::Narrower,
+        Holds::Always,
+        "`jail.nested = true` permits namespaces; a program may have a seccomp listener of its own",
+        "namespaces are refused whatever jail.nested says, and a program's own seccomp listener is, too (EBUSY)",
+    ),
+    lack(
+        "file-attributes",
+        Kind::Narrower,
+        Holds::Always,
+        "flags of files in writable directories can be changed (`chattr`), leases be taken",
+        "flags, versions, encryption and verity of files cannot be changed, and no leases be taken",
+    ),
+    lack(
+        "proc-writing",
+        Kind::Narrower,
+        Holds::Always,
+        "a process may write to its own files in `/proc`",
+        "nothing in /proc can be written: oom_score_adj, coredump_filter and the names of other threads stay",
+    ),
+    lack(
+        "process-limit",
+        Kind::Narrower,
+        Holds::LimitedProcesses,
+        "`jail.max_processes` counts the jail's processes (Linux 5.14)",
+        "jail.max_processes counts all processes of your user on this host",
+    ),
+    lack(
+        "later-files",
+        Kind::Narrower,
+        Holds::HiddenInside,
+        "what comes into being beside something hidden is like its directory",
+        "what comes into being beside something hidden stays closed in a directory that is readable; in one that is \
+         writable it can be opened but not executed",
+    ),
+    lack(
+        "slurm-commands",
+        Kind::Narrower,
+        Holds::SlurmHere,
+        "a stand-in covers each of Slurm's commands at its place",
+        "Slurm's own commands stay in sight at their paths, where they can authenticate to nobody; the stand-ins come first \
+         in PATH",
+    ),
+    lack(
+        "tasks",
+        Kind::Narrower,
+        Holds::SlurmWorks,
+        "the tasks of a step on one node share a jail",
+        "in jobs on such nodes, tasks that srun starts have a jail each, and neither share memory nor signal each other; \
+         processes that mpirun starts on one node are in one jail",
+    ),
+];
+
+/// What this launch lacks.
+///
+/// # Errors
+/// The policy demands what cannot be given, and does not say that less will do: every such demand,
+/// with its place.
+pub fn judge(policy: &Policy, host: &HostFacts, fenced: &Fenced) -> Result<Vec<Lack>, PlanError> {
+    held(&Circumstances {
+        policy,
+        abi: fenced.abi,
+        slurm_here: host.slurm.is_some(),
+        slurm_works: fenced.plan.wants_chaperon(),
+        hidden_inside: fenced.handed_over.listings,
+    })
+}
+
+/// As [`judge`], by the circumstances alone.
+///
+/// # Errors
+/// As [`judge`].
+pub fn held(now: &Circumstances<'_>) -> Result<Vec<Lack>, PlanError> {
+    let held = LACKS.iter().filter(|lack| lack.holds.in_launch(now));
+    let held: Vec<Lack> = held.copied().collect();
+    let refused: Vec<Refused<'_>> = held
+        .iter()
+        .filter_map(|lack| refused(lack, now.policy))
+        .collect();
+    match refused.as_slice() {
+        [] => Ok(held),
+        refused => Err(refusal(refused)),
+    }
+}
+
+/// A demand that stands against the launch.
+struct Refused<'a> {
+    id: &'static str,
+    /// Where the policy makes the demand, by its keys.
+    made: Vec<(&'static str, &'a Source)>,
+    answer: &'a Sourced<Demand>,
+}
+
+fn refused<'a>(lack: &Lack, policy: &'a Policy) -> Option<Refused<'a>> {
+    let jail = &policy.jail;
+    let (made, answer) = match lack.id {
+        USERS => (
+            vec![("jail.users", &jail.users.source)],
+            &policy.landlock.users,
+        ),
+        SIZES => (
+            vec![
+                ("jail.tmp_size", &jail.tmp_size.source),
+                ("jail.home_size", &jail.home_size.source),
+                ("jail.shm_size", &jail.shm_size.source),
+            ],
+            &policy.landlock.sizes,
+        ),
+        _ => return None,
+    };
+    (answer.value == Demand::Refuse).then_some(Refused {
+        id: lack.id,
+        made,
+        answer,
+    })
+}
+
+fn refusal(refused: &[Refused<'_>]) -> PlanError {
+    let made = refused.iter().flat_map(|one| &one.made);
+    let made: Vec<String> = made
+        .map(|(key, source)| format!("{key} ({source})"))
+        .collect();
+    let message = format!(
+        "a jail that Landlock makes cannot give what the policy demands: {}",
+        made.join(", ")
+    );
+    let by_site = refused
+        .iter()
+        .find(|one| one.answer.source.layer == Layer::SiteEnforced);
+    let hint = match by_site {
+        Some(one) => format!(
+            "the site does not let it do without: landlock.{} ({}); use --backend bwrap where bubblewrap works",
+            one.id, one.answer.source
+        ),
+        None => {
+            let written: Vec<String> = refused
+                .iter()
+                .map(|one| format!("`{} = \"degraded\"`", one.id))
+                .collect();
+            let set: Vec<String> = refused
+                .iter()
+                .map(|one| format!("--set landlock.{}=degraded", one.id))
+                .collect();
+            format!(
+                "if it may do without, say so: below `[landlock]` in ~/.config/agent-sandbox/config.toml {}, or {}",
+                written.join(" and "),
+                set.join(" ")
+            )
+        }
+    };
+    PlanError::new(message).hint(hint)
+}
+
+#[cfg(test)]
+mod tests;

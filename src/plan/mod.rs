@@ -487,6 +487,7 @@ pub fn build(
         syscalls: syscalls::rules(syscalls::Switches {
             nested: policy.jail.nested.value,
             keyctl: policy.jail.keyctl.value,
+            fence: None,
         }),
         network: policy.network.mode.clone(),
         nested: policy.jail.nested.clone(),

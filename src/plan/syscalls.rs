@@ -9,19 +9,23 @@
 //!
 //! The table is pure and knows names only; `backend::seccomp` turns them into numbers.
 
+pub mod fence;
 mod set_id;
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What the policy decides about the table.
+/// What decides about the table: the policy, and what makes the jail.
 #[derive(Clone, Copy, Debug)]
 pub struct Switches {
     /// The jail may create namespaces and mount inside them (`[jail] nested`).
     pub nested: bool,
     /// The jail may use the kernel's keyrings (`[jail] keyctl`).
     pub keyctl: bool,
+    /// Landlock and the mediator make the jail; `None`: bubblewrap does. Then [`Self::nested`] counts
+    /// for nothing.
+    pub fence: Option<fence::FenceSwitches>,
 }
 
 /// What a refused call returns to its caller.
@@ -36,6 +40,12 @@ pub enum Answer {
     /// EAFNOSUPPORT: as on a kernel without the socket family.
     #[serde(rename = "EAFNOSUPPORT")]
     NoFamily,
+    /// EPROTONOSUPPORT: as on a kernel without this type of socket in this family.
+    #[serde(rename = "EPROTONOSUPPORT")]
+    NoProtocol,
+    /// EOPNOTSUPP: the socket does not take this flag.
+    #[serde(rename = "EOPNOTSUPP")]
+    NoSupport,
 }
 
 impl fmt::Display for Answer {
@@ -44,6 +54,8 @@ impl fmt::Display for Answer {
             Self::Perm => "EPERM",
             Self::NoSys => "ENOSYS",
             Self::NoFamily => "EAFNOSUPPORT",
+            Self::NoProtocol => "EPROTONOSUPPORT",
+            Self::NoSupport => "EOPNOTSUPP",
         })
     }
 }
@@ -201,7 +213,7 @@ pub struct SyscallRule {
 pub const FOREIGN_ABI_REASON: &str = "32-bit and x32 programs use other call numbers, which would pass by every rule here; \
      what runs on a cluster is 64-bit";
 
-/// The rules for `switches`, in the order of the documentation. No name has two answers.
+/// The rules for `switches`, in the order of the documentation. No call has two answers.
 #[must_use]
 pub fn rules(switches: Switches) -> Vec<SyscallRule> {
     let mut rules = [ALWAYS_REFUSED, set_id::RULES].concat();
@@ -211,7 +223,10 @@ pub fn rules(switches: Switches) -> Vec<SyscallRule> {
     if !switches.keyctl {
         rules.extend_from_slice(REFUSED_UNLESS_KEYCTL);
     }
-    rules
+    match switches.fence {
+        Some(fence) => fence::fenced(rules, fence),
+        None => rules,
+    }
 }
 
 // Numbers of the kernel's interface, equal on x86-64 and aarch64 (`backend::seccomp` tests those
@@ -231,6 +246,10 @@ const TIOCLINUX: u64 = 0x541c;
 const TIOCCONS: u64 = 0x541d;
 /// include/uapi/asm-generic/ioctls.h.
 const TIOCSETD: u64 = 0x5423;
+
+/// The ioctls of btrfs that take a `struct btrfs_ioctl_vol_args` or the second version of it, both of
+/// 4096 bytes; the last eight bits number them. include/uapi/linux/btrfs.h.
+const BTRFS_VOLUMES: u64 = 0x5000_9400;
 
 /// Personalities that change no memory protection: Linux (0), a 32-bit `uname` (8), the two with a
 /// 2.6 version number (0x20000), each without and with ADDR_NO_RANDOMIZE (0x40000), and the query
@@ -345,6 +364,18 @@ const ALWAYS_REFUSED: &[SyscallRule] = &[
         "open_by_handle_at",
         Answer::Perm,
         "opens files by number instead of by path, and so files that the jail does not show",
+    ),
+    on(
+        "ioctl",
+        When::ArgMasked {
+            index: 1,
+            mask: LOW_HALF & !0xff,
+            equals: BTRFS_VOLUMES,
+            width32: true,
+        },
+        Answer::Perm,
+        "BTRFS_IOC_SNAP_CREATE and its kin make, copy and remove whole subvolumes of btrfs: before Linux 6.8 \
+         any open file was enough to copy its subvolume, with all that the jail hides there",
     ),
     // Sockets past the network policy.
     on(

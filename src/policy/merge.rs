@@ -8,8 +8,8 @@ use agent_sandbox_wire::order::{Queries, Scope};
 
 use super::typed::Reader;
 use super::{
-    Devices, Env, Files, Git, Home, HomeMode, Jail, Modules, Network, NetworkMode, Paths, Patterns,
-    Policy, Project, ShmSize, Slurm, SlurmLimits, SlurmMode, Users,
+    Demand, Devices, Env, Files, Git, Home, HomeMode, Jail, Landlock, Modules, Network,
+    NetworkMode, Paths, Patterns, Policy, Project, ShmSize, Slurm, SlurmLimits, SlurmMode, Users,
 };
 use crate::config::diagnostic::ConfigError;
 use crate::config::load::RawLayer;
@@ -139,6 +139,8 @@ struct Draft {
     users: Slot<Users>,
     nested: Slot<bool>,
     keyctl: Slot<bool>,
+    landlock_sizes: Slot<Demand>,
+    landlock_users: Slot<Demand>,
     network: Slot<NetworkMode>,
     slurm: SlurmDraft,
     modules: Patterns,
@@ -300,6 +302,17 @@ impl Draft {
                 }
             }
         }
+        if let Some(landlock) = &sections.landlock {
+            let words = [("refuse", Demand::Refuse), ("degraded", Demand::Degraded)];
+            for (slot, written) in [
+                (&mut self.landlock_sizes, &landlock.sizes),
+                (&mut self.landlock_users, &landlock.users),
+            ] {
+                if let Some(written) = written {
+                    slot.set(read.word(written, &words)?);
+                }
+            }
+        }
         if let Some(mode) = sections
             .network
             .as_ref()
@@ -389,6 +402,10 @@ impl Draft {
                 users: self.users.or(Users::Filtered),
                 nested: self.nested.or(false),
                 keyctl: self.keyctl.or(false),
+            },
+            landlock: Landlock {
+                sizes: self.landlock_sizes.or(Demand::Refuse),
+                users: self.landlock_users.or(Demand::Refuse),
             },
             network: Network {
                 mode: self.network.or(NetworkMode::Open),

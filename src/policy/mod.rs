@@ -29,6 +29,8 @@ pub struct Policy {
     pub devices: Devices,
     /// `[jail]`
     pub jail: Jail,
+    /// `[landlock]`
+    pub landlock: Landlock,
     /// `[network]`
     pub network: Network,
     /// `[slurm]`
@@ -223,6 +225,26 @@ pub enum Users {
     Filtered,
     /// The host's `/etc/passwd`, `/etc/group` and `/etc/nsswitch.conf` as they are.
     Host,
+}
+
+/// `[landlock]`: what a launch does without where Landlock makes the jail, which cannot give all that
+/// the policy demands (`plan::lacks`).
+#[derive(Clone, Debug, Serialize)]
+pub struct Landlock {
+    /// The limits of `[jail] tmp_size`, `home_size` and `shm_size`.
+    pub sizes: Sourced<Demand>,
+    /// `[jail] users = "filtered"`.
+    pub users: Sourced<Demand>,
+}
+
+/// What becomes of a demand that Landlock cannot meet, narrowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Demand {
+    /// Nothing starts.
+    Refuse,
+    /// The jail starts without it, and says so.
+    Degraded,
 }
 
 /// `[network]`

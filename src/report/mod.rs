@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::cli::{self, Call, Options};
+use crate::cli::{self, Backend, Call, Options};
 use crate::config::diagnostic::{ConfigError, nearest};
 use crate::config::load::profiles;
 use crate::failure::{self, FAILED, Failure};
 use crate::host;
-use crate::launch;
+use crate::launch::fallback::Reason;
+use crate::launch::{self, Prepared};
 use crate::plan::{PlanError, explain};
 use crate::session;
 use audit::Record;
@@ -100,17 +101,12 @@ fn carry_out(call: Call) -> Result<u8> {
     match call {
         Call::Print(text) => print(&text)?,
         Call::Run { options, command } => {
-            launch::refuse_unsafe_start(&options)?;
+            launch::refuse_unsafe_start()?;
             let prepared = launch::prepare(&options, &command)?;
             if !options.dry_run {
-                return launch::run(&options, prepared);
+                return launch::run(&options, &command, prepared);
             }
-            let plan = prepared.plan()?;
-            if options.json {
-                print_json(&plan::json(&plan, &prepared.layers))?;
-            } else {
-                print(&plan::text(&plan, &prepared.layers))?;
-            }
+            show_plan(&options, &prepared)?;
         }
         Call::Policy { options } => {
             let prepared = launch::prepare(&options, &[])?;
@@ -136,6 +132,32 @@ fn carry_out(call: Call) -> Result<u8> {
         Call::Sessions { options } => list_sessions(&options)?,
     }
     Ok(0)
+}
+
+/// The plan of the jail that a launch would make. Which it would be is found by trying, if the
+/// options leave it open; the command is not run.
+fn show_plan(options: &Options, prepared: &Prepared) -> Result<()> {
+    let layers = &prepared.layers;
+    let instead = match options.backend.unwrap_or_default() {
+        Backend::Auto => Reason::tried(),
+        Backend::Bwrap | Backend::Landlock => None,
+    };
+    if instead.is_none() && options.backend != Some(Backend::Landlock) {
+        let plan = prepared.plan()?;
+        return match options.json {
+            true => print_json(&plan::json(&plan, layers, "bwrap")),
+            false => print(&plan::text(&plan, layers, "bwrap")),
+        };
+    }
+    let planned = launch::fenced::planned(prepared).map_err(|error| match &instead {
+        Some(reason) => reason.and(&error),
+        None => error,
+    })?;
+    let instead = instead.map(|reason| reason.what);
+    match options.json {
+        true => print_json(&plan::fenced_json(&planned, layers, instead)),
+        false => print(&plan::fenced_text(&planned, layers, instead)),
+    }
 }
 
 fn explain_subject(options: &Options, subject: &OsStr, variable: bool) -> Result<()> {

@@ -1,8 +1,14 @@
 //! A plan as text and as JSON, and the answer of `explain`.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
+use crate::fence::Reach;
+use crate::launch::fenced::Planned;
+use crate::launch::said;
 use crate::plan::explain::{Explanation, Standing};
+use crate::plan::grants::Thing;
 use crate::plan::slurm::Use;
 use crate::plan::{Access, Mount, Plan, Step};
 
@@ -10,9 +16,10 @@ fn lossy(text: &std::ffi::OsStr) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// For a program.
-pub fn json(plan: &Plan, layers: &[String]) -> Value {
+/// For a program. `backend` makes the jail.
+pub fn json(plan: &Plan, layers: &[String], backend: &str) -> Value {
     json!({
+        "backend": backend,
         "project": plan.project,
         "home": plan.home,
         "session": plan.session,
@@ -45,8 +52,101 @@ pub fn json(plan: &Plan, layers: &[String]) -> Value {
     })
 }
 
+/// The plan of a jail that Landlock makes, for a program: that of the jail, and beside it what makes
+/// it. `instead` is why it is none of bubblewrap's, if nobody asked for it.
+pub fn fenced_json(planned: &Planned, layers: &[String], instead: Option<String>) -> Value {
+    let Planned { fenced, lacks } = planned;
+    let mut all = json(&fenced.plan, layers, "landlock");
+    let parts = [
+        ("instead_of_bwrap", json!(instead)),
+        ("lacks", json!(lacks)),
+        ("landlock_abi", json!(fenced.abi)),
+        (
+            "rules",
+            fenced
+                .rules
+                .iter()
+                .map(|rule| json!({ "path": shown(rule.path()), "right": rule.right }))
+                .collect(),
+        ),
+        (
+            "territory",
+            fenced
+                .charge
+                .territory
+                .regions()
+                .iter()
+                .map(|region| {
+                    json!({ "at": shown(region.path()), "reach": region.reach,
+                            "direct": region.direct, "listed": region.listed })
+                })
+                .collect(),
+        ),
+        (
+            "staged",
+            fenced
+                .staged
+                .iter()
+                .map(|one| json!({ "at": shown(&one.at), "what": thing(&one.what) }))
+                .collect(),
+        ),
+    ];
+    if let Value::Object(keys) = &mut all {
+        keys.extend(parts.map(|(key, value)| (key.to_owned(), value)));
+    }
+    all
+}
+
+/// The same for a person.
+pub fn fenced_text(planned: &Planned, layers: &[String], instead: Option<String>) -> String {
+    let Planned { fenced, lacks } = planned;
+    let backend = match instead {
+        Some(why) => format!("landlock  (bubblewrap cannot work here: {why})"),
+        None => "landlock".to_owned(),
+    };
+    let mut all = text(&fenced.plan, layers, &backend);
+    let mut line = |text: String| {
+        all.push_str(&text);
+        all.push('\n');
+    };
+    line(format!("\nrules of Landlock (ABI {})", fenced.abi));
+    for rule in &fenced.rules {
+        let right = format!("{:?}", rule.right).to_lowercase();
+        line(format!("  {right:<9} {}", shown(rule.path())));
+    }
+    line("\nterritory, by which the mediator decides".into());
+    for region in fenced.charge.territory.regions() {
+        let reach = format!("{:?}", region.reach).to_lowercase();
+        let guarded = match (region.reach, region.direct) {
+            (Reach::Write, false) => "  [by the mediator alone]",
+            _ => "",
+        };
+        line(format!("  {reach:<9} {}{guarded}", shown(region.path())));
+    }
+    line("\nmade in the session's directory".into());
+    for one in &fenced.staged {
+        line(format!("  {:<9} {}", thing(&one.what), shown(&one.at)));
+    }
+    for lack in said::lacks(lacks) {
+        all.push_str(&format!("\n{lack}"));
+    }
+    all
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn thing(what: &Thing) -> String {
+    match what {
+        Thing::Directory(_) => "directory".to_owned(),
+        Thing::Link(target) => format!("link to {}", target.display()),
+        Thing::File(..) => "file".to_owned(),
+    }
+}
+
 /// For a person.
-pub fn text(plan: &Plan, layers: &[String]) -> String {
+pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
     let mut all = String::new();
     let mut line = |text: String| {
         all.push_str(&text);
@@ -59,6 +159,7 @@ pub fn text(plan: &Plan, layers: &[String]) -> String {
     }
     line(format!("directory    {}", plan.cwd.display()));
     line(format!("policy       {}", layers.join(", ")));
+    line(format!("jail         {backend}"));
     let network = format!("{:?}", plan.network.value).to_lowercase();
     line(format!("network      {network}  ({})", plan.network.source));
     line(format!(

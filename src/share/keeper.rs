@@ -23,7 +23,7 @@ use super::{
 use crate::env_vars;
 use crate::failure::{self, Failure};
 use crate::launch::chaperon::Chaperon;
-use crate::launch::{self, Prepared};
+use crate::launch::{self, Prepared, said};
 use crate::plan::{self, NetworkMode, Plan};
 use crate::sys::{fds, passing, process};
 
@@ -139,7 +139,7 @@ fn make(
     let jail = existing(earlier, wanted)?;
     let prepared = launch::prepare_sealed(wanted.seal.clone(), wanted.asked.clone())?;
     let plan = prepared.plan()?;
-    let mut lacking = launch::shortcomings(&plan, false);
+    let mut lacking = said::shortcomings(&plan, false);
     lacking.retain(|line| !prepared.seal.told.contains(line));
     if plan.network.value == NetworkMode::Isolated && std::env::var_os(env_vars::PMIX).is_some() {
         lacking.push(format!(

@@ -190,7 +190,7 @@ const MOST_KEEPERS: u32 = 5;
 ///
 /// # Errors
 /// There is no place to meet, the keeper refuses, or keepers end as soon as they are started.
-pub fn arrive(wanted: Wanted) -> Result<(Welcome, OwnedFd)> {
+pub fn arrive(wanted: &Wanted) -> Result<(Welcome, OwnedFd)> {
     let environment = wanted.asked.job.environment.iter();
     let hello = Hello {
         version: VERSION.to_owned(),
@@ -220,7 +220,7 @@ pub fn arrive(wanted: Wanted) -> Result<(Welcome, OwnedFd)> {
                     earlier,
                     parent: process::descriptor_of(nix::unistd::getppid()).ok(),
                 };
-                keeper::start(meeting, &wanted).context("cannot start the keeper of the jail")?;
+                keeper::start(meeting, wanted).context("cannot start the keeper of the jail")?;
                 connection
             }
         };

@@ -1,7 +1,7 @@
 //! Where the tasks of one job on one node find each other: a directory of the node's own, with one
 //! socket for each room.
 //!
-//! The directory is `agent-sandbox-UID` in the first of [`host::NODE_LOCAL`] where it can be the
+//! The directory is `agent-sandbox-UID` in the first of `host::NODE_LOCAL` where it can be the
 //! user's alone. Below it each job of each node has a directory, and in it stand a lock file and
 //! the sockets of its rooms. Whatever changes there changes under the lock; all paths but the first
 //! start at descriptors that were looked at, so that nobody can swap a directory in between.
@@ -16,7 +16,6 @@
     reason = "an effect module: directories, sockets and the clock"
 )]
 
-mod base;
 mod directory;
 mod names;
 
@@ -35,8 +34,8 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::{Mode, fstatat, mkdirat};
 
-use crate::host;
-use directory::{Busy, address, clear, doors, id, is_at, living, open_below, remove, take_lock};
+use crate::own_directory::{self, Busy, id, is_at, open_below, take_lock};
+use directory::{address, clear, doors, living, remove};
 use names::Door;
 pub use names::{Place, Room};
 
@@ -176,8 +175,7 @@ struct Locked {
 impl Rendezvous {
     /// That of the user with this id.
     pub fn of(uid: u32) -> Self {
-        let parents = host::NODE_LOCAL.iter().map(PathBuf::from).collect();
-        Self::at(uid, parents, PATIENCE)
+        Self::at(uid, own_directory::parents(), PATIENCE)
     }
 
     /// The same in other directories, and with other patience.
@@ -219,15 +217,13 @@ impl Rendezvous {
     pub fn ask(&self, place: &Place, room: Room) -> Result<Option<OwnedFd>> {
         let name = place.name()?;
         self.patiently(|| {
-            let directory =
-                match open_below(&base::open_for(self.uid, &self.parents, &name)?, &name) {
-                    Ok(directory) => directory,
-                    Err(Errno::ENOENT) => return Ok(Ok(None)),
-                    Err(errno) => {
-                        return Err(errno)
-                            .context(format!("cannot open the job's directory `{name}`"));
-                    }
-                };
+            let directory = match open_below(&self.base(&name)?, &name) {
+                Ok(directory) => directory,
+                Err(Errno::ENOENT) => return Ok(Ok(None)),
+                Err(errno) => {
+                    return Err(errno).context(format!("cannot open the job's directory `{name}`"));
+                }
+            };
             for door in doors(&directory)?.iter().filter(|door| door.room == room) {
                 match self.knock(&directory, door)? {
                     Knock::Answered(connection) => return Ok(Ok(Some(connection))),
@@ -324,10 +320,17 @@ impl Rendezvous {
         Ok(Knock::Answered(socket))
     }
 
+    /// The user's directory, in which the job's is or will be.
+    fn base(&self, name: &str) -> Result<OwnedFd> {
+        own_directory::open_for(self.uid, &self.parents, name).map_err(|reasons| {
+            anyhow::anyhow!("the tasks of a job have no place to meet on this node: {reasons}")
+        })
+    }
+
     /// Locks a job's directory, which is made if it is missing.
     fn lock(&self, name: &str) -> Result<std::result::Result<Locked, Busy>> {
         let changing = || Ok(Err(Busy(format!("`{name}` keeps being removed"))));
-        let base = base::open_for(self.uid, &self.parents, name)?;
+        let base = self.base(name)?;
         match mkdirat(&base, name, Mode::S_IRWXU) {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(Errno::ENOENT) => return changing(),
@@ -342,7 +345,7 @@ impl Rendezvous {
                 return Err(errno).context(format!("cannot open the job's directory `{name}`"));
             }
         };
-        base::own(self.uid, &directory)
+        own_directory::own(self.uid, &directory)
             .map_err(|why| anyhow::anyhow!("the job's directory `{name}` {why}"))?;
         let lock = match take_lock(&directory) {
             Ok(Ok(lock)) => lock,

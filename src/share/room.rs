@@ -31,7 +31,7 @@ use crate::host::mount_table;
 use crate::init;
 use crate::launch::chaperon::Chaperon;
 use crate::launch::supervisor::Outcome;
-use crate::launch::{self, Prepared, ending, supervisor};
+use crate::launch::{self, Prepared, bubblewrap, ending, said, supervisor};
 use crate::plan::{NetworkMode, Plan, slurm};
 use crate::sys::namespaces::Kind;
 use crate::sys::{fds, mounts, namespaces, passing, privileges, process};
@@ -79,7 +79,8 @@ pub fn make(
         true => Some(Maker::begin().context(NO_MAKER)?),
         false => None,
     };
-    let chaperon = Chaperon::new(prepared, plan, Some(wanted.job.clone()))?;
+    let told = said::shortcomings(plan, false);
+    let chaperon = Chaperon::new(prepared, plan, told, Some(wanted.job.clone()))?;
     let finish = |jail: &Sealed| Finish::new(jail, order, terminal);
     let (sealed, mut begun, left) = match jail {
         Some((sealed, namespaces)) => {
@@ -155,9 +156,9 @@ struct Begun {
 
 impl Begun {
     fn with_bwrap(plan: &Plan) -> Result<Self> {
-        let bwrap = launch::find_bwrap()?;
+        let bwrap = bubblewrap::find()?;
         let call = bwrap::call(plan, launch::filter(plan)?);
-        let started = launch::start(&bwrap, call, launch::order(plan))?;
+        let started = bubblewrap::start(&bwrap, call, bubblewrap::order(plan))?;
         Ok(Self {
             control: started.control,
             holder: Holder::Bwrap(started.bwrap),
@@ -224,7 +225,7 @@ fn beside(plan: &Plan, sealed: &Sealed, jail: &Namespaces, finish: &Finish) -> R
     let order = Order {
         // They were compared when the jail was built.
         expect: Vec::new(),
-        ..launch::order(plan)
+        ..bubblewrap::order(plan)
     };
     let order = postcard::to_allocvec(&order).context("cannot write the order")?;
     let order = fds::memory_file(c"agent-sandbox-order", &order)?;

@@ -118,21 +118,7 @@ pub fn pass_on(number: RawFd) -> io::Result<()> {
 
 /// Whether a stream socket of `unix(7)` is open under that number.
 pub fn is_unix_stream(number: RawFd) -> bool {
-    let ask = |option| {
-        let mut value: libc::c_int = 0;
-        let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: the call writes at most `length` bytes to `value`, which is as long.
-        let done = unsafe {
-            libc::getsockopt(
-                number,
-                libc::SOL_SOCKET,
-                option,
-                (&raw mut value).cast(),
-                &raw mut length,
-            )
-        };
-        (done == 0).then_some(value)
-    };
+    let ask = |option| super::sockets::option(number, option).ok();
     ask(libc::SO_DOMAIN) == Some(libc::AF_UNIX) && ask(libc::SO_TYPE) == Some(libc::SOCK_STREAM)
 }
 

@@ -6,6 +6,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{seccomp_notif, seccomp_notif_addfd, seccomp_notif_resp, seccomp_notif_sizes};
 
+/// The [`Call::arch`] of the calls that this program's own architecture makes
+/// (include/uapi/linux/audit.h).
+#[cfg(target_arch = "x86_64")]
+pub const NATIVE_ARCH: u32 = 0xc000_003e;
+/// The [`Call::arch`] of the calls that this program's own architecture makes
+/// (include/uapi/linux/audit.h).
+#[cfg(target_arch = "aarch64")]
+pub const NATIVE_ARCH: u32 = 0xc000_00b7;
+
 /// A call that waits for its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
@@ -57,13 +66,15 @@ impl Desk {
         })
     }
 
-    /// Takes the next call from `listener`. It waits if there is none: only to be called when
-    /// `poll(2)` has reported `POLLIN`, by the only reader of the listener. Then the kernel's count
-    /// of calls is above zero, and a call that has gone meanwhile is an error, not a wait.
+    /// Takes the next call from `listener`. It waits if there is none. Of many threads that wait, each
+    /// with a desk of its own, one gets a call. Who must not wait calls it when `poll(2)` has reported
+    /// `POLLIN`, as the only reader of the listener: then the kernel's count of calls is above zero,
+    /// and a call that has gone meanwhile is an error, not a wait.
     ///
     /// # Errors
-    /// `ENOENT` if the caller was killed or interrupted meanwhile; `EINTR`; `ENOTTY` for a
-    /// descriptor that is no listener.
+    /// `ENOENT` if the caller was killed or interrupted meanwhile, and (Linux 6.11) if no process is
+    /// left under the filter, see [`is_deserted`]; `EINTR`; `ENOTTY` for a descriptor that is no
+    /// listener.
     pub fn receive(&mut self, listener: impl AsFd) -> io::Result<Call> {
         // The kernel refuses a buffer that is not zero throughout.
         self.call.fill(0);
@@ -88,24 +99,101 @@ impl Desk {
     /// # Errors
     /// `ENOENT` if the caller is no longer waiting.
     pub fn refuse(&mut self, listener: impl AsFd, id: u64, errno: i32) -> io::Result<()> {
+        self.send(
+            listener,
+            seccomp_notif_resp {
+                id,
+                val: 0,
+                error: if errno > 0 { -errno } else { -libc::ENOSYS },
+                flags: 0,
+            },
+        )
+    }
+
+    /// Lets the call with this id return `value`.
+    ///
+    /// # Errors
+    /// `ENOENT` if the caller is no longer waiting.
+    pub fn complete(&mut self, listener: impl AsFd, id: u64, value: i64) -> io::Result<()> {
+        self.send(
+            listener,
+            seccomp_notif_resp {
+                id,
+                val: value,
+                error: 0,
+                flags: 0,
+            },
+        )
+    }
+
+    /// Lets the kernel carry out the call with this id, as if nobody had listened (Linux 5.5). The
+    /// caller may have changed what its arguments point to.
+    ///
+    /// # Errors
+    /// `ENOENT` if the caller is no longer waiting.
+    pub fn let_go_on(&mut self, listener: impl AsFd, id: u64) -> io::Result<()> {
+        self.send(
+            listener,
+            seccomp_notif_resp {
+                id,
+                val: 0,
+                error: 0,
+                // The constant is 1; the field has 32 bits.
+                flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
+            },
+        )
+    }
+
+    fn send(&mut self, listener: impl AsFd, answer: seccomp_notif_resp) -> io::Result<()> {
         self.answer.fill(0);
         let buffer = self.answer.as_mut_ptr();
         // SAFETY: the buffer is at least as long as our structure and aligned as it is.
-        unsafe {
-            buffer
-                .cast::<seccomp_notif_resp>()
-                .write(seccomp_notif_resp {
-                    id,
-                    val: 0,
-                    error: if errno > 0 { -errno } else { -libc::ENOSYS },
-                    flags: 0,
-                });
-        }
+        unsafe { buffer.cast::<seccomp_notif_resp>().write(answer) };
         uninterrupted(|| {
             // SAFETY: the buffer is at least as long as the kernel's structure.
             unsafe { ioctl(&listener, libc::SECCOMP_IOCTL_NOTIF_SEND, buffer.cast()) }
         })
     }
+}
+
+/// Whether the caller still waits for the answer to the call with this id. While it does, its thread
+/// lives and keeps its number: what was opened or read by that number before is the caller's.
+///
+/// # Errors
+/// `ENOENT` if it does not.
+pub fn still_waits(listener: impl AsFd, id: u64) -> io::Result<()> {
+    let mut id = id;
+    uninterrupted(|| {
+        // SAFETY: the kernel reads one u64, which this is.
+        unsafe {
+            ioctl(
+                &listener,
+                libc::SECCOMP_IOCTL_NOTIF_ID_VALID,
+                (&raw mut id).cast(),
+            )
+        }
+    })
+}
+
+/// Whether no process is left under the filter of this listener: no call will come any more.
+pub fn is_deserted(listener: impl AsFd) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut asked = [PollFd::new(listener.as_fd(), PollFlags::empty())];
+    matches!(poll(&mut asked, PollTimeout::ZERO), Ok(1..))
+}
+
+/// Has the kernel wake the listening thread on the caller's processor, and the caller on the
+/// thread's: one of them always waits for the other (Linux 6.6).
+///
+/// # Errors
+/// `EINVAL` or `ENOTTY` on an older kernel: nothing is lost then but time.
+pub fn wake_on_the_same_processor(listener: impl AsFd) -> io::Result<()> {
+    /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`, include/uapi/linux/seccomp.h.
+    const SYNC_WAKE_UP: usize = 1;
+    // The kernel takes the flags as the argument itself.
+    let flags = std::ptr::without_provenance_mut(SYNC_WAKE_UP);
+    // SAFETY: the kernel does not look behind the argument.
+    unsafe { ioctl(&listener, libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, flags) }
 }
 
 /// Answers the call with this id with a descriptor: the caller gets a new one for the file of `fd`,

@@ -48,7 +48,17 @@ pub fn drop_all() -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
     }
-    // SAFETY: as above.
+    drop_held()
+}
+
+/// Gives up every capability that this process holds or could inherit: as [`drop_all`], but for the
+/// bounding set, which without [`no_new_privileges`] a program could still gain some from. Needs no
+/// right.
+///
+/// # Errors
+/// What `prctl(2)` or `capset(2)` answer.
+pub fn drop_held() -> io::Result<()> {
+    // SAFETY: the call takes numbers and touches no memory.
     let done = unsafe {
         libc::prctl(
             libc::PR_CAP_AMBIENT,

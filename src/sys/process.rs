@@ -200,9 +200,30 @@ pub enum Change {
 /// # Errors
 /// `ECHILD` without children.
 pub fn next_change() -> io::Result<Option<(Pid, Change)>> {
+    change(-1, libc::WNOHANG | libc::WUNTRACED)
+}
+
+/// Waits for the end of some child, those included that other processes left to this one.
+///
+/// # Errors
+/// `ECHILD` without children, `EINTR`.
+pub fn wait_for_any() -> io::Result<(Pid, Change)> {
+    change(-1, libc::__WALL)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ECHILD))
+}
+
+/// What became of one child, without waiting for it.
+///
+/// # Errors
+/// `ECHILD` if it is none of this process's.
+pub fn end_of(child: Pid) -> io::Result<Option<Change>> {
+    let end = change(child.as_raw(), libc::WNOHANG | libc::__WALL)?;
+    Ok(end.map(|(_, change)| change))
+}
+
+fn change(child: libc::pid_t, how: libc::c_int) -> io::Result<Option<(Pid, Change)>> {
     let mut status = 0;
     // SAFETY: the call writes one int, to which it gets a pointer.
-    let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED) };
+    let pid = unsafe { libc::waitpid(child, &mut status, how) };
     let change = match pid {
         0 => return Ok(None),
         -1 => return Err(io::Error::last_os_error()),

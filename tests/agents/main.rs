@@ -1,4 +1,5 @@
-//! Real agents in the jail, from end to end.
+//! Real agents in the jail, from end to end; the jail is Landlock's where
+//! `AGENT_SANDBOX_TEST_BACKEND` says so.
 //!
 //! The real `claude` runs against a stand-in for its API ([`messages_api`]), which has it do what a
 //! researcher wants of it (read, fix, compile, run, write) and what nobody wants of it (look for the
@@ -10,30 +11,24 @@
 
 #![allow(clippy::disallowed_methods)] // a test: makes a home, runs agents, waits for them
 
+mod dialects;
 mod messages_api;
+mod others;
+mod running;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use messages_api::{MessagesApi, Step, ToolResult, ToolUse, call};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{Pid, geteuid};
+use messages_api::{MessagesApi, Step, ToolUse, call};
+use nix::unistd::geteuid;
+use running::{Agent, Outcome, file_with, read_to_string};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-/// How long one run of an agent may take. Real ones take two to four seconds.
-const RUN_LIMIT: Duration = Duration::from_secs(60);
-/// Between two looks at whether an agent has ended.
-const POLL: Duration = Duration::from_millis(20);
 
 /// Does not compile, so that a compiler that runs must have seen the fix.
 const BROKEN: &str =
@@ -119,8 +114,10 @@ fn jailed(parent: &Path) {
     expect_no_keys(&world, &api, &outcome);
     for label in ["read_key", "read_key_beside"] {
         let result = outcome.result(label);
+        let said = ["does not exist", "EACCES", "permission denied"];
+        let said = said.iter().filter(|_| is_landlock()).chain(&said[..1]);
         assert!(
-            result.is_error && result.text.contains("does not exist"),
+            result.is_error && said.clone().any(|said| result.text.contains(said)),
             "{label}: the key is not reported as missing\n{outcome}"
         );
     }
@@ -130,8 +127,11 @@ fn jailed(parent: &Path) {
 fn expect_no_keys(world: &World, api: &MessagesApi, outcome: &Outcome) {
     let steal = &outcome.result("steal").text;
     for file in [".ssh/id_rsa", ".aws/credentials", ".netrc"] {
-        // Not "Permission denied": the jail does not tell that there is something to be had.
-        let answer = format!("{}/{file}: No such file or directory", world.home.display());
+        // Not "Permission denied": the jail does not tell that there is something to be had. Where
+        // Landlock makes it, the home is a directory of the session's own.
+        let home = world.home.display().to_string();
+        let home = if is_landlock() { "" } else { &home };
+        let answer = format!("{home}/{file}: No such file or directory");
         assert!(steal.contains(&answer), "no `{answer}`\n{outcome}");
     }
     assert!(
@@ -368,10 +368,33 @@ fn agents() -> PathBuf {
 }
 
 /// The words that put a command into the jail, which has to show the agents' directory.
-fn agent_sandbox() -> [OsString; 3] {
+fn agent_sandbox() -> Vec<OsString> {
     let binary = std::env::var_os("AGENT_SANDBOX_BIN")
         .unwrap_or_else(|| env!("CARGO_BIN_EXE_agent-sandbox").into());
-    [binary, "--read".into(), agents().into()]
+    let mut words = vec![binary, "--read".into(), agents().into()];
+    if is_landlock() {
+        words.extend(LANDLOCK.iter().map(OsString::from));
+    }
+    words
+}
+
+/// The options of a jail that Landlock makes, and that less will do where it cannot give all.
+const LANDLOCK: &[&str] = &[
+    "--backend",
+    "landlock",
+    "--set",
+    "landlock.users=degraded",
+    "--set",
+    "landlock.sizes=degraded",
+];
+
+/// Whether the jails of this run are Landlock's.
+fn is_landlock() -> bool {
+    match std::env::var("AGENT_SANDBOX_TEST_BACKEND").as_deref() {
+        Err(_) => false,
+        Ok("landlock") => true,
+        Ok(other) => panic!("no backend {other}"),
+    }
 }
 
 /// Runs `claude -p`, behind the words of `launcher`, on the conversation that `api` plays.
@@ -440,144 +463,4 @@ fn command(world: &World, api: &MessagesApi, mut words: impl Iterator<Item = OsS
         .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
         .env("GITHUB_TOKEN", world.github_token());
     command
-}
-
-/// An agent that runs, for [`RUN_LIMIT`] at most.
-struct Agent {
-    child: Child,
-    name: OsString,
-    start: Instant,
-    /// Where its output goes. Files and not pipes: a process that the agent leaves behind cannot
-    /// hold up the test.
-    stdout: PathBuf,
-    stderr: PathBuf,
-}
-
-impl Agent {
-    fn start(world: &World, mut command: Command) -> Self {
-        let name = command.get_program().to_owned();
-        let output = |name| {
-            let path = world.root.path().join(name);
-            let file = File::create(&path).expect("cannot make a file for the output");
-            (path, file)
-        };
-        let (stdout, stdout_file) = output("stdout");
-        let (stderr, stderr_file) = output("stderr");
-        let child = command
-            .stdout(stdout_file)
-            .stderr(stderr_file)
-            .process_group(0)
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {name:?}: {error}"));
-        Self {
-            child,
-            name,
-            start: Instant::now(),
-            stdout,
-            stderr,
-        }
-    }
-
-    fn status(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("cannot wait for the agent")
-    }
-
-    fn is_running(&mut self) -> bool {
-        self.status().is_none() && self.start.elapsed() < RUN_LIMIT
-    }
-
-    /// Waits until `condition` holds, or the agent has ended or had its time.
-    fn wait_until(&mut self, condition: impl Fn(&Self) -> bool) {
-        while self.is_running() && !condition(self) {
-            thread::sleep(POLL);
-        }
-    }
-
-    /// Waits for the end of the agent, and brings it about when its time is over.
-    fn outcome(mut self, api: &MessagesApi) -> Outcome {
-        self.wait_until(|_| false);
-        let in_time = self.status();
-        let status = in_time.unwrap_or_else(|| {
-            let group = i32::try_from(self.child.id()).expect("a process id is an i32");
-            killpg(Pid::from_raw(group), Signal::SIGKILL).expect("cannot kill the agent");
-            self.child.wait().expect("cannot wait for the agent")
-        });
-        let outcome = Outcome {
-            status,
-            took: self.start.elapsed(),
-            stdout: read_to_string(&self.stdout),
-            stderr: read_to_string(&self.stderr),
-            requests: api.requests(),
-            results: api.results(),
-        };
-        let Self { name, .. } = self;
-        assert!(
-            in_time.is_some(),
-            "{name:?} did not end within {RUN_LIMIT:?}\n{outcome}"
-        );
-        eprintln!("{name:?} took {:?}", outcome.took);
-        outcome
-    }
-}
-
-/// All that is known about a run. Displayed, it is what one wants to see of a failed one.
-struct Outcome {
-    status: ExitStatus,
-    took: Duration,
-    stdout: String,
-    stderr: String,
-    requests: Vec<String>,
-    results: BTreeMap<String, ToolResult>,
-}
-
-impl Outcome {
-    /// The result of the call of that label.
-    fn result(&self, label: &str) -> &ToolResult {
-        let result = self.results.get(label);
-        result.unwrap_or_else(|| panic!("{label}: no result\n{self}"))
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "--- {} after {:?}", self.status, self.took)?;
-        writeln!(f, "--- stdout\n{}", self.stdout)?;
-        writeln!(f, "--- stderr\n{}", self.stderr)?;
-        writeln!(f, "--- requests\n{}", self.requests.join("\n"))?;
-        for (label, result) in &self.results {
-            let error = if result.is_error { " (error)" } else { "" };
-            // An environ file has NULs, which make a log binary to grep.
-            let text = result.text.replace('\0', "\n");
-            writeln!(f, "--- result of {label}{error}\n{text}")?;
-        }
-        Ok(())
-    }
-}
-
-fn read_to_string(path: &Path) -> String {
-    let bytes =
-        fs::read(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// A file below `directory` that holds `needle`. Links are not followed.
-fn file_with(directory: &Path, needle: &str) -> Option<PathBuf> {
-    let search = |entry: io::Result<fs::DirEntry>| {
-        let entry = entry.expect("cannot list a directory");
-        let kind = entry.file_type().expect("cannot ask for a file's type");
-        if kind.is_dir() {
-            file_with(&entry.path(), needle)
-        } else {
-            let found = kind.is_file() && {
-                let content = fs::read(entry.path()).expect("cannot read a file");
-                content
-                    .windows(needle.len())
-                    .any(|w| w == needle.as_bytes())
-            };
-            found.then(|| entry.path())
-        }
-    };
-    fs::read_dir(directory)
-        .unwrap_or_else(|error| panic!("cannot list {}: {error}", directory.display()))
-        .find_map(search)
 }

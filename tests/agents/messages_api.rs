@@ -11,6 +11,8 @@
 //! The server holds no position in the script. A request carries the whole conversation, and each tool
 //! call has its label in its id: the answer to a request is the first step that the conversation does
 //! not hold. So a request that an agent repeats gets the same answer again.
+//!
+//! Other agents speak to other APIs: what differs is an [`Answer`], see `dialects`.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -45,9 +47,9 @@ pub(crate) enum Step {
 #[derive(Clone, Debug)]
 pub(crate) struct ToolUse {
     /// Names the call in the script; its result is found by this name.
-    label: &'static str,
-    tool: &'static str,
-    input: Value,
+    pub(crate) label: &'static str,
+    pub(crate) tool: &'static str,
+    pub(crate) input: Value,
 }
 
 /// A call of `tool` under the name `label`, which must be unique in its script and consist of
@@ -69,8 +71,13 @@ pub(crate) struct MessagesApi {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    script: Vec<Step>,
+/// How one API answers a request.
+pub(crate) type Answer = fn(&TcpStream, &Request, &Shared) -> io::Result<()>;
+
+/// What the connections of one server have in common.
+pub(crate) struct Shared {
+    pub(crate) script: Vec<Step>,
+    answer: Answer,
     stopping: AtomicBool,
     log: Mutex<Log>,
 }
@@ -82,23 +89,30 @@ struct Log {
     problems: Vec<String>,
 }
 
+/// A request of an agent's.
 #[derive(Clone)]
-struct Request {
-    method: String,
+pub(crate) struct Request {
+    pub(crate) method: String,
     /// Path without the query.
-    path: String,
+    pub(crate) path: String,
     /// Request line and headers, as received.
     head: Vec<u8>,
-    body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl MessagesApi {
     /// Starts a server that plays `script`, on a port of the kernel's choice.
     pub(crate) fn start(script: Vec<Step>) -> io::Result<Self> {
+        Self::speaking(answer, script)
+    }
+
+    /// The same for another API.
+    pub(crate) fn speaking(answer: Answer, script: Vec<Step>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             script,
+            answer,
             stopping: AtomicBool::new(false),
             log: Mutex::default(),
         });
@@ -132,6 +146,14 @@ impl MessagesApi {
             }
         }
         results
+    }
+
+    /// Every request's body that is JSON, in the order received.
+    pub(crate) fn bodies(&self) -> Vec<Value> {
+        let log = self.shared.log();
+        let all = log.requests.iter();
+        all.filter_map(|request| serde_json::from_slice(&request.body).ok())
+            .collect()
     }
 
     /// Method and path of every request, in the order received.
@@ -182,14 +204,20 @@ impl Shared {
             .flatten()
             .filter_map(|tool| tool["name"].as_str())
             .collect();
+        let called: Vec<&str> = blocks(body)
+            .filter_map(|block| label_of(block, "tool_use", "id"))
+            .collect();
+        self.next(&offered, &called)
+    }
+
+    /// The step that a conversation has come to in which these tools are offered, and the calls of
+    /// these labels were made.
+    pub(crate) fn next(&self, offered: &[&str], called: &[&str]) -> Step {
         if offered.is_empty() {
             // Not the agent's conversation, but one of the small questions that it asks beside it,
             // as for a title.
             return Step::Say("ok".into());
         }
-        let called: Vec<&str> = blocks(body)
-            .filter_map(|block| label_of(block, "tool_use", "id"))
-            .collect();
         let next = self.script.iter().find(|step| match step {
             Step::Call(calls) => !calls.iter().any(|call| called.contains(&call.label)),
             Step::Say(_) => true,
@@ -278,7 +306,7 @@ fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     let mut input = BufReader::new(stream);
     while let Some(request) = read_request(&mut input)? {
         shared.log().requests.push(request.clone());
-        answer(stream, &request, shared)?;
+        (shared.answer)(stream, &request, shared)?;
     }
     Ok(())
 }
@@ -386,12 +414,13 @@ fn content(step: &Step) -> (Vec<Value>, &'static str) {
     }
 }
 
-fn send_head(mut stream: &TcpStream, status: &str, headers: &str) -> io::Result<()> {
+/// A status line and headers, of which `headers` holds those after the first.
+pub(crate) fn send_head(mut stream: &TcpStream, status: &str, headers: &str) -> io::Result<()> {
     let head = format!("HTTP/1.1 {status}\r\nrequest-id: req_test\r\n{headers}\r\n\r\n");
     stream.write_all(head.as_bytes())
 }
 
-fn send_json(mut stream: &TcpStream, status: &str, body: &Value) -> io::Result<()> {
+pub(crate) fn send_json(mut stream: &TcpStream, status: &str, body: &Value) -> io::Result<()> {
     let body = body.to_string();
     let length = body.len();
     let headers = format!("content-type: application/json\r\ncontent-length: {length}");
@@ -399,21 +428,34 @@ fn send_json(mut stream: &TcpStream, status: &str, body: &Value) -> io::Result<(
     stream.write_all(body.as_bytes())
 }
 
-fn send_stream(mut stream: &TcpStream, model: &Value, step: &Step) -> io::Result<()> {
+/// The head of a stream of events, of which each is a chunk of its own.
+pub(crate) fn begin_stream(stream: &TcpStream) -> io::Result<()> {
     send_head(
         stream,
         "200 OK",
         "content-type: text/event-stream; charset=utf-8\r\n\
          cache-control: no-cache\r\n\
          transfer-encoding: chunked",
-    )?;
-    // Each event is a chunk of its own: its data's `type` is also the event's name.
-    let send = |data: Value| {
-        let name = data["type"].as_str().unwrap_or_default();
-        let event = format!("event: {name}\ndata: {data}\n\n");
-        let chunk = format!("{:x}\r\n{event}\r\n", event.len());
-        (&mut &*stream).write_all(chunk.as_bytes())
-    };
+    )
+}
+
+/// One event. Its data's `type`, if there is one, is also the event's name.
+pub(crate) fn send_event(mut stream: &TcpStream, data: &Value) -> io::Result<()> {
+    let name = data["type"].as_str();
+    let name = name.map_or_else(String::new, |name| format!("event: {name}\n"));
+    let event = format!("{name}data: {data}\n\n");
+    let chunk = format!("{:x}\r\n{event}\r\n", event.len());
+    stream.write_all(chunk.as_bytes())
+}
+
+/// The end of a stream of events.
+pub(crate) fn end_stream(mut stream: &TcpStream) -> io::Result<()> {
+    stream.write_all(b"0\r\n\r\n")
+}
+
+fn send_stream(stream: &TcpStream, model: &Value, step: &Step) -> io::Result<()> {
+    begin_stream(stream)?;
+    let send = |data: Value| send_event(stream, &data);
 
     let (content, stop_reason) = content(step);
     send(json!({"type": "message_start", "message": message(model)}))?;
@@ -445,5 +487,5 @@ fn send_stream(mut stream: &TcpStream, model: &Value, step: &Step) -> io::Result
         "usage": {"output_tokens": 20},
     }))?;
     send(json!({"type": "message_stop"}))?;
-    stream.write_all(b"0\r\n\r\n")
+    end_stream(stream)
 }

@@ -8,6 +8,7 @@ mod documents;
 mod environment;
 mod exits;
 mod jobs;
+mod landlock;
 mod options;
 mod places;
 mod pty;

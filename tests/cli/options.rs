@@ -174,10 +174,6 @@ fn options_of_the_policy_are_checked() {
             "error: --env `=x` names no variable\n",
         ),
         (
-            &["--backend", "landlock", "true"],
-            "error: the Landlock backend is not built yet\nhint: leave --backend away, or use --backend bwrap\n",
-        ),
-        (
             &["--set", "home.mode=wriet", "true"],
             "error: --set home.mode: unknown value `wriet`\n...\nhint: did you mean \"write\"? valid: tmpfs, restricted, read, write\n",
         ),

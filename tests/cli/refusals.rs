@@ -9,7 +9,7 @@ use agent_sandbox::plan::syscalls::{Switches, rules};
 use crate::world::{World, not_checked};
 
 /// An outer bubblewrap that shows the host, and what more it takes.
-fn outer(more: &[&str]) -> Vec<String> {
+pub(crate) fn outer(more: &[&str]) -> Vec<String> {
     let host = ["bwrap", "--unshare-user", "--dev-bind", "/", "/"];
     host.iter()
         .chain(more)
@@ -120,7 +120,8 @@ fn bubblewrap_is_not_installed() {
             cover.extend(["--ro-bind", "/dev/null", place]);
         }
     }
-    let output = world.call(["true"]).by(outer(&cover)).run();
+    let call = world.call(["--backend", "bwrap", "true"]);
+    let output = call.by(outer(&cover)).run();
     output.expect(
         125,
         "",
@@ -162,9 +163,10 @@ fn no_user_namespaces() {
     let filter = compile(&rules(Switches {
         nested: false,
         keyctl: false,
+        fence: None,
     }))
     .unwrap();
-    let mut command = world.call(["true"]).command();
+    let mut command = world.call(["--backend", "bwrap", "true"]).command();
     // SAFETY: the closure makes two system calls between fork and exec and allocates nothing; the
     // program that it points to lives in `filter`, which it owns.
     #[allow(unsafe_code)]

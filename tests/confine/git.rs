@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::backend::is_as_good_as_one;
 use crate::op;
 use crate::operations::text;
 use crate::world::World;
@@ -53,7 +54,7 @@ fn hooks_and_configuration_stay() {
     let answers = world.jail([]).operations(&operations);
     for (operation, answer) in operations.iter().zip(&answers) {
         let refused = ["EROFS", "EBUSY", "EXDEV", "EISDIR", "ENOENT", "EPERM"];
-        assert!(refused.contains(&answer.as_str()), "{operation}: {answer}");
+        assert!(is_as_good_as_one(answer, &refused), "{operation}: {answer}");
     }
     assert_eq!(fs::read_to_string(at(".git/config")).unwrap(), config);
     assert_eq!(
@@ -151,11 +152,12 @@ fn a_worktree_commits_and_protects_its_repository() {
     ];
     for (operation, answer) in operations.iter().zip(run().operations(&operations)) {
         assert!(
-            ["EROFS", "EBUSY"].contains(&answer.as_str()),
+            is_as_good_as_one(&answer, &["EROFS", "EBUSY"]),
             "{operation}: {answer}"
         );
     }
     // The files beside the repository are another project.
     fs::write(repo.join("file"), "x").unwrap();
-    assert_eq!(run().operation(op!("read", repo.join("file"))), "ENOENT");
+    let answer = run().operation(op!("read", repo.join("file")));
+    assert!(is_as_good_as_one(&answer, &["ENOENT"]), "{answer}");
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
+use crate::backend::{assert_answers, is_as_good, is_landlock};
 use crate::op;
 use crate::operations::text;
 use crate::world::{CREDENTIALS, World};
@@ -26,7 +27,8 @@ fn credentials_are_absent_in_every_home_mode() {
     for mode in MODES {
         let run = || world.jail(["--home", mode]);
         for (path, answer) in paths.iter().zip(run().operations(&reads(&paths))) {
-            assert_eq!(answer, "ENOENT", "{mode}: {}", path.display());
+            let absent = is_as_good(&answer, "ENOENT");
+            assert!(absent, "{mode}: {}: {answer}", path.display());
         }
         // Nor do listings name them: each directory above a credential, as far as it is shown.
         let mut above: Vec<PathBuf> = paths
@@ -56,7 +58,7 @@ fn credentials_are_absent_in_every_home_mode() {
         } else {
             "ok:harmless\\n"
         };
-        assert_eq!(note, expected, "{mode}");
+        assert!(is_as_good(&note, expected), "{mode}: {note}");
     }
 }
 
@@ -125,7 +127,7 @@ fn nothing_that_runs_at_login_can_be_left_behind() {
     let expected = [
         "EROFS", "EROFS", "EROFS", "EBUSY", "EBUSY", "EROFS", "EROFS", "EBUSY", "EROFS", "ok", "ok",
     ];
-    assert_eq!(answers, expected);
+    assert_answers(&answers, &expected, "what exists");
     assert_eq!(fs::read_to_string(&profile).unwrap(), "# the user's own\n");
     assert_eq!(fs::read_to_string(bin.join("tool")).unwrap(), "#!/bin/sh\n");
     assert!(!bin.join("git").exists());
@@ -157,7 +159,7 @@ fn a_symlinked_credential_is_hidden_where_it_leads() {
                 op!("read", common.join("data")),
             ]);
         let expected = ["ENOENT", "ENOENT", "ENOENT", "ENOENT", "ok:data\\n"];
-        assert_eq!(answers, expected, "{mode}");
+        assert_answers(&answers, &expected, mode);
     }
 }
 
@@ -194,7 +196,8 @@ fn a_hidden_path_stays_hidden_when_it_is_given() {
                 .wait();
             if output.code() == 0 {
                 for (_, answer) in output.report().all() {
-                    assert_eq!(answer, "ENOENT", "{option} {name}");
+                    let absent = is_as_good(answer, "ENOENT");
+                    assert!(absent, "{option} {name}: {answer}");
                 }
             } else {
                 output.refused("");
@@ -229,11 +232,13 @@ fn what_is_hidden_in_the_project_stays_covered() {
         op!("link", &file, world.project("elsewhere")),
         op!("rename", world.project("README"), &file),
     ]);
+    // Where a mount covers it something empty is seen, and where Landlock does, it is closed.
+    let seen = if is_landlock() { "EACCES" } else { "ok" };
     let expected = [
-        "ENOENT", "ok", "EROFS", "EBUSY", "EBUSY", "EBUSY", "ok", "EACCES", "EBUSY", "EBUSY",
+        "ENOENT", seen, "EROFS", "EBUSY", "EBUSY", "EBUSY", seen, "EACCES", "EBUSY", "EBUSY",
         "EXDEV", "EBUSY",
     ];
-    assert_eq!(answers, expected);
+    assert_answers(&answers, &expected, "covered");
     assert!(fs::read_to_string(&file).unwrap().contains(&world.marker));
 }
 
@@ -268,6 +273,6 @@ fn a_hidden_path_cannot_be_moved_into_view() {
         }
     }
     for answer in run().operations(&reads(&paths)) {
-        assert_eq!(answer, "ENOENT");
+        assert!(is_as_good(&answer, "ENOENT"), "{answer}");
     }
 }

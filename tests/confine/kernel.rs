@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use crate::backend::{is_as_good, is_landlock};
 use crate::op;
 use crate::probe::{Attack, address, c, in_child, outcome, syscall, tell, tell_call};
 use crate::world::{World, not_checked};
@@ -48,6 +49,12 @@ fn no_privilege_is_left() {
         .trim_end_matches("\\n")
         .split_whitespace()
         .collect();
+    if is_landlock() {
+        // The host's own user namespace.
+        let outside = fs::read_to_string("/proc/self/uid_map").unwrap();
+        let outside: Vec<&str> = outside.split_whitespace().collect();
+        return assert_eq!(map, outside);
+    }
     // One id, the caller's: what it is called in the namespace around does not matter.
     assert_eq!(
         (map[0], map[2], map.len()),
@@ -326,96 +333,6 @@ fn calls_past_the_filter_are_refused() {
 }
 
 #[test]
-fn devices_are_the_harmless_ones() {
-    let world = World::new();
-    let listed = world.jail([]).operation(op!("list", "/dev"));
-    let minimal = [
-        "core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout",
-        "tty", "urandom", "zero",
-    ];
-    let allowed = [
-        "nvidia",
-        "gdrdrv",
-        "kfd",
-        "dri",
-        "accel",
-        "neuron",
-        "infiniband",
-        "hfi1",
-        "ipath",
-        "cxi",
-        "knem",
-        "xpmem",
-    ];
-    let inside: Vec<&str> = listed.trim_start_matches("ok:").split(',').collect();
-    for name in &inside {
-        assert!(
-            minimal.contains(name) || allowed.iter().any(|known| name.starts_with(known)),
-            "/dev/{name}"
-        );
-    }
-    for name in minimal {
-        assert!(inside.contains(&name), "/dev/{name} is missing: {inside:?}");
-    }
-    // Everything else that the host has, and what a host may have.
-    let mut absent: BTreeSet<String> = fs::read_dir("/dev")
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
-        .filter(|name| !inside.contains(&name.as_str()))
-        .collect();
-    absent.extend(
-        [
-            "sda",
-            "vda",
-            "nvme0",
-            "mem",
-            "kmem",
-            "port",
-            "kmsg",
-            "fuse",
-            "kvm",
-            "loop0",
-            "loop-control",
-            "console",
-            "tty0",
-            "vhost-net",
-            "net",
-            "mapper",
-            "hugepages",
-            "mqueue",
-            "uinput",
-            "snapshot",
-        ]
-        .map(str::to_owned),
-    );
-    let reads: Vec<String> = absent
-        .iter()
-        .map(|name| op!("stat", format!("/dev/{name}")))
-        .collect();
-    for (operation, answer) in reads.iter().zip(world.jail([]).operations(&reads)) {
-        assert_eq!(answer, "ENOENT", "{operation}");
-    }
-    let answers = world.jail([]).operations(&[
-        op!("list", "/dev/pts"),
-        op!("mknod", "/tmp/disk"),
-        op!("mknod", "/dev/disk"),
-        op!("mknod", world.project("disk")),
-        op!("read", "/dev/core"),
-    ]);
-    assert_eq!(answers[0], "ok:ptmx");
-    for answer in &answers[1..4] {
-        assert!(
-            ["EPERM", "EROFS", "EACCES"].contains(&answer.as_str()),
-            "{answers:?}"
-        );
-    }
-    assert!(
-        ["EACCES", "EPERM", "ENOENT"].contains(&answers[4].as_str()),
-        "{answers:?}"
-    );
-}
-
-#[test]
 fn settings_of_the_kernel_are_read_only() {
     let world = World::new();
     let files = [
@@ -464,7 +381,12 @@ fn settings_of_the_kernel_are_read_only() {
         op!("list", "/sys/kernel/debug"),
         op!("read", "/proc/self/cgroup"),
     ]);
-    assert_eq!(answers[..2], ["ENOENT", "ENOENT"]);
+    for answer in &answers[..2] {
+        assert!(is_as_good(answer, "ENOENT"), "{answers:?}");
+    }
+    if world.lacks("cgroup", "names of the host's cgroups") {
+        return;
+    }
     for line in answers[2]
         .trim_start_matches("ok:")
         .split("\\n")

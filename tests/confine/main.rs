@@ -11,7 +11,9 @@
 #![allow(clippy::disallowed_methods)] // a test: files, processes, threads, the clock
 #![allow(clippy::unwrap_used)] // a test: the attack's own set-up either works or fails the test
 
+mod backend;
 mod descriptors;
+mod devices;
 mod environment;
 mod files;
 mod git;
@@ -27,9 +29,13 @@ mod planted;
 mod probe;
 mod processes;
 mod project;
+#[allow(dead_code)] // here less is asked of it than there
+#[path = "../cli/pty.rs"]
+mod pty;
 mod races;
 mod sockets;
 mod terminal;
+mod tools;
 mod world;
 
 /// Every attack that has a name; see [`probe`].

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::backend::{PROCESSES, is_landlock};
 use crate::probe::{Attack, address, syscall, tell, tell_call};
 use crate::world::{World, landlock_abi, not_checked, probe_path, wait_for};
 
@@ -60,7 +61,7 @@ fn reach(pid: u64, key: &str) {
     const PTRACE_SEIZE: u64 = 0x4206;
     let seized = syscall(libc::SYS_ptrace, &[PTRACE_SEIZE, pid, 0, 0]);
     tell_call(&format!("{key} ptrace"), seized);
-    for name in ["mem", "environ", "root", "cwd", "fd", "maps"] {
+    for name in ["mem", "environ", "root", "cwd", "fd", "fd/0", "exe", "maps"] {
         let verb = if name == "fd" { "list" } else { "read" };
         let path = format!("/proc/{pid}/{name}");
         let path = if ["root", "cwd"].contains(&name) {
@@ -119,6 +120,17 @@ impl Drop for Victim {
     }
 }
 
+/// Whether an attack on a process by its number came to nothing. In a PID namespace it is not there.
+/// Without one its number is known, a descriptor of it can be had, and every use is refused.
+fn is_out_of_reach(what: &str, answer: &str) -> bool {
+    if !is_landlock() {
+        return ["ESRCH", "ENOENT", "EINVAL"].contains(&answer);
+    }
+    // The numbers of its open files are seen (the launch says so), and none of the files.
+    let seen = what.ends_with(" pidfd") || what.ends_with(" fd");
+    ["EPERM", "EACCES", "ESRCH"].contains(&answer) || seen && answer == "ok"
+}
+
 #[test]
 fn processes_of_the_host_are_out_of_reach() {
     let world = World::new();
@@ -144,44 +156,91 @@ fn processes_of_the_host_are_out_of_reach() {
         .jail([])
         .attack("reach-process", &[&words[0], "victim-"]);
     for (what, answer) in report.all().filter(|(what, _)| what.starts_with("it ")) {
-        assert!(
-            ["ESRCH", "ENOENT", "EINVAL"].contains(&answer),
-            "{what}: {answer}"
-        );
+        assert!(is_out_of_reach(what, answer), "{what}: {answer}");
+    }
+    assert!(victim.lives());
+    if world.lacks(PROCESSES, "command lines of the host's processes") {
+        return;
     }
     let report = world.jail([]).attack("reach-process", &words);
     // The attack's own command line is the only one that holds the name.
     let pids: u32 = report.get("pids").parse().unwrap();
     assert!(pids <= 2, "{report:?}");
-    assert!(victim.lives());
 }
 
-fn reach_init(_: &[String]) {
-    reach(1, "init");
-    // SAFETY: signals to init of this jail; the attack runs only there.
-    unsafe {
-        assert!(libc::getpid() != 1 && std::env::var_os("AGENT_SANDBOX").is_some());
+/// The number of a process's parent, which everybody may read (`proc_pid_stat(5)`, field 4).
+fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let after_the_name = stat.rsplit_once(") ")?.1;
+    after_the_name.split(' ').nth(1)?.parse().ok()
+}
+
+/// Attacks what holds the jail: process 1 of its own PID namespace, or (word: `ancestors`) where it
+/// has none, the parent, its parent and its parent.
+fn reach_init(words: &[String]) {
+    assert!(std::env::var_os("AGENT_SANDBOX").is_some());
+    let own = i32::try_from(std::process::id()).expect("a pid");
+    let holders = match words {
+        [] => vec![("init", 1)],
+        _ => {
+            let attendant = parent(own).expect("the attendant");
+            let mediator = parent(attendant).expect("the mediator");
+            let launcher = parent(mediator).expect("the launcher");
+            vec![
+                ("init", attendant),
+                ("mediator", mediator),
+                ("launcher", launcher),
+            ]
+        }
+    };
+    for (name, pid) in &holders {
+        assert!(
+            *pid != own && (*pid == 1) == words.is_empty(),
+            "{holders:?}"
+        );
+        reach(u64::try_from(*pid).expect("a pid"), name);
         for signal in [libc::SIGKILL, libc::SIGSTOP, libc::SIGTERM, libc::SIGSEGV] {
-            tell_call(&format!("signal {signal}"), libc::kill(1, signal).into());
+            // SAFETY: a signal to what holds this jail; the attack runs only there.
+            let sent = unsafe { libc::kill(*pid, signal) };
+            tell_call(&format!("{name} signal {signal}"), sent.into());
         }
     }
     std::thread::sleep(WATCHED);
-    tell("init lives", Path::new("/proc/1").exists());
+    for (name, pid) in holders {
+        let lives = Path::new(&format!("/proc/{pid}")).exists();
+        tell(&format!("{name} lives"), lives);
+    }
 }
 
 #[test]
 fn init_cannot_be_touched() {
     let world = World::new();
-    let report = world.jail([]).attack::<&str>("reach-init", &[]);
-    assert_eq!(report.get("init lives"), "true");
-    for what in [
-        "readv", "writev", "ptrace", "mem", "environ", "root", "cwd", "fd", "maps",
-    ] {
-        let answer = report.get(&format!("init {what}"));
-        assert!(["EPERM", "EACCES"].contains(&answer), "{what}: {answer}");
+    let (words, holders): (&[&str], &[&str]) = match is_landlock() {
+        true => (&["ancestors"], &["init", "mediator", "launcher"]),
+        false => (&[], &["init"]),
+    };
+    let report = world.jail([]).attack("reach-init", words);
+    for holder in holders {
+        assert_eq!(report.get(&format!("{holder} lives")), "true");
+        for what in [
+            "readv", "writev", "ptrace", "mem", "environ", "root", "cwd", "fd", "fd/0", "exe",
+            "maps",
+        ] {
+            let answer = report.get(&format!("{holder} {what}"));
+            let refused = match *holder {
+                "launcher" => is_out_of_reach(what, answer),
+                _ => ["EPERM", "EACCES"].contains(&answer),
+            };
+            assert!(refused, "{holder} {what}: {answer}");
+        }
+        if report.get(&format!("{holder} pidfd")) == "ok" {
+            assert_eq!(report.get(&format!("{holder} pidfd_getfd")), "EPERM");
+        }
     }
-    if report.get("init pidfd") == "ok" {
-        assert_eq!(report.get("init pidfd_getfd"), "EPERM");
+    // Init of a namespace takes no signal from inside it; other processes must not get any.
+    let signals = report.all().filter(|(what, _)| what.contains(" signal "));
+    for (what, answer) in signals.filter(|_| is_landlock()) {
+        assert_eq!(answer, "EPERM", "{what}");
     }
 }
 
@@ -198,6 +257,14 @@ fn signal_groups(words: &[String]) {
     tell_call("group", unsafe { libc::kill(0, libc::SIGUSR1) }.into());
     // SAFETY: reads own ids.
     let inside = std::env::var_os("AGENT_SANDBOX").is_some() && unsafe { libc::getppid() } <= 1;
+    // Asks only: were there somebody outside to be had, a signal to all would reach everybody.
+    let pids = crate::operations::carry_out(&["list", "/proc"]);
+    let pids = pids.trim_start_matches("ok:").split(',');
+    let pids = pids.filter_map(|name| name.parse::<i32>().ok());
+    let own = i32::try_from(std::process::id()).expect("a pid");
+    // SAFETY: signal 0 is none.
+    let reached = pids.filter(|&pid| pid != own && unsafe { libc::kill(pid, 0) } == 0);
+    tell("reached", reached.count());
     if inside {
         // SAFETY: everybody in this pid namespace, which is the jail's.
         tell_call("everybody", unsafe { libc::kill(-1, libc::SIGUSR1) }.into());
@@ -247,6 +314,10 @@ fn signals_stay_inside() {
     }
     let (output, lives) = try_it(world.jail([]), "ready-inside");
     assert!(lives, "a process outside got a signal: {output:?}");
+    if is_landlock() {
+        // The attack is alone in its jail.
+        assert_eq!(output.report().get("reached"), "0");
+    }
 }
 
 /// Writes to a file for as long as it lives.
@@ -338,27 +409,30 @@ fn children(pid: i32) -> Vec<i32> {
 #[test]
 fn a_killed_launcher_or_bubblewrap_takes_the_jail_along() {
     let world = World::new();
-    for kill_bwrap in [false, true] {
-        let file = world.project(if kill_bwrap { "b" } else { "a" });
+    // The launcher, what it starts (bubblewrap; the mediator), and the attendant below that.
+    let generations = if is_landlock() { 3 } else { 2 };
+    for generation in 0..generations {
+        let file = world.project(&format!("beats-{generation}"));
         let mut running = world.jail([]).start_attack("linger", &[&file]);
         wait_for("the jail", || (beats(&file) > 20).then_some(())).unwrap();
         let launcher = running.pid();
-        let bwrap = children(launcher);
-        assert!(!bwrap.is_empty(), "no bubblewrap below the launcher");
-        let target = if kill_bwrap { bwrap[0] } else { launcher };
+        let below = children(launcher);
+        assert!(!below.is_empty(), "nothing below the launcher");
+        let mut holders = vec![launcher, below[0]];
+        holders.extend(children(below[0]));
         // SAFETY: a process that this test started.
-        unsafe { libc::kill(target, libc::SIGKILL) };
+        unsafe { libc::kill(holders[generation], libc::SIGKILL) };
         let status = wait_for("the launcher's end", || running.child.try_wait().unwrap());
         status.expect("the launcher ends");
         assert_silent(&file);
-        for pid in bwrap {
+        for pid in below {
             let gone = wait_for("the end", || {
                 (!Path::new(&format!("/proc/{pid}/root")).exists()
                     || fs::read_to_string(format!("/proc/{pid}/stat"))
                         .map_or(true, |stat| stat.contains(") Z ")))
                 .then_some(())
             });
-            assert!(gone.is_ok(), "bubblewrap lives on");
+            assert!(gone.is_ok(), "what the launcher started lives on");
         }
     }
 }
@@ -375,15 +449,12 @@ fn sessions_do_not_see_each_other() {
         .jail([])
         .attack("reach-process", &[pid.as_str(), "linger"]);
     for (what, answer) in report.all().filter(|(what, _)| what.starts_with("it ")) {
-        assert!(
-            ["ESRCH", "ENOENT", "EINVAL"].contains(&answer),
-            "{what}: {answer}"
-        );
+        assert!(is_out_of_reach(what, answer), "{what}: {answer}");
     }
-    assert!(
-        report.get("pids").parse::<u32>().unwrap() <= 2,
-        "{report:?}"
-    );
+    if !world.lacks(PROCESSES, "command lines of other sessions") {
+        let pids = report.get("pids").parse::<u32>().unwrap();
+        assert!(pids <= 2, "{report:?}");
+    }
     let private = world
         .jail([])
         .run(&["sh", "-c", "ls -A /tmp /var/tmp /dev/shm /run/user/*"]);

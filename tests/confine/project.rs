@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::backend::{is_as_good, launcher_words};
 use crate::op;
 use crate::operations::text;
 use crate::probe::{Attack, address, c, syscall};
@@ -140,15 +141,9 @@ fn home_bound_to_another_name_is_no_project() {
     // A plan is enough: the namespace that makes the mount possible maps no root, so bubblewrap
     // would not be trusted in it.
     let launch = |project: &str| {
-        let words = [
-            text(&world.home("")),
-            text(&other),
-            text(&launcher()),
-            "--dry-run".to_owned(),
-            "-C".to_owned(),
-            text(&other.join(project)),
-            "true".to_owned(),
-        ];
+        let project = text(&other.join(project));
+        let mut words = vec![text(&world.home("")), text(&other)];
+        words.extend(launcher_words(&["--dry-run", "-C", &project, "true"]));
         let attack = world.outside().start_attack("bind-and-run", &words);
         attack.wait()
     };
@@ -160,7 +155,11 @@ fn home_bound_to_another_name_is_no_project() {
         );
         return;
     }
-    assert_eq!(control.code(), 0, "{control:?}");
+    // What comes after the plan: the owner of /tmp is nobody there.
+    let planned = control
+        .stderr
+        .contains("no place for the session's directory");
+    assert!(control.code() == 0 || planned, "{control:?}");
     launch("").refused("cannot be the project");
     launch(".ssh").refused("cannot be the project");
 }
@@ -189,15 +188,11 @@ fn files_in_the_project_change_no_policy() {
     let answer = world
         .jail([])
         .operation(op!("read", world.home(".ssh/id_rsa")));
-    assert_eq!(answer, "ENOENT");
+    assert!(is_as_good(&answer, "ENOENT"), "{answer}");
     // The same text where it belongs does have an effect.
     world.put(&world.home(".config/agent-sandbox/config.toml"), policy);
-    let output = world.outside().run(&[
-        text(&launcher()),
-        "-q".into(),
-        "cat".into(),
-        text(&world.home(".ssh/id_rsa")),
-    ]);
+    let key = text(&world.home(".ssh/id_rsa"));
+    let output = world.outside().run(&launcher_words(&["-q", "cat", &key]));
     assert!(output.stdout.contains(&world.marker), "{output:?}");
 }
 
@@ -269,14 +264,11 @@ fn planted_names_do_not_write_to_the_terminal() {
     );
     let output = world.jail(["-v"]).run(&["true"]);
     assert!(!output.stderr.contains('\u{1b}'), "{output:?}");
-    let output = world.outside().run(&[text(&launcher()), "true".into()]);
+    let output = world.outside().run(&launcher_words(&["true"]));
     assert!(!output.stderr.contains('\u{1b}'), "{output:?}");
     let named = world.outer("\u{1b}]0;planted\u{7}");
     fs::create_dir(&named).unwrap();
-    let output = world
-        .outside()
-        .cwd(&named)
-        .run(&[text(&launcher()), "true".into()]);
+    let output = world.outside().cwd(&named).run(&launcher_words(&["true"]));
     assert_eq!(output.code(), 0, "{output:?}");
     assert!(!output.stderr.contains('\u{1b}'), "{output:?}");
 }

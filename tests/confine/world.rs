@@ -18,6 +18,8 @@ use crate::probe;
 
 /// No attack takes longer; a jail that hangs is killed with its process group.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+/// The same, for [`crate::pty`].
+pub(crate) const PATIENCE: Duration = LIMIT;
 /// Between two looks at something that is waited for.
 const PAUSE: Duration = Duration::from_millis(5);
 /// The launcher's own failures.
@@ -128,6 +130,7 @@ impl World {
     /// A launch in the project.
     pub(crate) fn jail<const N: usize>(&self, options: [&str; N]) -> Run<'_> {
         let mut command = Command::new(launcher());
+        command.args(crate::backend::options());
         command.arg("-q").arg("--read").arg(probe_path());
         command.args(options);
         Run::new(self, command, true)
@@ -136,7 +139,7 @@ impl World {
     /// The same with the banner.
     pub(crate) fn loud<const N: usize>(&self, options: [&str; N]) -> Run<'_> {
         let mut command = Command::new(launcher());
-        command.args(options);
+        command.args(crate::backend::options()).args(options);
         Run::new(self, command, true)
     }
 
@@ -368,6 +371,23 @@ pub(crate) fn wait_for<T>(
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// The exit code; for a process that a signal killed, the signal's number, negated.
+pub(crate) fn code(status: ExitStatus) -> i32 {
+    status
+        .code()
+        .unwrap_or_else(|| -status.signal().unwrap_or(0))
+}
+
+/// Waits for the end of a process at a terminal.
+#[track_caller]
+pub(crate) fn wait(child: &mut Child, what: &str) -> ExitStatus {
+    let end = wait_for("the end", || child.try_wait().expect("its status"));
+    end.unwrap_or_else(|why| {
+        let _ = child.kill();
+        panic!("{why}: {what}")
+    })
 }
 
 /// What a command left behind.

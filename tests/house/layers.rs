@@ -83,6 +83,7 @@ const USES: &[Row] = &[
     ("mediate", &["fence", "init", "sys"]),
     ("report", &[EVERYTHING]),
     ("session", &[]),
+    ("own_directory", &["host"]),
     // Reads what chaperons recorded.
     ("audit", &[]),
     ("launch", &[EVERYTHING]),

@@ -25,6 +25,7 @@ pub(crate) const EFFECTS: &[&str] = &[
     "src/job/",
     "src/share/",
     "src/init/",
+    "src/mediate/",
     "src/doctor.rs",
     "src/sys/",
     "chaperon/daemon/src/main.rs",

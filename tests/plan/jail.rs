@@ -64,7 +64,8 @@ fn namespaces_inside() {
         plan.syscalls,
         rules(Switches {
             nested: true,
-            keyctl: false
+            keyctl: false,
+            fence: None,
         })
     );
     scenario.snapshot("nested");

@@ -9,6 +9,7 @@ mod home;
 mod host;
 mod jail;
 mod judge;
+mod landlock;
 mod meeting;
 mod memory;
 mod project;

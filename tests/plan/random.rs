@@ -47,7 +47,7 @@ fn what() -> impl Strategy<Value = What> {
 }
 
 #[derive(Clone, Debug)]
-struct Case {
+pub(crate) struct Case {
     nodes: Vec<(String, What)>,
     unreadable: Vec<String>,
     lists: [Vec<String>; 8],
@@ -72,7 +72,7 @@ fn lists() -> impl Strategy<Value = [Vec<String>; 8]> {
     ]
 }
 
-fn case() -> impl Strategy<Value = Case> {
+pub(crate) fn case() -> impl Strategy<Value = Case> {
     (
         prop::collection::vec((path(), what()), 0..24),
         prop::collection::vec(path(), 0..2),
@@ -113,7 +113,7 @@ fn in_home(paths: &[String]) -> String {
 }
 
 impl Case {
-    fn scenario(&self) -> Scenario {
+    pub(crate) fn scenario(&self) -> Scenario {
         let mut tree = host::system();
         tree.put(
             "/home/ada/.config/agent-sandbox/config.toml",

@@ -70,6 +70,11 @@ impl Scenario {
         self
     }
 
+    pub(crate) fn command(mut self, words: &[&str]) -> Self {
+        self.invocation.command = words.iter().map(Into::into).collect();
+        self
+    }
+
     pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
         self.host.environment.push((name.into(), value.into()));
         self

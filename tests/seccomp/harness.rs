@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use agent_sandbox::backend::seccomp::{INSTRUCTION_BYTES, compile};
+use agent_sandbox::plan::syscalls::fence::FenceSwitches;
 use agent_sandbox::plan::syscalls::{Answer, Arguments, Switches, rules};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, pipe, write};
@@ -15,14 +16,34 @@ use nix::unistd::{ForkResult, fork, pipe, write};
 pub(crate) const STRICT: Switches = Switches {
     nested: false,
     keyctl: false,
+    fence: None,
 };
 pub(crate) const NESTED: Switches = Switches {
     nested: true,
     keyctl: false,
+    fence: None,
 };
 pub(crate) const KEYCTL: Switches = Switches {
     nested: false,
     keyctl: true,
+    fence: None,
+};
+
+/// Where Landlock makes the jail and scopes signals.
+pub(crate) const FENCE: Switches = Switches {
+    fence: Some(FenceSwitches {
+        abi: 6,
+        isolated: false,
+    }),
+    ..STRICT
+};
+/// Where it does not, and the jail has no network.
+pub(crate) const ISOLATED_FENCE: Switches = Switches {
+    fence: Some(FenceSwitches {
+        abi: 2,
+        isolated: true,
+    }),
+    ..STRICT
 };
 
 /// A bit that the kernel ignores in an `int` argument.
@@ -59,6 +80,8 @@ pub(crate) fn answer(answer: Answer) -> Outcome {
         Answer::Perm => libc::EPERM,
         Answer::NoSys => libc::ENOSYS,
         Answer::NoFamily => libc::EAFNOSUPPORT,
+        Answer::NoProtocol => libc::EPROTONOSUPPORT,
+        Answer::NoSupport => libc::EOPNOTSUPP,
     })
 }
 

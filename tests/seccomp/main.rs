@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods)] // a test: starts processes and threads
 
 mod bypass;
+mod fence;
 mod harness;
 mod maker;
 mod programs;
@@ -22,8 +23,8 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use harness::{
-    HIGH_BIT, KEYCTL, NESTED, Outcome, STRICT, after, answer, call, declare, errno, pointer, raw,
-    under, unsigned,
+    FENCE, HIGH_BIT, ISOLATED_FENCE, KEYCTL, NESTED, Outcome, STRICT, after, answer, call, declare,
+    errno, pointer, raw, under, unsigned,
 };
 
 /// Arguments under which `when` holds, and of which the kernel itself could make nothing.
@@ -50,7 +51,7 @@ fn example(when: When, arguments: &mut Arguments) {
 /// Every rule of the table is answered by the kernel as the table says, with high bits set.
 #[test]
 fn every_rule_is_enforced() {
-    for switches in [STRICT, NESTED, KEYCTL] {
+    for switches in [STRICT, NESTED, KEYCTL, FENCE, ISOLATED_FENCE] {
         for rule in rules(switches) {
             let Some(number) = number(rule.name).expect("a known name") else {
                 continue;

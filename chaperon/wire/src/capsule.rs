@@ -86,6 +86,20 @@ pub struct Options {
     pub env: Vec<Vec<u8>>,
     /// `--home`
     pub home: Option<String>,
+    /// `--backend`
+    pub backend: Backend,
+}
+
+/// What makes the jail on the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Backend {
+    /// bubblewrap, or Landlock where bubblewrap cannot work.
+    #[default]
+    Auto,
+    /// bubblewrap.
+    Bwrap,
+    /// Landlock.
+    Landlock,
 }
 
 /// What runs.

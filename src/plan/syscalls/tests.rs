@@ -1,17 +1,30 @@
 //! Invariants of the table, the meaning of its conditions, and the page that shows it.
 
+use super::fence::FenceSwitches;
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const STRICT: Switches = Switches {
     nested: false,
     keyctl: false,
+    fence: None,
 };
 
+/// What the policy can switch, and the fences that have every part of the table between them.
 fn every_switch() -> impl Iterator<Item = Switches> {
+    let fence = |abi, isolated| Some(FenceSwitches { abi, isolated });
+    let switches = |fence| {
+        move |(nested, keyctl)| Switches {
+            nested,
+            keyctl,
+            fence,
+        }
+    };
     [(false, false), (false, true), (true, false), (true, true)]
         .into_iter()
-        .map(|(nested, keyctl)| Switches { nested, keyctl })
+        .map(switches(None))
+        .chain([(false, false), (true, true)].map(switches(fence(2, true))))
+        .chain([(false, true), (true, false)].map(switches(fence(6, false))))
 }
 
 fn names(switches: Switches) -> BTreeSet<&'static str> {
@@ -27,10 +40,9 @@ fn parts(when: When) -> Vec<When> {
 }
 
 #[test]
-fn no_rule_stands_twice_and_no_name_has_two_answers() {
+fn no_rule_stands_twice() {
     for switches in every_switch() {
         let rules = rules(switches);
-        let mut answers = BTreeMap::new();
         let mut seen = Vec::new();
         for rule in &rules {
             assert!(
@@ -39,8 +51,6 @@ fn no_rule_stands_twice_and_no_name_has_two_answers() {
                 rule.name
             );
             seen.push((rule.name, rule.when));
-            let answer = *answers.entry(rule.name).or_insert(rule.answer);
-            assert_eq!(answer, rule.answer, "{} has two answers", rule.name);
             let conditions = rules.iter().filter(|other| other.name == rule.name).count();
             assert!(
                 rule.when != When::Always || conditions == 1,
@@ -52,8 +62,83 @@ fn no_rule_stands_twice_and_no_name_has_two_answers() {
 }
 
 #[test]
+fn no_call_has_two_answers() {
+    for switches in every_switch() {
+        let rules = rules(switches);
+        let mut answers: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for rule in &rules {
+            answers.entry(rule.name).or_default().insert(rule.answer);
+        }
+        for (name, _) in answers.iter().filter(|(_, answers)| answers.len() > 1) {
+            assert!(["socket", "socketpair"].contains(name), "{name}");
+            let of_name = || rules.iter().filter(|rule| rule.name == *name);
+            // Family, type and protocol.
+            for (family, kind, protocol) in (0..64)
+                .flat_map(|family| (0..16).map(move |kind| (family, kind)))
+                .flat_map(|(family, kind)| (0..20).map(move |protocol| (family, kind, protocol)))
+            {
+                let arguments = [family, kind, protocol, 0, 0, 0];
+                let held = of_name().filter(|rule| rule.when.holds(&arguments));
+                let answers: BTreeSet<_> = held.map(|rule| rule.answer).collect();
+                assert!(answers.len() < 2, "{name} {arguments:?}: {answers:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fence_adds_rules_and_permits_no_namespaces() {
+    for switches in every_switch() {
+        let Some(fence) = switches.fence else {
+            continue;
+        };
+        let with = rules(switches);
+        let nested = false;
+        let without = rules(Switches {
+            nested,
+            fence: None,
+            ..switches
+        });
+        assert!(without.iter().all(|rule| with.contains(rule)));
+        let names = names(switches);
+        for name in ["setns", "mount", "chroot", "shmget", "mq_open"] {
+            assert!(names.contains(name), "{name}");
+        }
+        let holds = |name: &str, arguments: Arguments| {
+            let rule = with
+                .iter()
+                .find(|rule| rule.name == name && rule.when.holds(&arguments));
+            rule.map(|rule| rule.answer)
+        };
+        let socket = |family, kind| holds("socket", [family, kind, 0, 0, 0, 0]);
+        let (cloexec, stream, datagram, raw, packets) = (0o2_000_000, 1, 2, 3, 5);
+        for kind in [datagram, raw, datagram | cloexec, raw | 1 << 32] {
+            assert_eq!(socket(1, kind), Some(Answer::NoProtocol), "{kind:#x}");
+        }
+        for kind in [stream, packets, stream | cloexec] {
+            assert_eq!(socket(1, kind), None, "{kind:#x}");
+        }
+        for family in [2, 10, 16] {
+            let expected = fence.isolated.then_some(Answer::NoFamily);
+            for kind in [stream, datagram] {
+                assert_eq!(socket(family, kind), expected, "{family}");
+            }
+        }
+        for owner in [8, 10, 15] {
+            let expected = (fence.abi < 6).then_some(Answer::Perm);
+            assert_eq!(holds("fcntl", [0, owner, 1, 0, 0, 0]), expected, "{owner}");
+        }
+        // Duplicates, flags, record locks, sizes of pipes, seals.
+        for harmless in [0, 1, 2, 3, 4, 5, 6, 7, 1030, 1031, 1033] {
+            assert_eq!(holds("fcntl", [0, harmless, 0, 0, 0, 0]), None);
+        }
+        assert_eq!(holds("sendmsg", [0, 0, 0x4000, 0, 0, 0]), None, "no signal");
+    }
+}
+
+#[test]
 fn every_rule_says_why() {
-    for rule in rules(STRICT) {
+    for rule in every_switch().flat_map(rules) {
         assert!(rule.reason.len() > 15, "{} says too little", rule.name);
         assert!(
             !rule.reason.ends_with('.')
@@ -66,7 +151,7 @@ fn every_rule_says_why() {
 
 #[test]
 fn conditions_are_well_formed() {
-    for rule in rules(STRICT) {
+    for rule in every_switch().flat_map(rules) {
         for part in parts(rule.when) {
             let (index, bits, width32) = match part {
                 When::Always => continue,
@@ -114,12 +199,13 @@ fn conditions_are_well_formed() {
 #[test]
 fn nested_and_keyctl_take_rules_away_and_change_none() {
     let strict = rules(STRICT);
-    for switches in every_switch() {
+    for switches in every_switch().filter(|switches| switches.fence.is_none()) {
         assert!(rules(switches).iter().all(|rule| strict.contains(rule)));
     }
     let nested = names(Switches {
         nested: true,
         keyctl: false,
+        fence: None,
     });
     for name in [
         "clone",
@@ -142,7 +228,8 @@ fn nested_and_keyctl_take_rules_away_and_change_none() {
         assert!(
             !names(Switches {
                 nested: false,
-                keyctl: true
+                keyctl: true,
+                fence: None,
             })
             .contains(name),
             "{name}"
@@ -324,6 +411,9 @@ fn the_reference_page_shows_this_table() {
         set_id::RULES,
         REFUSED_UNLESS_NESTED,
         REFUSED_UNLESS_KEYCTL,
+        fence::RULES,
+        fence::UNTIL_SCOPES,
+        fence::ISOLATED,
     ];
     for part in shown {
         let rows = documented(part);

@@ -1,33 +1,22 @@
 //! A job's directory at the rendezvous: its lock, its sockets, its end.
 
-use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
+use nix::fcntl::AtFlags;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use nix::sys::stat::{FileStat, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::names::Door;
+use crate::own_directory::{LOCK, is_at, open_below, take_lock};
 
-/// The name of the lock file.
-const LOCK: &str = "lock";
 /// What a killed keeper left is removed when its directory has not changed for this long.
 const LEFT_BEHIND: Duration = Duration::from_secs(3 * 24 * 3600);
 /// The most directories of other jobs that one arrival looks at.
 const MOST_OTHERS: usize = 64;
-
-/// Somebody has the lock, or the queue is full: to be tried again.
-pub(super) struct Busy(pub(super) String);
-
-/// Opens a directory by a name that is no symbolic link.
-pub(super) fn open_below(directory: &OwnedFd, name: &str) -> nix::Result<OwnedFd> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    openat(directory, name, flags, Mode::empty())
-}
 
 /// A path that leads to `name` in the directory, however it is called: a socket's address has 108
 /// bytes (`unix(7)`).
@@ -36,59 +25,8 @@ pub(super) fn address(directory: &OwnedFd, name: &str) -> Result<UnixAddr> {
     UnixAddr::new(path.as_str()).context("cannot address a room's socket")
 }
 
-pub(super) fn id(found: &FileStat) -> (u64, u64) {
-    (found.st_dev, found.st_ino)
-}
-
 fn is_directory(found: &FileStat) -> bool {
     found.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits()
-}
-
-/// Whether a name still leads to an open file.
-pub(super) fn is_at(directory: &OwnedFd, name: &str, file: impl AsFd) -> bool {
-    let there = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW);
-    matches!((there, fstat(file)), (Ok(there), Ok(open)) if id(&there) == id(&open))
-}
-
-/// Locks a job's directory, without waiting. A lock file is removed only by who holds it, so
-/// whoever gets a lock looks whether it is still the one of the directory.
-///
-/// # Errors
-/// `ENOENT` if the directory was removed; what `open(2)` or `flock(2)` answer.
-pub(super) fn take_lock(directory: &OwnedFd) -> Result<std::result::Result<Flock<OwnedFd>, Busy>> {
-    let failed = "cannot open the lock of a job's directory";
-    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-    let file = openat(directory, LOCK, flags, mode).context(failed)?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) if is_at(directory, LOCK, &*lock) => {
-            sign(&lock);
-            Ok(Ok(lock))
-        }
-        Ok(_) => Ok(Err(Busy("the lock keeps being removed".to_owned()))),
-        Err((file, Errno::EWOULDBLOCK | Errno::EINTR)) => Ok(Err(Busy(format!(
-            "{} holds the lock of the job's directory",
-            holder(file)
-        )))),
-        Err((_, errno)) => Err(errno).context("cannot lock a job's directory"),
-    }
-}
-
-/// Notes in the lock file who holds it: for messages alone.
-fn sign(lock: &OwnedFd) {
-    if let Ok(copy) = lock.try_clone() {
-        let _ =
-            std::fs::File::from(copy).write_all(format!("{:>10}", std::process::id()).as_bytes());
-    }
-}
-
-fn holder(file: OwnedFd) -> String {
-    let mut text = String::new();
-    let _ = std::fs::File::from(file).take(10).read_to_string(&mut text);
-    match text.trim().parse::<u32>() {
-        Ok(pid) => format!("process {pid}"),
-        Err(_) => "another process".to_owned(),
-    }
 }
 
 /// The names in a directory.

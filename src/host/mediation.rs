@@ -1,0 +1,132 @@
+//! Whether Landlock and a mediator can be a jail on this host.
+
+use std::io;
+use std::path::Path;
+
+use crate::sys::{probe, process};
+
+/// Where Yama says who may trace whom (Documentation/admin-guide/LSM/Yama.rst).
+const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
+/// The largest scope in which an ancestor has access to its descendants.
+const LARGEST_SCOPE: u32 = 1;
+
+/// Why they cannot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// What is missing.
+    pub what: String,
+    /// What an administrator can do.
+    pub admin: &'static str,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Landlock's ABI; 0: there is none.
+    pub abi: i32,
+    /// Yama's scope; `None`: there is no Yama.
+    pub scope: Option<u32>,
+    /// The first call of the mediator's that the kernel refuses, and its `errno`.
+    pub refused: Option<(&'static str, i32)>,
+}
+
+/// Tries what is needed.
+pub fn findings() -> Findings {
+    let tries: [(&str, fn() -> io::Result<()>); 4] = [
+        (
+            "seccomp(2) with SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV",
+            probe::killable_notifications,
+        ),
+        ("openat2(2)", probe::guarded_paths),
+        ("pidfd_getfd(2)", probe::copies_of_descriptors),
+        ("process_vm_readv(2)", probe::memory_of_others),
+    ];
+    let refused = tries.into_iter().find_map(|(call, attempt)| {
+        let error = attempt().err()?;
+        Some((call, error.raw_os_error().unwrap_or(libc::EIO)))
+    });
+    Findings {
+        abi: process::landlock_abi(),
+        scope: std::fs::read_to_string(Path::new(YAMA))
+            .ok()
+            .and_then(|text| text.trim().parse().ok()),
+        refused,
+    }
+}
+
+impl Findings {
+    /// What is missing; `None`: nothing is. Pure.
+    pub fn missing(&self) -> Option<Missing> {
+        if self.abi < 1 {
+            return Some(Missing {
+                what: "this kernel has no Landlock, or it is switched off".to_owned(),
+                admin: "use Linux 5.13 or newer with CONFIG_SECURITY_LANDLOCK, and `landlock` among the \
+                        modules in /sys/kernel/security/lsm (kernel parameter lsm=)",
+            });
+        }
+        if let Some(scope) = self.scope.filter(|scope| *scope > LARGEST_SCOPE) {
+            return Some(Missing {
+                what: format!(
+                    "Yama forbids it: kernel.yama.ptrace_scope is {scope}, and Landlock's mediator must read \
+                     the memory of what it started"
+                ),
+                admin: "sysctl -w kernel.yama.ptrace_scope=1 (from 3 only by a reboot)",
+            });
+        }
+        let (call, errno) = self.refused?;
+        Some(Missing {
+            what: format!(
+                "this kernel, or a container around this process, refuses what Landlock's mediator needs: \
+                 {call}: {}",
+                io::Error::from_raw_os_error(errno)
+            ),
+            admin: "use Linux 5.19 or newer, and permit these calls in containers",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Findings;
+
+    #[test]
+    fn each_lack_is_said_and_none_is_none() {
+        let whole = Findings {
+            abi: 1,
+            scope: Some(1),
+            refused: None,
+        };
+        assert_eq!(whole.missing(), None);
+        let without_yama = Findings {
+            scope: None,
+            ..whole.clone()
+        };
+        assert_eq!(without_yama.missing(), None);
+        for (findings, word) in [
+            (
+                Findings {
+                    abi: 0,
+                    ..whole.clone()
+                },
+                "no Landlock",
+            ),
+            (
+                Findings {
+                    scope: Some(2),
+                    ..whole.clone()
+                },
+                "ptrace_scope is 2",
+            ),
+            (
+                Findings {
+                    refused: Some(("openat2(2)", libc::ENOSYS)),
+                    ..whole
+                },
+                "openat2(2)",
+            ),
+        ] {
+            let missing = findings.missing().unwrap();
+            assert!(missing.what.contains(word), "{}", missing.what);
+        }
+    }
+}

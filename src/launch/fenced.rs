@@ -1,0 +1,242 @@
+//! A jail that Landlock and a mediator make: translated from the plan, started, stood by to its end.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use nix::unistd::{Pid, ttyname};
+
+use super::chaperon::Chaperon;
+use super::ending::conclude;
+use super::fallback::Reason;
+use super::said;
+use super::stage::Stage;
+use super::supervisor::{self, Company, Jail, Outcome};
+use super::{Prepared, command, filter, register};
+use crate::backend::seccomp::mediated;
+use crate::cli::Options;
+use crate::failure::{self, Failure};
+use crate::fence::Fence;
+use crate::handoff::{Confinement, Run};
+use crate::host::mediation;
+use crate::init;
+use crate::mediate;
+use crate::plan::grants::{self, Fenced};
+use crate::plan::lacks::{self, Lack};
+use crate::session::Registered;
+use crate::sys::{passing, process};
+
+/// A jail that is about to be started.
+#[derive(Debug)]
+pub struct Ready {
+    /// What it is.
+    pub planned: Planned,
+    stage: Stage,
+}
+
+/// A jail that runs.
+#[derive(Debug)]
+pub struct Running {
+    mediator: Pid,
+    control: OwnedFd,
+    stage: Stage,
+}
+
+/// Runs a command in such a jail. `instead` is why it is not one of bubblewrap's, if nobody asked
+/// for it.
+///
+/// # Errors
+/// Everything but the command's own end.
+pub(super) fn run(options: &Options, prepared: Prepared, instead: Option<&Reason>) -> Result<u8> {
+    let started = start(options, prepared, instead);
+    let (running, mut company, _registered, name) = started.map_err(|error| match instead {
+        Some(reason) => reason.and(&error),
+        None => error,
+    })?;
+    conclude(running.supervise(&mut company)?, &name)
+}
+
+fn start(
+    options: &Options,
+    prepared: Prepared,
+    instead: Option<&Reason>,
+) -> Result<(Running, Company, Registered, OsString)> {
+    let ready = Ready::new(&prepared)?;
+    let plan = &ready.planned.fenced.plan;
+    let mut text = String::new();
+    if !options.quiet {
+        text.push_str(&said::banner(plan));
+    }
+    text.push_str(&instead.map(Reason::line).unwrap_or_default());
+    text.push_str(&ready.lacking(options.verbose).concat());
+    failure::say(&text);
+    let name = plan.command.first().cloned().unwrap_or_default();
+    let mut company = Company {
+        chaperon: Chaperon::new(&prepared, plan, ready.lacking(false), None)?,
+        ..Company::default()
+    };
+    let registered = register(&prepared.host, plan, &name)?;
+    let run = command(plan);
+    // The launcher stays for as long as the command runs; what it knew need not stay with it.
+    drop(prepared);
+    let running = ready.start(run, &mut company)?;
+    Ok((running, company, registered, name))
+}
+
+/// What the jail will be.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// How it is made.
+    pub fenced: Fenced,
+    /// What it lacks of one of bubblewrap's.
+    pub lacks: Vec<Lack>,
+}
+
+/// The jail as it would be, for who only asks.
+///
+/// # Errors
+/// As [`Ready::new`].
+pub fn planned(prepared: &Prepared) -> Result<Planned> {
+    refuse_if_impossible()?;
+    let stage = Stage::would_be(prepared.host.uid, &prepared.invocation.session)?;
+    plan(prepared, &stage)
+}
+
+fn plan(prepared: &Prepared, stage: &Path) -> Result<Planned> {
+    let mut fenced = grants::translate(
+        prepared.plan()?,
+        &prepared.host,
+        &prepared.files,
+        stage,
+        &terminals(),
+    )?;
+    let lacks = lacks::judge(&prepared.policy, &prepared.host, &fenced)?;
+    // They are about mounts; what this jail lacks is said by its own table.
+    fenced.plan.weaknesses.clear();
+    Ok(Planned { fenced, lacks })
+}
+
+/// Refuses a host on which Landlock and a mediator would be no jail.
+fn refuse_if_impossible() -> Result<()> {
+    match mediation::findings().missing() {
+        None => Ok(()),
+        Some(missing) => Err(Failure::new(missing.what)
+            .hint("user: this node cannot run the jail by Landlock; use --backend bwrap where bubblewrap works, or ask its administrator")
+            .hint(format!("admin: {}", missing.admin))
+            .into()),
+    }
+}
+
+/// The terminals among the standard streams.
+fn terminals() -> Vec<OsString> {
+    let (input, output, error) = (io::stdin(), io::stdout(), io::stderr());
+    let streams = [input.as_fd(), output.as_fd(), error.as_fd()];
+    let names = streams.into_iter().filter_map(|one| ttyname(one).ok());
+    let mut all: Vec<OsString> = names.map(Into::into).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+impl Ready {
+    /// Makes everything ready: the plan, translated, and the session's directory.
+    ///
+    /// # Errors
+    /// This host cannot have such a jail; the plan demands what it cannot give; there is no place
+    /// for the session's directory.
+    pub fn new(prepared: &Prepared) -> Result<Self> {
+        refuse_if_impossible()?;
+        let stage = Stage::new(prepared.host.uid, &prepared.invocation.session)?;
+        let planned = plan(prepared, stage.path())?;
+        prepared.make_places(&planned.fenced.plan)?;
+        stage.fill(&planned.fenced.staged)?;
+        Ok(Self { planned, stage })
+    }
+
+    /// What the jail lacks of what was asked and of what bubblewrap's would have, a line each.
+    pub fn lacking(&self, verbose: bool) -> Vec<String> {
+        let lacks = said::lacks(&self.planned.lacks);
+        let plan = &self.planned.fenced.plan;
+        lacks
+            .into_iter()
+            .chain(said::shortcomings(plan, verbose))
+            .collect()
+    }
+
+    /// Starts the mediator, and it the command. `run`'s confinement is set here.
+    ///
+    /// # Errors
+    /// A filter cannot be compiled, a socket not be made, or a process not be forked.
+    pub fn start(self, mut run: Run, company: &mut Company) -> Result<Running> {
+        let Self {
+            planned: Planned { fenced, .. },
+            stage,
+        } = self;
+        run.confinement = Confinement {
+            max_processes: fenced.plan.max_processes.value,
+            ..Confinement::default()
+        };
+        let mut fence = Fence {
+            rules: fenced.rules,
+            abi: fenced.abi,
+            filter: filter(&fenced.plan)?,
+            handing_over: mediated::program(fenced.handed_over),
+            mediator: -1,
+        };
+        if let (Some(path), Some(chaperon)) = (&fenced.socket, &mut company.chaperon) {
+            let socket = init::socket::listening(path)
+                .with_context(|| format!("cannot listen at `{}`", path.display()))?;
+            chaperon.listening(socket);
+        }
+        let charge = fenced.charge;
+        drop((fenced.plan, fenced.staged));
+        supervisor::hold_signals(company.by_slurm).context("cannot hold signals back")?;
+        // What outlives the mediator is the launcher's to end.
+        nix::sys::prctl::set_child_subreaper(true).context("cannot become a subreaper")?;
+        let (ours, theirs) = passing::pair().context("cannot make a pair of sockets")?;
+        let mut kept = vec![theirs.as_raw_fd()];
+        kept.extend(run.pmi);
+        let mediator = mediate::start(charge, &kept, move |listener| {
+            fence.mediator = listener.as_raw_fd();
+            run.confinement.fence = Some(Box::new(fence));
+            init::attend(theirs, &run)
+        })
+        .context("cannot start the mediator")?;
+        process::release_memory();
+        Ok(Running {
+            mediator,
+            control: ours,
+            stage,
+        })
+    }
+}
+
+impl Running {
+    /// Waits until the jail is over, and ends whatever is left of it.
+    ///
+    /// # Errors
+    /// What `signalfd(2)`, `poll(2)` or `waitpid(2)` answer; or the jail ended before the command
+    /// was started.
+    pub fn supervise(self, company: &mut Company) -> Result<Outcome> {
+        let Self {
+            mediator,
+            control,
+            stage,
+        } = self;
+        let outcome = supervisor::supervise(Jail::Joined(mediator), control, company);
+        // The chaperon is a child as well, and none that is left over.
+        company.chaperon = None;
+        mediate::ending::end_leftovers(&[]);
+        drop(stage);
+        match outcome? {
+            Outcome::NoJail(_) => Err(Failure::new(
+                "the jail ended before the command was started: its mediator was killed, or failed",
+            )
+            .hint("user: try again; nothing was started")
+            .into()),
+            outcome => Ok(outcome),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What a launch says before the command starts.
+
+use std::path::Path;
+
+use crate::cli::Options;
+use crate::failure;
+use crate::plan::lacks::Lack;
+use crate::plan::{NetworkMode, Omitted, Plan};
+
+/// One line on standard error, at the start of every session.
+pub(super) fn banner(plan: &Plan) -> String {
+    let network = match plan.network.value {
+        NetworkMode::Open => "open",
+        NetworkMode::Isolated => "isolated",
+    };
+    let project = plan.project.as_deref().unwrap_or(Path::new("/"));
+    let project = failure::one_line(&project.display().to_string());
+    format!(
+        "agent-sandbox: jailed in {project} (writable), network {network}, session {}\n",
+        plan.session
+    )
+}
+
+/// The banner, unless it is not wanted, and what could not be done as asked, which is always said.
+pub(super) fn announce(plan: &Plan, options: &Options) {
+    let mut text = String::new();
+    if !options.quiet {
+        text.push_str(&banner(plan));
+    }
+    text.push_str(&shortcomings(plan, options.verbose).concat());
+    failure::say(&text);
+}
+
+/// What the jail lacks of what was asked, a line each.
+pub fn shortcomings(plan: &Plan, verbose: bool) -> Vec<String> {
+    let told = |omitted: &&Omitted| omitted.loud || (verbose && !omitted.is_usual());
+    let omitted = plan.omitted.iter().filter(told).map(|omitted| {
+        let path = failure::one_line(&omitted.path);
+        let reason = failure::one_line(&omitted.reason);
+        format!(
+            "agent-sandbox: note: `{path}`: {reason} [{}]\n",
+            omitted.why
+        )
+    });
+    let weaknesses = plan.weaknesses.iter();
+    let weaknesses = weaknesses.map(|weakness| format!("agent-sandbox: warning: {weakness}\n"));
+    omitted.chain(weaknesses).collect()
+}
+
+/// What a jail of Landlock's lacks of one of bubblewrap's, a line each.
+pub fn lacks(lacks: &[Lack]) -> Vec<String> {
+    let line = |lack: &Lack| format!("agent-sandbox: Landlock: {}: {}\n", lack.id, lack.sentence);
+    lacks.iter().map(line).collect()
+}

@@ -1,0 +1,244 @@
+//! The session's own directory: what it holds in place of what mounts would show, and which places
+//! of the plan it stands for.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+use agent_sandbox_wire::{SHIMS, SOCKET};
+
+use super::{Staged, Thing};
+use crate::host::HostFacts;
+use crate::plan::slurm::PROGRAM;
+use crate::plan::{INPUT, Mount, Plan, Step};
+
+/// Stands for the home directory.
+pub(super) const HOME: &str = "home";
+/// Stands for `/tmp` and `/var/tmp`.
+pub(super) const TMP: &str = "tmp";
+/// Stands for the directory of `XDG_RUNTIME_DIR`.
+pub(super) const RUN: &str = "run";
+/// What is ours; read-only.
+pub(super) const OWN: &str = "own";
+/// The shims.
+pub(super) const SHIMS_IN_OWN: &str = "own/slurm";
+/// The socket on which shims reach the chaperon.
+pub(super) const SOCKET_IN_OWN: &str = "own/chaperon";
+/// The batch script.
+pub(super) const SCRIPT_IN_OWN: &str = "own/script";
+
+/// Where things of the plan really are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Places inside and where they are now, deepest first.
+    moved: Vec<(PathBuf, PathBuf)>,
+    /// Steps that show the host's files at their own place, and those that show nothing of it.
+    shown: BTreeMap<PathBuf, bool>,
+    /// Directories in which sessions have theirs.
+    sessions: Vec<PathBuf>,
+    stage: PathBuf,
+}
+
+impl Places {
+    pub(super) fn of_plan(plan: &Plan, host: &HostFacts, stage: &Path) -> Self {
+        let mut moved: Vec<(PathBuf, PathBuf)> = vec![
+            (plan.home.clone(), stage.join(HOME)),
+            ("/tmp".into(), stage.join(TMP)),
+            ("/var/tmp".into(), stage.join(TMP)),
+            (format!("/run/user/{}", host.uid).into(), stage.join(RUN)),
+            (SHIMS.into(), stage.join(SHIMS_IN_OWN)),
+            (SOCKET.into(), stage.join(SOCKET_IN_OWN)),
+        ];
+        if host.home != plan.home {
+            moved.push((host.home.clone(), stage.join(HOME)));
+        }
+        let mut shown = BTreeMap::new();
+        for step in &plan.steps {
+            match &step.mount {
+                Mount::Bind { from, .. } if *from == step.at => {
+                    shown.insert(step.at.clone(), true);
+                }
+                Mount::Bind { from, .. } if step.at == Path::new(INPUT) => {
+                    moved.push((step.at.clone(), from.clone()));
+                }
+                Mount::Program { .. } => moved.push((step.at.clone(), stage.join(SCRIPT_IN_OWN))),
+                Mount::Tmpfs { .. } | Mount::Directory { .. } => {
+                    shown.insert(step.at.clone(), false);
+                }
+                _ => {}
+            }
+        }
+        moved.sort_by(|one, other| other.0.cmp(&one.0));
+        Self {
+            moved,
+            shown,
+            sessions: host.meeting_places.clone(),
+            stage: stage.to_path_buf(),
+        }
+    }
+
+    /// Where something is that the plan has at `inside`: in the session's directory if its place has
+    /// moved there, else where it was. Also what a job brings from a session that it was submitted in,
+    /// and that had its own directory, leads to this session's.
+    #[must_use]
+    pub fn real(&self, inside: &Path) -> PathBuf {
+        if let Some(here) = self.of_other_session(inside) {
+            return here;
+        }
+        let deciding = inside.ancestors().find_map(|above| self.shown.get(above));
+        let program = self.moved.iter().any(|(at, _)| at == inside);
+        if deciding == Some(&true) && !program {
+            return inside.to_path_buf();
+        }
+        let moved = self
+            .moved
+            .iter()
+            .find_map(|(at, to)| Some(joined(to, inside.strip_prefix(at).ok()?)));
+        moved.unwrap_or_else(|| inside.to_path_buf())
+    }
+
+    /// What stands for a place in the directory of another session; the same place in this one's.
+    fn of_other_session(&self, path: &Path) -> Option<PathBuf> {
+        let below = self
+            .sessions
+            .iter()
+            .find_map(|place| path.strip_prefix(place).ok())?;
+        let mut parts = below.components();
+        parts.next()?;
+        let rest = parts.as_path();
+        let first = rest.components().next()?;
+        let ours = [HOME, TMP, RUN, OWN]
+            .iter()
+            .any(|name| first == Component::Normal(name.as_ref()));
+        ours.then(|| self.stage.join(rest))
+    }
+}
+
+/// Not `join("")`, which appends a slash.
+fn joined(to: &Path, rest: &Path) -> PathBuf {
+    if rest.as_os_str().is_empty() {
+        to.to_path_buf()
+    } else {
+        to.join(rest)
+    }
+}
+
+/// Everything in the session's directory, parents first.
+pub(super) fn furnish(plan: &Plan, shim: Option<&Path>, stage: &Path) -> Vec<Staged> {
+    let mut all: BTreeMap<PathBuf, Thing> = BTreeMap::new();
+    for name in [HOME, TMP, RUN, OWN] {
+        all.insert(name.into(), Thing::Directory(0o700));
+    }
+    for step in &plan.steps {
+        if let Mount::Program { content } = &step.mount {
+            all.insert(SCRIPT_IN_OWN.into(), Thing::File(0o500, content.clone()));
+        }
+        if let Some(name) = step
+            .at
+            .strip_prefix(SHIMS)
+            .ok()
+            .filter(|name| is_name(name))
+            && let (Mount::Link { target }, Some(shim)) = (&step.mount, shim)
+            && target == Path::new(PROGRAM)
+        {
+            all.insert(SHIMS_IN_OWN.into(), Thing::Directory(0o700));
+            all.insert(
+                Path::new(SHIMS_IN_OWN).join(name),
+                Thing::Link(shim.to_path_buf()),
+            );
+        }
+    }
+    furnish_home(&plan.steps, &plan.home, stage, &mut all);
+    all.into_iter()
+        .map(|(at, what)| Staged { at, what })
+        .collect()
+}
+
+fn is_name(path: &Path) -> bool {
+    path.components().count() == 1
+}
+
+/// The private home: what the plan shows of the real one becomes a link to it, for a path is what
+/// rules are about; what it makes there is made.
+fn furnish_home(steps: &[Step], home: &Path, stage: &Path, all: &mut BTreeMap<PathBuf, Thing>) {
+    // A bind shows what is below it at its real place.
+    let mut shown: Option<&Path> = None;
+    for step in steps {
+        let Ok(below) = step.at.strip_prefix(home) else {
+            continue;
+        };
+        let inside = shown.is_some_and(|shown| step.at.starts_with(shown));
+        if below.as_os_str().is_empty() || inside {
+            continue;
+        }
+        let at = Path::new(HOME).join(below);
+        let what = match &step.mount {
+            Mount::Bind { from, .. } if *from == step.at => {
+                shown = Some(&step.at);
+                Thing::Link(step.at.clone())
+            }
+            Mount::Directory { mode } => Thing::Directory(*mode),
+            Mount::Tmpfs { .. } => Thing::Directory(0o700),
+            Mount::Link { target } => Thing::Link(led(&step.at, target, home, stage)),
+            Mount::Copy { content, mode, .. } => Thing::File(*mode, content.clone()),
+            Mount::File { content } => Thing::File(0o400, content.clone()),
+            // The script stands with what is ours.
+            Mount::Bind { .. }
+            | Mount::Device { .. }
+            | Mount::Program { .. }
+            | Mount::HideDirectory
+            | Mount::HideFile
+            | Mount::Proc
+            | Mount::Dev => continue,
+        };
+        for above in at.ancestors().skip(1) {
+            if !above.as_os_str().is_empty() && !all.contains_key(above) {
+                all.insert(above.to_path_buf(), Thing::Directory(0o755));
+            }
+        }
+        all.insert(at, what);
+    }
+}
+
+/// What a link in the private home has to say, that says `target` at `at` in the real one: what is in
+/// the home is meant by its private place.
+fn led(at: &Path, target: &Path, home: &Path, stage: &Path) -> PathBuf {
+    let mut meant = PathBuf::new();
+    let from = at.parent().unwrap_or(Path::new("/"));
+    for part in from.join(target).components() {
+        match part {
+            Component::ParentDir => {
+                meant.pop();
+            }
+            Component::CurDir => {}
+            other => meant.push(other),
+        }
+    }
+    match meant.strip_prefix(home) {
+        Ok(_) if target.is_relative() => target.to_path_buf(),
+        Ok(below) => joined(&stage.join(HOME), below),
+        Err(_) => meant,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_in_the_private_home_lead_where_they_led() {
+        let (home, stage) = (Path::new("/home/ada"), Path::new("/tmp/s"));
+        for (at, target, expected) in [
+            ("/home/ada/a", "work/x", "work/x"),
+            ("/home/ada/.config/a", "../x", "../x"),
+            ("/home/ada/a", "../bob/x", "/home/bob/x"),
+            ("/home/ada/a", "/home/ada", "/tmp/s/home"),
+            ("/home/ada/a", "/home/ada/x/./y", "/tmp/s/home/x/y"),
+            ("/home/ada/a", "/home/adam", "/home/adam"),
+            ("/home/ada/a", "../../../../etc", "/etc"),
+            ("/home/ada/a", "/data/../home/ada/x", "/tmp/s/home/x"),
+        ] {
+            let says = led(Path::new(at), Path::new(target), home, stage);
+            assert_eq!(says, Path::new(expected), "{at} -> {target}");
+        }
+    }
+}

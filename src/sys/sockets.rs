@@ -1,0 +1,64 @@
+//! Sockets, with addresses as the bytes that a caller wrote (`sockaddr(3type)`).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+/// An option of level `SOL_SOCKET` whose value is an `int`, of the descriptor with this number.
+///
+/// # Errors
+/// `EBADF` if nothing is open under that number, `ENOTSOCK` if it is no socket, `ENOPROTOOPT` for an
+/// option that there is not.
+pub fn option(number: RawFd, option: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the call writes at most `length` bytes to `value`, which is as long.
+    let done = unsafe {
+        libc::getsockopt(
+            number,
+            libc::SOL_SOCKET,
+            option,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    answer(done)?;
+    Ok(value)
+}
+
+/// `connect(2)` to an address in bytes, of which the kernel makes what it can.
+///
+/// # Errors
+/// What `connect(2)` answers; `EINVAL` for more than 128 bytes.
+pub fn connect(socket: impl AsFd, address: &[u8]) -> io::Result<()> {
+    let length = length(address)?;
+    // SAFETY: the kernel reads `length` bytes, which is how long the address is.
+    let done =
+        unsafe { libc::connect(socket.as_fd().as_raw_fd(), address.as_ptr().cast(), length) };
+    answer(done)
+}
+
+/// `bind(2)` to an address in bytes.
+///
+/// # Errors
+/// What `bind(2)` answers; `EINVAL` for more than 128 bytes.
+pub fn bind(socket: impl AsFd, address: &[u8]) -> io::Result<()> {
+    let length = length(address)?;
+    // SAFETY: the kernel reads `length` bytes, which is how long the address is.
+    let done = unsafe { libc::bind(socket.as_fd().as_raw_fd(), address.as_ptr().cast(), length) };
+    answer(done)
+}
+
+/// The length of an address, which the kernel bounds in the same way.
+fn length(address: &[u8]) -> io::Result<libc::socklen_t> {
+    if address.len() > size_of::<libc::sockaddr_storage>() {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    Ok(address.len() as libc::socklen_t)
+}
+
+fn answer(done: libc::c_int) -> io::Result<()> {
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

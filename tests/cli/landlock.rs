@@ -1,0 +1,293 @@
+//! Landlock as the jail: asked for, and in place of a bubblewrap that cannot work.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+use crate::pty::Terminal;
+use crate::refusals::outer;
+use crate::world::{Call, Output, World, until};
+
+/// What the built-in policy demands and Landlock cannot give.
+const LESS: &str = "[landlock]\nusers = \"degraded\"\nsizes = \"degraded\"\n";
+
+fn world() -> World {
+    let world = World::new();
+    world.policy(LESS);
+    world
+}
+
+fn fenced<'a>(world: &'a World, command: &[&'a str]) -> Call<'a> {
+    world.quiet([&["--backend", "landlock"], command].concat())
+}
+
+/// Lines that are not about what Landlock lacks.
+fn without_lacks(output: &Output) -> String {
+    let err = output.err();
+    let lines = err
+        .lines()
+        .filter(|line| !line.starts_with("agent-sandbox: Landlock: "));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn asked_for_it_runs_and_says_what_is_lacking() {
+    let world = world();
+    let words = ["--backend", "landlock", "sh", "-c", "echo out; exit 7"];
+    let output = world.call(words).run();
+    assert_eq!((output.code, output.out().as_str()), (7, "out\n"), "{output}");
+    let said = without_lacks(&output);
+    assert!(said.starts_with("agent-sandbox: jailed in "), "{output}");
+    let err = output.err();
+    let lacks: Vec<&str> = err
+        .lines()
+        .filter(|line| line.starts_with("agent-sandbox: Landlock: "))
+        .collect();
+    assert!(!lacks.is_empty(), "{output}");
+    // Whatever is not said of the rest, this is.
+    let quiet = fenced(&world, &["true"]).run();
+    assert_eq!(quiet.code, 0, "{quiet}");
+    for line in lacks {
+        assert!(quiet.err().contains(line), "{line}\n{quiet}");
+    }
+    assert_eq!(without_lacks(&quiet), "", "{quiet}");
+}
+
+#[test]
+fn what_the_policy_demands_and_it_cannot_give_is_refused() {
+    let world = World::new();
+    let output = fenced(&world, &["touch", "ran"]).run();
+    assert_eq!((output.code, output.out().as_str()), (125, ""), "{output}");
+    assert!(output.err().starts_with("error: "), "{output}");
+    assert!(output.err().contains("landlock"), "{output}");
+    assert!(!world.project.join("ran").exists());
+}
+
+#[test]
+fn a_dry_run_shows_rules_and_territory_and_leaves_nothing() {
+    let world = world();
+    let words = ["--backend", "landlock", "--dry-run"];
+    let json = world
+        .call(words.iter().chain(&["--json", "true"]))
+        .run()
+        .json();
+    assert_eq!(json["backend"], "landlock");
+    for key in ["lacks", "rules", "territory", "staged"] {
+        let all = json[key].as_array().unwrap();
+        assert!(!all.is_empty(), "{key}: {json:#}");
+    }
+    assert!(json["lacks"][0]["id"].is_string(), "{json:#}");
+    let project = world.project.to_str().unwrap();
+    let region = json["territory"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|region| region["at"] == project)
+        .unwrap_or_else(|| panic!("no region for the project: {json:#}"));
+    assert_eq!(region["reach"], "Write", "{json:#}");
+    let text = world.call(words.iter().chain(&["true"])).run();
+    assert_eq!(text.code, 0, "{text}");
+    for part in ["jail         landlock", "\nrules of Landlock", "\nterritory"] {
+        assert!(text.out().contains(part), "{part}: {text}");
+    }
+    let bwrap = world.call(["--dry-run", "--json", "true"]).run().json();
+    assert_eq!(bwrap["backend"], "bwrap");
+}
+
+#[test]
+fn the_sessions_directory_goes_with_everything_in_it() {
+    let world = world();
+    let script = "echo $TMPDIR; cd $TMPDIR && mkdir -p a/b && touch a/b/c && chmod 000 a/b a && ln -s / link";
+    let output = fenced(&world, &["sh", "-c", script]).run();
+    assert_eq!(output.code, 0, "{output}");
+    let tmp = output.out();
+    let tmp = Path::new(tmp.trim());
+    assert!(tmp.is_absolute(), "{output}");
+    assert!(fs::symlink_metadata(tmp.parent().unwrap()).is_err(), "{output}");
+}
+
+#[test]
+fn nothing_outlives_the_command() {
+    let world = world();
+    let script = "setsid sleep 1000 >/dev/null 2>&1 </dev/null & \
+        (setsid sh -c 'sleep 1000 & wait' >/dev/null 2>&1 </dev/null &); echo $!";
+    let output = fenced(&world, &["sh", "-c", script]).run();
+    assert_eq!(output.code, 0, "{output}");
+    let pid = output.out().trim().to_owned();
+    assert!(!Path::new("/proc").join(&pid).exists(), "{output}");
+}
+
+#[test]
+fn a_launcher_that_is_killed_takes_its_jail_along_and_the_next_one_cleans_up() {
+    let world = world();
+    let place = world.project.join("place");
+    let script = "echo $$ $TMPDIR > place; exec sleep 1000";
+    let mut launcher = fenced(&world, &["sh", "-c", script]).start();
+    until("the start", || {
+        fs::read_to_string(&place).is_ok_and(|text| text.ends_with('\n'))
+    });
+    let text = fs::read_to_string(&place).unwrap();
+    let (pid, tmp) = text.trim().split_once(' ').unwrap();
+    launcher.kill().unwrap();
+    launcher.wait().unwrap();
+    until("the end of the command", || {
+        !Path::new("/proc").join(pid).exists()
+    });
+    until("the end of what was left", || {
+        fenced(&world, &["true"]).run();
+        fs::symlink_metadata(Path::new(tmp).parent().unwrap()).is_err()
+    });
+}
+
+#[test]
+fn exit_codes_are_the_same() {
+    let world = world();
+    for (words, code) in [
+        (&["sh", "-c", "exit 3"][..], 3),
+        (&["sh", "-c", "kill -TERM $$"], 128 + 15),
+        (&["./main.c"], 126),
+        (&["no-such-command"], 127),
+    ] {
+        let output = fenced(&world, words).run();
+        assert_eq!(output.code, code, "{words:?}: {output}");
+    }
+}
+
+#[test]
+fn streams_lead_where_they_led() {
+    let world = world();
+    let script = "cat; echo err >&2";
+    let output = fenced(&world, &["sh", "-c", script]).input("in\n").run();
+    assert_eq!(output.out(), "in\n", "{output}");
+    assert_eq!(without_lacks(&output), "err\n", "{output}");
+    let input = world.write("home/project/input", "from a file\n");
+    let call = fenced(&world, &["cat"]).by([
+        "sh".as_ref(),
+        "-c".as_ref(),
+        "exec \"$@\" < \"$0\"".as_ref(),
+        input.as_os_str(),
+    ]);
+    assert_eq!(call.run().out(), "from a file\n");
+}
+
+#[test]
+fn a_shell_on_a_terminal_has_its_jobs() {
+    let world = world();
+    let words = ["bash", "--noprofile", "--norc", "--noediting", "-i"];
+    let call = fenced(&world, &words).variable("PS1", "(jail) ");
+    let mut terminal = Terminal::start(&call.command());
+    terminal.expect("(jail) ");
+    terminal.line("sh -c 'echo started; sleep 100; echo over'");
+    terminal.expect("\nstarted\r\n");
+    terminal.suspend();
+    terminal.expect("Stopped");
+    terminal.expect("(jail) ");
+    terminal.line("jobs | grep -c sleep; fg");
+    terminal.expect("\n1\r\n");
+    terminal.interrupt();
+    terminal.expect("(jail) ");
+    terminal.line("exit 4");
+    assert_eq!(terminal.end(), 4);
+}
+
+/// A node without bubblewrap: root's files are nobody's in there, and a bubblewrap that is not root's is
+/// none. So are root's directories, in which the session's would be; one is given.
+fn node_without_bubblewrap() -> Vec<String> {
+    outer(&["--tmpfs", "/var/tmp"])
+}
+
+#[test]
+fn it_takes_the_place_of_a_bubblewrap_that_is_not_there() {
+    let world = world();
+    let call = world.call(["sh", "-c", "echo out; exit 7"]);
+    let output = call.by(node_without_bubblewrap()).run();
+    assert_eq!((output.code, output.out().as_str()), (7, "out\n"), "{output}");
+    let line = "agent-sandbox: bubblewrap cannot work here (bubblewrap (bwrap) is not installed: ";
+    assert!(output.err().contains(line), "{output}");
+    assert!(output.err().contains("); Landlock is the jail\n"), "{output}");
+    let quiet = world.quiet(["true"]).by(node_without_bubblewrap()).run();
+    assert!(quiet.err().contains(line), "{quiet}");
+}
+
+#[test]
+fn the_reasons_against_both_are_said() {
+    let world = World::new();
+    let output = world.call(["touch", "ran"]).by(node_without_bubblewrap()).run();
+    assert_eq!((output.code, output.out().as_str()), (125, ""), "{output}");
+    let err = output.err();
+    let both = "error: bubblewrap cannot work here (bubblewrap (bwrap) is not installed: ";
+    assert!(err.contains(both), "{output}");
+    let other = "and Landlock cannot make the jail: a jail that Landlock makes cannot give";
+    assert!(err.contains(other), "{output}");
+    for hint in ["hint: admin: install the package `bubblewrap`", "landlock.users=degraded"] {
+        assert!(err.contains(hint), "{hint}: {output}");
+    }
+    assert!(!world.project.join("ran").exists());
+}
+
+/// A node on which users may make no user namespaces.
+#[test]
+fn it_takes_the_place_of_a_bubblewrap_that_cannot_work() {
+    let world = world();
+    let mut command = world.call(["sh", "-c", "echo out; exit 7"]).command();
+    without_user_namespaces(&mut command);
+    let output = command.output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{err}");
+    assert_eq!(output.stdout, b"out\n", "{err}");
+    let line = "agent-sandbox: bubblewrap cannot work here (user namespaces may not be created here";
+    assert!(err.contains(line), "{err}");
+    assert!(err.contains("); Landlock is the jail\n"), "{err}");
+}
+
+/// Has the kernel refuse user namespaces to a command, as container runtimes do.
+#[allow(unsafe_code)]
+fn without_user_namespaces(command: &mut std::process::Command) {
+    const CLONE_NEWUSER: u32 = libc::CLONE_NEWUSER as u32;
+    let statement = |code: u32, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    let jump = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    let equals = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let has = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
+    let answer = libc::BPF_RET | libc::BPF_K;
+    let errno = |number: i32| libc::SECCOMP_RET_ERRNO | number as u32;
+    let program = vec![
+        // The call's number, then the low half of its first argument (struct seccomp_data).
+        statement(load, 0),
+        jump(equals, libc::SYS_clone3 as u32, 6, 0),
+        jump(equals, libc::SYS_clone as u32, 1, 0),
+        jump(equals, libc::SYS_unshare as u32, 0, 3),
+        statement(load, 16),
+        jump(has, CLONE_NEWUSER, 0, 1),
+        statement(answer, errno(libc::EPERM)),
+        statement(answer, libc::SECCOMP_RET_ALLOW),
+        statement(answer, errno(libc::ENOSYS)),
+    ];
+    // SAFETY: the closure makes two system calls between fork and exec and allocates nothing; the
+    // program that it points to lives in `program`, which it owns.
+    unsafe {
+        command.pre_exec(move || {
+            let filter = libc::sock_fprog {
+                len: program.len() as u16,
+                filter: program.as_ptr().cast_mut(),
+            };
+            let installed = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter) == 0;
+            if installed {
+                Ok(())
+            } else {
+                Err(std::io::Error::last_os_error())
+            }
+        });
+    }
+}

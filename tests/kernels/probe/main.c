@@ -1,0 +1,136 @@
+/* What runs in the machine that `tests/kernels` boots: attacks, each of which reports `NAME ok` or
+ * `NAME ERRNO`; the process that they are aimed at; and small programs for the init script. */
+#include "probe.h"
+
+#include <grp.h>
+
+/* An attack that takes longer hangs. Emulated machines are slow. */
+#define ATTACK_SECONDS 10
+
+static const struct attack_set groups[] = {
+    { "files", file_attacks },     { "git", git_attacks },           { "sockets", socket_attacks },
+    { "signals", signal_attacks }, { "processes", process_attacks }, { "inside", inside_calls },
+};
+
+long fail(int error)
+{
+    errno = error;
+    return -1;
+}
+
+long closed(int descriptor)
+{
+    if (descriptor >= 0)
+        close(descriptor);
+    return descriptor;
+}
+
+const char *in_variable(const char *variable, const char *name)
+{
+    static char path[4096];
+    const char *base = getenv(variable);
+    snprintf(path, sizeof path, "%s/%s", base ? base : "/nowhere", name);
+    return path;
+}
+
+struct victim victim(void)
+{
+    struct victim found = { 0, 0, -1 };
+    FILE *file = fopen(VICTIM_FILE, "r");
+    if (!file || fscanf(file, "%d %lx %d", &found.pid, &found.secret, &found.descriptor) != 3) {
+        printf("no victim\n");
+        exit(9);
+    }
+    fclose(file);
+    return found;
+}
+
+/* In a child of its own, so that no attack changes what the next one finds in the process. */
+static void report(const struct attack *attack)
+{
+    int ends[2], error = -1, status = 0;
+    if (pipe2(ends, O_CLOEXEC))
+        exit(9);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(ATTACK_SECONDS);
+        errno = 0;
+        error = attack->call() == -1 ? errno : 0;
+        _exit(write(ends[1], &error, sizeof error) == sizeof error ? 0 : 9);
+    }
+    close(ends[1]);
+    if (read(ends[0], &error, sizeof error) != sizeof error)
+        error = -1;
+    close(ends[0]);
+    waitpid(child, &status, 0);
+    const char *name = error > 0 ? strerrorname_np(error) : NULL;
+    if (error == 0)
+        printf("%s ok\n", attack->name);
+    else if (name)
+        printf("%s %s\n", attack->name, name);
+    else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+        printf("%s hangs\n", attack->name);
+    else
+        printf("%s ended-by-%d\n", attack->name, WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    fflush(stdout);
+}
+
+static int attacks_main(char **names)
+{
+    for (; *names; names++)
+        for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+            if (!strcmp(*names, groups[i].name))
+                for (const struct attack *attack = groups[i].attacks; attack->name; attack++)
+                    report(attack);
+    puts("the end");
+    return 0;
+}
+
+/* Becomes the ordinary user, in a session of its own and with an environment of its own. */
+int as_main(char **command)
+{
+    const gid_t id = 1000;
+    setsid(); /* fails where it leads one already */
+    if (setgroups(1, &id) || setresgid(id, id, id) || setresuid(id, id, id) || chdir(PROJECT)) {
+        perror("as");
+        return 126;
+    }
+    clearenv();
+    putenv("HOME=" HOST_HOME);
+    putenv("USER=user");
+    putenv("LOGNAME=user");
+    putenv("SHELL=/bin/sh");
+    putenv("PATH=/usr/bin:/bin");
+    putenv("TERM=dumb");
+    /* A user has these from the login; attacks without a jail use them as those in one do theirs. */
+    putenv("XDG_RUNTIME_DIR=" RUNTIME);
+    putenv("TMPDIR=/tmp");
+    execvp(command[0], command);
+    perror(command[0]);
+    return 127;
+}
+
+int main(int count, char **words)
+{
+    const char *what = count > 1 ? words[1] : "";
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (!strcmp(what, "attack"))
+        return attacks_main(words + 2);
+    if (!strcmp(what, "as") && count > 2)
+        return as_main(words + 2);
+    if (!strcmp(what, "terminal") && count > 2)
+        return terminal_main(words + 2);
+    if (!strcmp(what, "victim"))
+        return victim_main();
+    if (!strcmp(what, "leave"))
+        return leave_main();
+    if (!strcmp(what, "storm"))
+        return storm_main();
+    if (!strcmp(what, "jobs"))
+        return jobs_main();
+    if (!strcmp(what, "group"))
+        return group_main();
+    fprintf(stderr, "no `%s`\n", what);
+    return 2;
+}

@@ -1,0 +1,432 @@
+//! Plans translated for Landlock: which rules, which territory, what the session's directory holds.
+
+mod check;
+mod judge;
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::Path;
+
+use agent_sandbox::fence::{Reach, Right, Rule};
+use agent_sandbox::host::files::{Files, Look};
+use agent_sandbox::plan::PlanError;
+use agent_sandbox::plan::grants::{Fenced, Thing, translate};
+
+use crate::host::plain;
+use crate::scenario::{Scenario, compare};
+use crate::tree::{Tree, What};
+
+const STAGE: &str = "/tmp/agent-sandbox-1000/s";
+
+fn fenced_with(scenario: &Scenario, terminals: &[OsString]) -> Result<Fenced, PlanError> {
+    let plan = scenario.plan().unwrap();
+    translate(
+        plan,
+        &scenario.host,
+        &scenario.tree,
+        Path::new(STAGE),
+        terminals,
+    )
+}
+
+fn fenced(scenario: &Scenario) -> Fenced {
+    fenced_with(scenario, &[]).unwrap()
+}
+
+/// A translation, short: one line for each rule and region.
+fn text(fenced: &Fenced) -> String {
+    let mut all = String::new();
+    let mut line = |text: String| writeln!(all, "{text}").unwrap();
+    let rule_line = |rule: &Rule| {
+        let right = match rule.right {
+            Right::Read => "read  ",
+            Right::ReadFiles => "files ",
+            Right::Write => "write ",
+            Right::Device => "device",
+        };
+        let id = if rule.id.is_none() {
+            "  (made here)"
+        } else {
+            ""
+        };
+        format!("  {right}  {}{id}", rule.path().display())
+    };
+    line("rules".into());
+    for rule in &fenced.rules {
+        line(rule_line(rule));
+    }
+    line("\nof the mediator besides".into());
+    for rule in &fenced.charge.rules {
+        if !fenced.rules.contains(rule) {
+            line(rule_line(rule));
+        }
+    }
+    line("\nterritory".into());
+    for region in fenced.charge.territory.regions() {
+        let reach = format!("{:?}", region.reach).to_lowercase();
+        let direct = if region.direct { ", direct" } else { "" };
+        let listed = if region.listed && !region.direct {
+            ", listed"
+        } else {
+            ""
+        };
+        line(format!(
+            "  {reach:5}  {}{direct}{listed}",
+            region.path().display()
+        ));
+    }
+    line(format!("\n{:?}", fenced.handed_over));
+    line("\nin the session's directory".into());
+    for staged in &fenced.staged {
+        let at = staged.at.display();
+        line(match &staged.what {
+            Thing::Directory(mode) => format!("  {at}/ ({mode:o})"),
+            Thing::Link(target) => format!("  {at} -> {}", target.display()),
+            Thing::File(mode, content) => format!("  {at} ({mode:o}, {} bytes)", content.len()),
+        });
+    }
+    if let Some(socket) = &fenced.socket {
+        line(format!("  socket: {}", socket.display()));
+    }
+    line("\nvariables".into());
+    for variable in &fenced.plan.variables {
+        let (name, value) = (variable.name.display(), variable.value.display());
+        line(format!("  {name}={value}"));
+    }
+    let command: Vec<String> = fenced
+        .plan
+        .command
+        .iter()
+        .map(|word| word.display().to_string())
+        .collect();
+    line(format!("\ncommand {}", command.join(" ")));
+    all
+}
+
+fn snapshot(scenario: &Scenario, name: &str) {
+    compare(&format!("landlock_{name}"), &text(&fenced(scenario)));
+}
+
+/// Ada's host with what Linux has in `/dev`.
+fn with_devices(tree: Tree) -> Tree {
+    tree.device("/dev/tty")
+        .device("/dev/pts/ptmx")
+        .link("/dev/ptmx", "pts/ptmx")
+        .device("/dev/pts/3")
+        .device("/dev/pts/4")
+        .device("/dev/sda")
+        .directory("/dev/shm")
+}
+
+fn repository() -> Tree {
+    with_devices(plain())
+        .directory("/home/ada/project/.git/hooks")
+        .directory("/home/ada/project/.git/objects")
+        .directory("/home/ada/project/.git/refs")
+        .file("/home/ada/project/.git/config", "")
+        .file("/home/ada/project/.git/HEAD", "")
+        .link("/home/ada/project/link", "/etc")
+}
+
+#[test]
+fn a_project_with_git() {
+    let scenario = Scenario::new(repository()).variable("TMP", "/tmp/x");
+    let fenced = fenced_with(&scenario, &["/dev/pts/3".into()]).unwrap();
+    compare("landlock_git", &text(&fenced));
+}
+
+/// A mount point cannot be moved; what stands beside it in a guarded directory can.
+#[test]
+fn what_is_closed_is_pinned_and_nothing_else() {
+    let fenced = fenced(&Scenario::new(repository()));
+    let territory = &fenced.charge.territory;
+    for (path, pinned) in [
+        ("/home/ada/project", true),
+        ("/home/ada/project/.git", true),
+        ("/home/ada/project/.git/hooks", true),
+        ("/home/ada/project/.git/config", true),
+        ("/home/ada/project/.git/HEAD", false),
+        ("/home/ada/project/.git/objects", false),
+        ("/home/ada/project/main.c", false),
+        ("/home/ada/project/new", false),
+    ] {
+        assert_eq!(territory.is_pinned(Path::new(path)), pinned, "{path}");
+    }
+    let main = Path::new("/home/ada/project/main.c");
+    assert!(fenced.charge.planned(main).is_some());
+}
+
+#[test]
+fn an_agent_with_its_profile() {
+    let tree = with_devices(plain())
+        .file("/home/ada/.claude.json", "{}")
+        .file("/home/ada/.claude/.credentials.json", "{}")
+        .file("/home/ada/.claude/settings.json", "{}")
+        .file("/home/ada/.claude/hooks/start", "")
+        .file("/home/ada/.claude/ide/1234.lock", "{}")
+        .file("/home/ada/.claude/projects/x.jsonl", "")
+        .socket("/home/ada/.claude/socket");
+    let claude = include_str!("../../profiles/agents/claude.toml");
+    snapshot(
+        &Scenario::new(tree)
+            .profile("claude.toml", claude)
+            .variable("XDG_CACHE_HOME", "/home/ada/.cache")
+            .variable("MINE", "/home/ada/.claude/x"),
+        "claude",
+    );
+}
+
+#[test]
+fn a_readable_home() {
+    let tree = plain()
+        .file("/home/ada/work/token", "SECRET")
+        .file("/home/ada/work/open", "")
+        .file("/home/ada/work/in/deep", "")
+        .link("/home/ada/latest", "work/in")
+        .link("/home/ada/bob", "../bob/thesis.tex");
+    snapshot(
+        &Scenario::new(tree).policy("home.mode = \"read\"\nfiles.hide = [\"~/work/token\"]"),
+        "home_read",
+    );
+}
+
+/// Reading what appears there later, and listing it, is for the mediator to do.
+#[test]
+fn a_hidden_file_in_the_project() {
+    let tree = plain()
+        .file("/home/ada/project/.env", "SECRET")
+        .file("/home/ada/project/src/deep/key", "SECRET")
+        .file("/home/ada/project/src/deep/open", "")
+        .file("/home/ada/project/src/a.c", "");
+    snapshot(
+        &Scenario::new(tree)
+            .policy("files.hide = [\"~/project/.env\", \"~/project/src/deep/key\"]"),
+        "hidden",
+    );
+}
+
+/// A directory that the plan takes apart outside the home can be listed, and read in no other way.
+#[test]
+fn a_readable_directory_that_is_taken_apart() {
+    let tree = plain()
+        .file("/data/open/x", "")
+        .file("/data/keys/x", "SECRET");
+    let scenario =
+        Scenario::new(tree).policy("files.read = [\"/data\"]\nfiles.hide = [\"/data/keys\"]");
+    let fenced = fenced(&scenario);
+    let territory = &fenced.charge.territory;
+    let data = territory.region(Path::new("/data")).unwrap();
+    assert!(data.listed && !data.direct && data.reach == Reach::None);
+    assert_eq!(territory.reach(Path::new("/data/open/x")), Reach::Read);
+    assert_eq!(territory.reach(Path::new("/data/keys")), Reach::None);
+    assert!(fenced.handed_over.listings && !fenced.handed_over.opens);
+    let right = |rules: &[Rule], path: &str| {
+        let rule = rules.iter().find(|rule| rule.path() == Path::new(path));
+        rule.map(|rule| rule.right)
+    };
+    assert_eq!(right(&fenced.rules, "/data"), None);
+    assert_eq!(right(&fenced.rules, "/data/open"), Some(Right::Read));
+    assert_eq!(right(&fenced.charge.rules, "/data"), Some(Right::Read));
+    // Directories that only lead to something are not listed.
+    for path in ["/home", "/home/ada", "/var"] {
+        let region = territory.region(Path::new(path));
+        assert!(region.is_none_or(|region| !region.listed), "{path}");
+    }
+}
+
+#[test]
+fn private_copies() {
+    let tree = plain()
+        .file("/home/ada/.config/matplotlib/style", "x")
+        .link("/home/ada/.config/matplotlib/link", "style")
+        .file("/data/rc", "abc")
+        .link("/home/ada/.toolrc", "/data/rc");
+    let scenario =
+        Scenario::new(tree).policy("home.seed = [\"~/.config/matplotlib\", \"~/.toolrc\"]");
+    let fenced = fenced(&scenario);
+    let at = |path: &str| {
+        let staged = fenced.staged.iter().find(|one| one.at == Path::new(path));
+        staged.map(|one| one.what.clone())
+    };
+    assert_eq!(
+        at("home/.config/matplotlib/style"),
+        Some(Thing::File(0o600, b"x".to_vec()))
+    );
+    assert_eq!(
+        at("home/.config/matplotlib/link"),
+        Some(Thing::Link("style".into()))
+    );
+    assert_eq!(at("home/.config/matplotlib"), Some(Thing::Directory(0o700)));
+    // Said, since it cannot be given.
+    let omitted = |path: &str| {
+        let mut all = fenced.plan.omitted.iter();
+        all.any(|omitted| omitted.path == path && omitted.loud)
+    };
+    assert!(omitted("/data/rc"));
+    let territory = &fenced.charge.territory;
+    assert_eq!(territory.reach(Path::new("/data/rc")), Reach::None);
+}
+
+/// The environment that a job brings may come from a session with a directory of its own.
+#[test]
+fn a_job_with_a_script() {
+    let script = "/var/spool/slurmd/job00007/slurm_script";
+    let other = "/dev/shm/agent-sandbox-1000/other";
+    let path = format!("{other}/own/slurm:/run/agent-sandbox/bin:/usr/bin:/bin");
+    let tree = with_devices(plain())
+        .file("/usr/bin/squeue", "ELF")
+        .owned_by("/usr/bin", 0)
+        .owned_by("/usr/bin/squeue", 0)
+        .file("/usr/libexec/agent-sandbox/agent-sandbox-shim", "ELF")
+        .file("/usr/libexec/agent-sandbox/agent-sandbox-chaperon", "ELF");
+    let mut scenario = Scenario::new(tree)
+        .job(&[
+            ("HOME", &format!("{other}/home")),
+            ("TMPDIR", "/tmp"),
+            ("XDG_RUNTIME_DIR", "/run/user/7"),
+            ("AGENT_SANDBOX_CHAPERON", &format!("{other}/own/chaperon")),
+            ("PATH", &path),
+            ("CACHE", &format!("{other}/home/.cache")),
+            ("OTHER", "/dev/shm/agent-sandbox-1000/other"),
+            ("EMPTY", ""),
+        ])
+        .script(script)
+        .command(&[script, "argument"]);
+    let merged = scenario.merged();
+    scenario.host.find_slurm(&merged, &scenario.tree);
+    snapshot(&scenario, "job");
+    let places = fenced(&scenario).places;
+    for (inside, real) in [
+        (script, format!("{STAGE}/own/script")),
+        ("/tmp", format!("{STAGE}/tmp")),
+        ("/tmp/out", format!("{STAGE}/tmp/out")),
+        ("/var/tmp/out", format!("{STAGE}/tmp/out")),
+        ("/run/user/1000/x", format!("{STAGE}/run/x")),
+        ("/home/ada/out", format!("{STAGE}/home/out")),
+        ("/home/ada/project/out", "/home/ada/project/out".into()),
+        ("/usr/bin", "/usr/bin".into()),
+        ("/nowhere", "/nowhere".into()),
+    ] {
+        assert_eq!(places.real(Path::new(inside)), Path::new(&real), "{inside}");
+    }
+}
+
+/// What the policy sets is set, wherever it leads.
+#[test]
+fn variables_that_the_policy_sets() {
+    let scenario = Scenario::new(plain().directory("/scratch/ada")).policy(
+        "files.write = [\"/scratch/ada\"]\n[env]\nset = { TMPDIR = \"/scratch/ada\", HOME = \"/home/ada/x\" }",
+    );
+    let plan = fenced(&scenario).plan;
+    let value = |name: &str| {
+        let variable = plan.variables.iter().find(|one| one.name == name).unwrap();
+        variable.value.to_string_lossy().into_owned()
+    };
+    assert_eq!(value("TMPDIR"), "/scratch/ada");
+    assert_eq!(value("HOME"), format!("{STAGE}/home/x"));
+}
+
+#[test]
+fn standard_input_can_be_opened_anew() {
+    let tree = plain().file("/data/input", "");
+    let mut scenario = Scenario::new(tree);
+    let Look::Found(found) = scenario.tree.look(Path::new("/data/input")) else {
+        panic!("it is there");
+    };
+    scenario.host.input = Some(found);
+    let fenced = fenced(&scenario);
+    let rule = fenced
+        .rules
+        .iter()
+        .find(|rule| rule.path() == Path::new("/data/input"));
+    assert_eq!(rule.unwrap().right, Right::ReadFiles);
+}
+
+/// The host's `/tmp`, with the places of other sessions in it.
+#[test]
+fn a_policy_that_gives_all_of_tmp() {
+    let tree = plain()
+        .file("/tmp/agent-sandbox-1000/other/home/x", "")
+        .file("/tmp/build/x", "");
+    let fenced = fenced(&Scenario::new(tree).policy("files.write = [\"/tmp\"]"));
+    let territory = &fenced.charge.territory;
+    for (path, reach) in [
+        ("/tmp", Reach::Write),
+        ("/tmp/build/x", Reach::Write),
+        ("/tmp/new", Reach::Write),
+        ("/tmp/agent-sandbox-1000", Reach::None),
+        ("/tmp/agent-sandbox-1000/other/home", Reach::None),
+        ("/tmp/agent-sandbox-1000/s/home", Reach::Write),
+        ("/dev/shm/agent-sandbox-1000", Reach::None),
+    ] {
+        assert_eq!(territory.reach(Path::new(path)), reach, "{path}");
+    }
+    let rule = |path: &str| {
+        fenced
+            .rules
+            .iter()
+            .any(|rule| rule.path() == Path::new(path))
+    };
+    assert!(rule("/tmp/build") && !rule("/tmp"));
+}
+
+/// A kernel decides what is handed over; one without Landlock is refused.
+#[test]
+fn kernels() {
+    let on = |abi| {
+        let scenario = Scenario::new(plain()).facts(|facts| facts.landlock_abi = abi);
+        fenced_with(&scenario, &[]).map(|fenced| fenced.handed_over)
+    };
+    for (abi, signals, truncations) in [(2, true, true), (3, true, false), (6, false, false)] {
+        let handed_over = on(abi).unwrap();
+        assert_eq!(handed_over.signals, signals, "ABI {abi}");
+        assert_eq!(handed_over.truncations, truncations, "ABI {abi}");
+        // Nothing is guarded, and there is no shared memory.
+        assert!(!handed_over.changes && !handed_over.listings && !handed_over.opens);
+    }
+    for abi in [0, 1] {
+        let error = on(abi).unwrap_err();
+        assert!(error.to_string().contains("Landlock"), "{error}");
+        assert!(error.hint_text().unwrap().contains("--backend bwrap"));
+    }
+}
+
+#[test]
+fn too_many_entries_to_give_one_by_one() {
+    let many = |most| {
+        (0..most).fold(
+            plain().file("/home/ada/project/.env", "SECRET"),
+            |mut tree, number| {
+                assert!(tree.put(format!("/home/ada/project/{number}"), What::Directory));
+                tree
+            },
+        )
+    };
+    let scenario = |most| Scenario::new(many(most)).policy("files.hide = [\"~/project/.env\"]");
+    assert!(fenced_with(&scenario(8000), &[]).is_ok());
+    for most in [8191, 9000] {
+        let error = fenced_with(&scenario(most), &[]).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("`/home/ada/project` has"), "{text}");
+        assert!(
+            text.contains("`/home/ada/project/.env` gets less"),
+            "{text}"
+        );
+        assert!(error.hint_text().is_some());
+    }
+}
+
+#[test]
+fn a_guarded_directory_that_cannot_be_listed() {
+    let tree = plain()
+        .file("/home/ada/project/in/key", "SECRET")
+        .file("/home/ada/project/in/open", "");
+    let scenario = Scenario::new(tree).policy("files.hide = [\"~/project/in/key\"]");
+    let plan = scenario.plan().unwrap();
+    let closed = scenario.tree.clone().unreadable("/home/ada/project/in");
+    let error = translate(plan, &scenario.host, &closed, Path::new(STAGE), &[]).unwrap_err();
+    assert!(
+        error.to_string().contains("/home/ada/project/in"),
+        "{error}"
+    );
+}
