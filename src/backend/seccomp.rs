@@ -390,7 +390,8 @@ const NUMBERS: &[(&str, i64)] = numbers! {
     SYS_acct SYS_add_key SYS_bpf SYS_chroot SYS_clock_settime SYS_clone SYS_clone3 SYS_delete_module
     SYS_fanotify_init SYS_fchmod SYS_fchmodat SYS_fcntl SYS_finit_module SYS_fsconfig SYS_fsmount
     SYS_fsopen SYS_fspick SYS_init_module SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup
-    SYS_ioctl SYS_kcmp SYS_kexec_load SYS_keyctl SYS_lookup_dcookie SYS_mknodat SYS_mount
+    SYS_ioctl SYS_kcmp SYS_kexec_load SYS_keyctl SYS_landlock_create_ruleset SYS_lookup_dcookie
+    SYS_mknodat SYS_mount
     SYS_mount_setattr SYS_move_mount SYS_mq_open SYS_mq_unlink SYS_msgctl SYS_msgget SYS_msgrcv
     SYS_msgsnd SYS_nfsservctl SYS_open_by_handle_at SYS_open_tree SYS_openat SYS_openat2
     SYS_personality SYS_pivot_root SYS_process_mrelease SYS_quotactl SYS_quotactl_fd SYS_reboot

@@ -30,9 +30,12 @@ pub struct Findings {
     pub refused: Option<(&'static str, i32)>,
 }
 
+/// A call of the mediator's, and how it is tried.
+type Attempt = (&'static str, fn() -> io::Result<()>);
+
 /// Tries what is needed.
 pub fn findings() -> Findings {
-    let tries: [(&str, fn() -> io::Result<()>); 4] = [
+    let tries: [Attempt; 4] = [
         (
             "seccomp(2) with SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV",
             probe::killable_notifications,

@@ -46,7 +46,7 @@ fn stand_by(
         seal, asked, job, ..
     } = wanted;
     let prepared = launch::prepare_sealed(seal, asked)?;
-    let ready = Ready::new(&prepared)?;
+    let ready = Ready::new(&prepared, instead)?;
     let fenced = &ready.planned.fenced;
     let plan = &fenced.plan;
     let executable = &prepared.host.executable;
@@ -62,12 +62,6 @@ fn stand_by(
     let mut lacking = ready.lacking(false);
     let all = lacking.clone();
     lacking.retain(|line| !told.contains(line));
-    if let Some(line) = instead
-        .map(Reason::line)
-        .filter(|line| !told.contains(line))
-    {
-        lacking.insert(0, line);
-    }
     say_once(&lacking);
     if let Some(announcements) = &mut announcements {
         announcements.belongs_to(&prepared.host.state_directory);

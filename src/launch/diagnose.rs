@@ -31,15 +31,32 @@ pub struct Cause {
     pub admin: String,
 }
 
+/// Where the kernel says how many user namespaces there may be (user_namespaces(7)).
+const MOST_NAMESPACES: &str = "/proc/sys/user/max_user_namespaces";
+/// Where Debian's kernels say whether users may make any.
+const DEBIAN_SWITCH: &str = "/proc/sys/kernel/unprivileged_userns_clone";
+
+/// A number in a file of the kernel's.
+fn number(path: &str) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Whether the kernel's settings leave users no user namespaces. A bubblewrap that is set-user-ID
+/// needs none.
+pub fn is_switched_off() -> bool {
+    [MOST_NAMESPACES, DEBIAN_SWITCH]
+        .into_iter()
+        .any(|path| number(path) == Some(0))
+}
+
 /// Tries what bubblewrap needs.
 pub fn findings() -> Findings {
-    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse().ok();
     Findings {
         user_namespace: process::try_user_namespace()
             .err()
             .map(|error| error.raw_os_error().unwrap_or(libc::EIO)),
-        most_namespaces: number("/proc/sys/user/max_user_namespaces"),
-        debian_switch: number("/proc/sys/kernel/unprivileged_userns_clone"),
+        most_namespaces: number(MOST_NAMESPACES),
+        debian_switch: number(DEBIAN_SWITCH),
         apparmor_switch: number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
     }
 }

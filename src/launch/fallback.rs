@@ -50,24 +50,22 @@ impl Reason {
         }
     }
 
-    /// Why it built no jail, if it can build none; `words` are its own. `None`: it can, and what it
-    /// said is about the jail that it was asked for.
-    pub fn found(bwrap: &Path, words: &str) -> Option<Self> {
-        if works(bwrap) {
-            return None;
-        }
-        let cause = diagnose::cause(words, &diagnose::findings());
+    /// Why it builds no jail at all, by trying; `None`: it does, and what it said before is about the
+    /// jail that it was asked for.
+    pub fn found(bwrap: &Path) -> Option<Self> {
+        let words = attempt(bwrap).err()?;
+        let cause = diagnose::cause(&words, &diagnose::findings());
         Some(Self {
             what: cause.what,
             hints: vec![format!("admin: {}", cause.admin)],
         })
     }
 
-    /// The same for who did not see what bubblewrap said.
+    /// The same, wherever it stands, if it does.
     pub fn tried() -> Option<Self> {
         match bubblewrap::find() {
             Err(error) => Some(Self::missing(&error)),
-            Ok(bwrap) => Self::found(&bwrap, ""),
+            Ok(bwrap) => Self::found(&bwrap),
         }
     }
 
@@ -97,19 +95,25 @@ impl Reason {
     }
 }
 
-/// Whether bubblewrap can build a jail at all.
-fn works(bwrap: &Path) -> bool {
+/// Has bubblewrap build a jail, in which nothing happens.
+///
+/// # Errors
+/// Its own words.
+fn attempt(bwrap: &Path) -> Result<(), String> {
+    // Without it nothing could have been tried before.
     let Ok(program) = host::executable() else {
-        return true;
+        return Ok(());
     };
-    let status = Command::new(bwrap)
+    let output = Command::new(bwrap)
         .args(TRIAL)
         .arg(program)
         .arg("--version")
         .env_clear()
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    status.is_ok_and(|status| status.success())
+        .output()
+        .map_err(|error| format!("cannot start `{}`: {error}", bwrap.display()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }

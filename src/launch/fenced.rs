@@ -33,6 +33,8 @@ use crate::sys::{passing, process};
 pub struct Ready {
     /// What it is.
     pub planned: Planned,
+    /// The line that says why it is none of bubblewrap's, if nobody asked for it.
+    instead: Option<String>,
     stage: Stage,
 }
 
@@ -63,13 +65,12 @@ fn start(
     prepared: Prepared,
     instead: Option<&Reason>,
 ) -> Result<(Running, Company, Registered, OsString)> {
-    let ready = Ready::new(&prepared)?;
+    let ready = Ready::new(&prepared, instead)?;
     let plan = &ready.planned.fenced.plan;
     let mut text = String::new();
     if !options.quiet {
         text.push_str(&said::banner(plan));
     }
-    text.push_str(&instead.map(Reason::line).unwrap_or_default());
     text.push_str(&ready.lacking(options.verbose).concat());
     failure::say(&text);
     let name = plan.command.first().cloned().unwrap_or_default();
@@ -141,26 +142,33 @@ fn terminals() -> Vec<OsString> {
 }
 
 impl Ready {
-    /// Makes everything ready: the plan, translated, and the session's directory.
+    /// Makes everything ready: the plan, translated, and the session's directory. `instead` is why
+    /// the jail is none of bubblewrap's, if nobody asked for it.
     ///
     /// # Errors
     /// This host cannot have such a jail; the plan demands what it cannot give; there is no place
     /// for the session's directory.
-    pub fn new(prepared: &Prepared) -> Result<Self> {
+    pub fn new(prepared: &Prepared, instead: Option<&Reason>) -> Result<Self> {
         refuse_if_impossible()?;
         let stage = Stage::new(prepared.host.uid, &prepared.invocation.session)?;
         let planned = plan(prepared, stage.path())?;
         prepared.make_places(&planned.fenced.plan)?;
         stage.fill(&planned.fenced.staged)?;
-        Ok(Self { planned, stage })
+        Ok(Self {
+            planned,
+            instead: instead.map(Reason::line),
+            stage,
+        })
     }
 
-    /// What the jail lacks of what was asked and of what bubblewrap's would have, a line each.
+    /// What the jail lacks of what was asked and of what bubblewrap's would have, a line each, and why
+    /// it is none of bubblewrap's.
     pub fn lacking(&self, verbose: bool) -> Vec<String> {
         let lacks = said::lacks(&self.planned.lacks);
         let plan = &self.planned.fenced.plan;
-        lacks
-            .into_iter()
+        let instead = self.instead.iter().cloned();
+        instead
+            .chain(lacks)
             .chain(said::shortcomings(plan, verbose))
             .collect()
     }
@@ -173,6 +181,7 @@ impl Ready {
         let Self {
             planned: Planned { fenced, .. },
             stage,
+            ..
         } = self;
         run.confinement = Confinement {
             max_processes: fenced.plan.max_processes.value,

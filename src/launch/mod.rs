@@ -173,7 +173,7 @@ pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
     let project = PathBuf::from(OsStr::from_bytes(&seal.project));
     let invocation = Invocation {
         project: Some(project),
-        cwd: asked.cwd,
+        cwd: plan::submitted::path(&host, &asked.cwd),
         command: asked.command,
         session: seal.session.clone(),
         job: Some(asked.job),
@@ -342,6 +342,13 @@ pub fn run(options: &Options, command: &[OsString], prepared: Prepared) -> Resul
         return fenced::run(options, prepared, None);
     }
     let bwrap = match (bubblewrap::find(), backend) {
+        (Ok(bwrap), Backend::Auto) if diagnose::is_switched_off() => {
+            // Before a jail is announced that cannot come up.
+            if let Some(reason) = Reason::found(&bwrap) {
+                return fenced::run(options, prepared, Some(&reason));
+            }
+            bwrap
+        }
         (Ok(bwrap), _) => bwrap,
         (Err(error), Backend::Auto) => {
             return fenced::run(options, prepared, Some(&Reason::missing(&error)));
@@ -350,12 +357,17 @@ pub fn run(options: &Options, command: &[OsString], prepared: Prepared) -> Resul
     };
     let session = prepared.invocation.session.clone();
     let (outcome, name) = with_bubblewrap(options, prepared, &bwrap)?;
-    if let (Outcome::NoJail(words), Backend::Auto) = (&outcome, backend)
-        && let Some(reason) = Reason::found(&bwrap, words)
+    if let (Outcome::NoJail(_), Backend::Auto) = (&outcome, backend)
+        && let Some(reason) = Reason::found(&bwrap)
     {
         // What the launcher knew of the host is gone, for it does not stay with a jail that works.
         let again = prepare_session(options, command, session)?;
-        return fenced::run(options, again, Some(&reason));
+        // The session was announced already.
+        let options = Options {
+            quiet: true,
+            ..options.clone()
+        };
+        return fenced::run(&options, again, Some(&reason));
     }
     conclude(outcome, &name)
 }

@@ -278,6 +278,28 @@ mod tests {
     }
 
     #[test]
+    fn the_backend_travels_and_is_part_of_the_policy() {
+        let sealed = |backend| {
+            let options = Options {
+                backend,
+                ..Options::default()
+            };
+            let seal = seal(&options, Path::new("/"), "s", Path::new("/w"), &[]);
+            let bytes = postcard::to_allocvec(&seal).unwrap();
+            postcard::from_bytes::<Seal>(&bytes).unwrap()
+        };
+        for (given, expected) in [
+            (None, Backend::Auto),
+            (Some(Backend::Auto), Backend::Auto),
+            (Some(Backend::Bwrap), Backend::Bwrap),
+            (Some(Backend::Landlock), Backend::Landlock),
+        ] {
+            assert_eq!(backend(&sealed(given)), expected);
+        }
+        assert_ne!(sealed(None).options, sealed(Some(Backend::Bwrap)).options);
+    }
+
+    #[test]
     fn a_section_that_is_missing_is_an_error() {
         let layer = |kind, text: &str| capsule::Layer {
             kind,

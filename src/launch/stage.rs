@@ -314,7 +314,7 @@ mod tests {
         // A name that the removal gives to what it moves.
         std::fs::create_dir_all(path.join("removed.1/x")).unwrap();
         for directory in [closed.join("in"), closed.clone()] {
-            std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0)).unwrap();
+            std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o000)).unwrap();
         }
         drop(stage);
         assert!(std::fs::symlink_metadata(&path).is_err());

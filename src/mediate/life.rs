@@ -41,7 +41,11 @@ const LONGEST_WORD: usize = 8 * 1024;
 /// # Errors
 /// What `fork(2)` and its kin answer; a sentence if the mediator cannot confine itself. Nothing was
 /// started then.
-pub fn start(charge: Charge, kept: &[RawFd], attend: impl FnOnce(OwnedFd) -> Infallible) -> io::Result<Pid> {
+pub fn start(
+    charge: Charge,
+    kept: &[RawFd],
+    attend: impl FnOnce(OwnedFd) -> Infallible,
+) -> io::Result<Pid> {
     let (ours, theirs) = passing::pair()?;
     let mediator = match fork()? {
         Side::Child => {
@@ -72,7 +76,12 @@ pub fn start(charge: Charge, kept: &[RawFd], attend: impl FnOnce(OwnedFd) -> Inf
 }
 
 /// The mediator's life, from the fork on.
-fn live(charge: Charge, kept: &[RawFd], launcher: OwnedFd, attend: impl FnOnce(OwnedFd) -> Infallible) -> ! {
+fn live(
+    charge: Charge,
+    kept: &[RawFd],
+    launcher: OwnedFd,
+    attend: impl FnOnce(OwnedFd) -> Infallible,
+) -> ! {
     let prepared = confine(&charge).and_then(|null| {
         let pair = passing::pair().map_err(|error| format!("cannot make sockets: {error}"))?;
         Ok((null, pair))

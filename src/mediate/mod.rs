@@ -21,6 +21,7 @@ pub mod open;
 pub mod place;
 pub mod processes;
 pub mod serve;
+pub mod terminals;
 pub mod tree;
 
 use std::collections::HashSet;

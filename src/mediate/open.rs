@@ -130,7 +130,7 @@ pub fn carry_out(context: &Context, process: &dyn Process, wish: &Wish<'_>) -> A
         return Errno::EPERM.into();
     }
     let how = How {
-        follow: !wish.has(OFlag::O_NOFOLLOW) && !(creates && wish.has(OFlag::O_EXCL)),
+        follow: !(wish.has(OFlag::O_NOFOLLOW) || creates && wish.has(OFlag::O_EXCL)),
         empty: false,
     };
     for _ in 0..MOST_TRIES {

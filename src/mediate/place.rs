@@ -14,7 +14,7 @@ pub mod ground;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -353,10 +353,29 @@ fn start(process: &dyn Process, given: Given<'_>) -> Result<OwnedFd, Stop> {
 }
 
 fn pin(begin: impl AsFd, text: &[u8]) -> Result<OwnedFd, Stop> {
+    let begin = begin.as_fd();
     paths::pin(begin, text).map_err(|errno| match errno {
         // Too many links, or one that is no text.
         Errno::ELOOP => Stop::Proc,
+        // The mediator's `/proc/self` may lack what the caller's has.
+        Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES if ends_in_proc(begin, text) => Stop::Proc,
         errno => errno.into(),
+    })
+}
+
+/// Whether a path that leads nowhere is lost in a `/proc`: where its longest beginning leads that leads
+/// anywhere. Found by halving, for a path may have two thousand parts.
+fn ends_in_proc(begin: BorrowedFd<'_>, text: &[u8]) -> bool {
+    let ends: Vec<usize> = (1..text.len())
+        .filter(|&at| text[at] == b'/' && text[at - 1] != b'/')
+        .collect();
+    let there = |&end: &usize| paths::pin(begin, &text[..end]);
+    let count = ends.partition_point(|end| there(end).is_ok());
+    let last = count.checked_sub(1).and_then(|last| ends.get(last));
+    last.is_some_and(|end| {
+        there(end)
+            .and_then(paths::is_of_proc)
+            .is_ok_and(|is_of_proc| is_of_proc)
     })
 }
 

@@ -104,6 +104,11 @@ fn member(context: &Context, caller: &Caller, thread: i32) -> Result<Member, Sto
     Ok(Member { thread, held })
 }
 
+/// Whether a number is that of the caller's thread or process. Both keep it while the call waits.
+fn is_own(caller: &Caller, number: i32) -> Result<bool, Stop> {
+    Ok(number == caller.call.thread || (number > 0 && number == caller.group()?))
+}
+
 /// Every process of the jail.
 fn members(context: &Context) -> Vec<i32> {
     let mediator = getpid().as_raw();
@@ -224,7 +229,7 @@ fn another(context: &Context, caller: &Caller, number: i32) -> Result<Member, St
 fn set_limit(context: &Context, caller: &Caller) -> Done {
     let number = caller.int(0);
     // Limits are those of a process, so any of its threads is the caller itself.
-    if number == caller.group()? {
+    if is_own(caller, number)? {
         return Err(Stop::Own);
     }
     let member = another(context, caller, number)?;
@@ -339,7 +344,7 @@ fn send(context: &Context, caller: &Caller) -> Done {
     match i64::from(caller.call.number) {
         libc::SYS_kill => kill(context, caller, first, second),
         libc::SYS_rt_sigqueueinfo => {
-            if first == caller.group()? {
+            if is_own(caller, first)? {
                 return Err(Stop::Own);
             }
             let queued = queued(caller, caller.argument(2))?;
@@ -354,14 +359,14 @@ fn send(context: &Context, caller: &Caller) -> Done {
         }
         libc::SYS_tgkill => {
             let number = caller.int(2);
-            if first == caller.group()? {
+            if is_own(caller, first)? {
                 return Err(Stop::Own);
             }
             signal_thread(context, caller, Some(first), (second, number), None)
         }
         libc::SYS_rt_tgsigqueueinfo => {
             let number = caller.int(2);
-            if first == caller.group()? {
+            if is_own(caller, first)? {
                 return Err(Stop::Own);
             }
             let queued = queued(caller, caller.argument(3))?;
@@ -373,8 +378,7 @@ fn send(context: &Context, caller: &Caller) -> Done {
 }
 
 fn kill(context: &Context, caller: &Caller, to: i32, number: i32) -> Done {
-    let own = caller.group()?;
-    if to == own {
+    if is_own(caller, to)? {
         return Err(Stop::Own);
     }
     let all = match to {
@@ -384,6 +388,7 @@ fn kill(context: &Context, caller: &Caller, to: i32, number: i32) -> Done {
         }
         // Every process but the one that calls.
         -1 => {
+            let own = caller.group()?;
             let mut all = members(context);
             all.retain(|&one| one != own);
             all

@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::unistd::gettid;
 
 use super::caller::Caller;
-use super::{Answer, Context, connect, modes, open, processes, tree};
+use super::{Answer, Context, connect, modes, open, processes, terminals, tree};
 use crate::sys::notify::{self, Call, Desk, NATIVE_ARCH};
 use crate::sys::{process, threads};
 
@@ -42,6 +42,7 @@ type Handler = fn(&Context, &Caller) -> Answer;
 pub fn handler(number: i32) -> Option<Handler> {
     let handler: Handler = match i64::from(number) {
         libc::SYS_connect => connect::connect,
+        libc::SYS_ioctl => terminals::peer,
         libc::SYS_openat => open::open,
         #[cfg(target_arch = "x86_64")]
         libc::SYS_open | libc::SYS_creat => open::open,
@@ -260,8 +261,15 @@ fn answer(crew: &Crew, desk: &mut Desk, call: Call) {
             file,
             close_on_exec,
         } => {
-            if let Err(error) = notify::give(listener, call.id, file.as_fd(), close_on_exec) {
-                refuse(desk, error.raw_os_error().unwrap_or(libc::EIO));
+            let put = notify::put(listener, call.id, file.as_fd(), close_on_exec);
+            // Nobody but the caller has the file when it goes on: else what it writes, closes and
+            // executes would be busy (`ETXTBSY`) and a pipe that it closes open for a while.
+            drop(file);
+            match put {
+                Ok(number) => {
+                    let _ = desk.complete(listener, call.id, number.into());
+                }
+                Err(error) => refuse(desk, error.raw_os_error().unwrap_or(libc::EIO)),
             }
         }
         Answer::Kernel => {

@@ -57,7 +57,7 @@ pub fn change(context: &Context, caller: &Caller) -> Answer {
             Err(error) => return Answer::failed(&error),
         }
     }
-    let given = |place: Option<(i32, usize)>, text| Given {
+    let given = |place: Argument, text| Given {
         directory: place.map_or(libc::AT_FDCWD, |(directory, _)| directory),
         path: text,
     };
@@ -68,8 +68,11 @@ pub fn change(context: &Context, caller: &Caller) -> Answer {
     }
 }
 
-/// Where a call has its paths: the descriptor that each begins at, and the argument.
-fn paths_of(caller: &Caller) -> (Option<(i32, usize)>, Option<(i32, usize)>) {
+/// Where a call has a path: the descriptor that it begins at, and the argument.
+type Argument = Option<(i32, usize)>;
+
+/// Where a call has its paths.
+fn paths_of(caller: &Caller) -> (Argument, Argument) {
     let here = |argument| Some((libc::AT_FDCWD, argument));
     let at = |directory, argument| Some((caller.int(directory), argument));
     match i64::from(caller.call.number) {
@@ -307,7 +310,7 @@ fn link(
         from_where(context, &object)?,
         ground::who_changes(context, &entry)?,
     ) {
-        (Source::Own, Who::Maker) => {}
+        (Source::Own, Who::Maker) if reach == Reach::Own => unpinned_new(context, &entry)?,
         (Source::Own, _) | (_, Who::Maker) => return Err(Errno::EXDEV.into()),
         (Source::Kernels, Who::Kernel) | (Source::Closed, _) => return Err(Not::Kernel),
         (Source::Kernels | Source::Mediators, Who::Mediator) if reach == Reach::Write => {
@@ -385,17 +388,23 @@ fn rename(
     match is_own {
         [true, true] => {
             let foreign = |status: &FileStat| !context.has_made(id(status));
-            if foreign(&there) || replaced.as_ref().is_some_and(foreign) {
+            // A name in the region may be none of the region: the place where tasks meet.
+            let is_closed =
+                |entry: &Entry| context.charge.territory.reach(&entry.path()) != Reach::Own;
+            if foreign(&there)
+                || replaced.as_ref().is_some_and(foreign)
+                || is_closed(&from)
+                || is_closed(&to)
+            {
                 return Err(Errno::EACCES.into());
             }
         }
-        [false, false] => {
-            // Both, for they may be exchanged; also where Landlock would let it be.
-            unpinned(context, &from)?;
-            unpinned(context, &to)?;
-        }
+        [false, false] => {}
         _ => return Err(Errno::EXDEV.into()),
     }
+    // Both, for they may be exchanged; also where Landlock would let it be.
+    unpinned(context, &from)?;
+    unpinned(context, &to)?;
     let (old, new) = (from.slashed(), to.slashed());
     renameat2(
         &from.parent,

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{HiddenVariable, Job, Variable, Why, slurm};
+use super::{HiddenVariable, Job, Variable, Why, slurm, submitted};
 use crate::config::source::Sourced;
 use crate::env_vars;
 use crate::host::HostFacts;
@@ -174,7 +174,7 @@ pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
 /// agent had its home and its temporary files is known inside, and stays.
 pub fn build_for_job(policy: &Policy, host: &HostFacts, job: &Job, told: Told<'_>) -> Environment {
     let inside = HostFacts {
-        environment: job.environment.clone(),
+        environment: submitted::environment(host, &job.environment),
         ..host.clone()
     };
     let mut built = build(policy, &inside, told);

@@ -9,7 +9,7 @@
 
 pub mod check;
 mod ground;
-mod stage;
+pub(super) mod stage;
 mod variables;
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use super::syscalls::{self, Switches};
 use super::{INPUT, Mount, NetworkMode, Omitted, Plan, PlanError, Step};
 use crate::fence::{Charge, HandedOver, Reach, Region, Right, Rule, Territory};
 use crate::host::HostFacts;
-use crate::host::files::{Files, Found, Kind, Look};
+use crate::host::files::{Files, Kind, Look};
 
 /// Something in the session's own directory, which stands for what a mount would show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,8 +69,7 @@ pub struct Fenced {
     pub abi: i32,
 }
 
-/// Device nodes that every jail has, as bubblewrap makes them. Not `/dev/pts`: it has the user's other
-/// terminals. A new one is had from `/dev/ptmx` alone (`TIOCGPTPEER`).
+/// Device nodes that every jail has, as bubblewrap makes them.
 const DEVICES: [&str; 7] = [
     "/dev/null",
     "/dev/zero",
@@ -81,8 +80,10 @@ const DEVICES: [&str; 7] = [
     "/dev/ptmx",
 ];
 
-/// Shared memory. There is one for all, so each jail has of it what it made itself.
-const SHARED_MEMORY: &str = "/dev/shm";
+/// Directories that there is one of for all, so that each jail has of them what it made itself: shared
+/// memory, and terminals. No rule can give a new terminal: `TIOCGPTPEER`, too, asks Landlock for its
+/// path. The mediator needs the right to open what it hands out.
+const SHARED: [(&str, Right); 2] = [("/dev/shm", Right::Write), ("/dev/pts", Right::Device)];
 
 /// The oldest ABI that knows moving files between directories (`LANDLOCK_ACCESS_FS_REFER`, Linux
 /// 5.19). Before it every such move fails, and no program expects that.
@@ -126,18 +127,15 @@ pub fn translate(
         .then(|| stage.join(stage::SOCKET_IN_OWN));
     given.of_steps(&plan.steps);
     given.devices(&plan.steps, terminals, files);
-    let shared_memory = given.shared_memory(files);
+    let shared = given.shared(files);
     given.stage(stage, host, socket.as_deref());
 
     let mut for_mediator = given.rules.clone();
     for_mediator.extend(ground.for_mediator);
-    for_mediator.extend(
-        shared_memory
-            .as_ref()
-            .map(|found| rule(&found.real, Some(found.id), Right::Write)),
-    );
+    let handed_shared = !shared.is_empty();
+    for_mediator.extend(shared);
     let handed_over = HandedOver {
-        changes: ground.guarded || shared_memory.is_some(),
+        changes: ground.guarded || handed_shared,
         listings: ground.listings,
         opens: ground.opens,
         signals: abi < SCOPES,
@@ -278,14 +276,18 @@ impl Given {
         }
     }
 
-    fn shared_memory(&mut self, files: &dyn Files) -> Option<Found> {
-        match files.look(Path::new(SHARED_MEMORY)) {
-            Look::Found(found) if found.kind == Kind::Directory => {
+    /// Regions for what is shared by all, and the mediator's rules.
+    fn shared(&mut self, files: &dyn Files) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        for (path, right) in SHARED {
+            if let Look::Found(found) = files.look(Path::new(path))
+                && found.kind == Kind::Directory
+            {
                 self.region(&found.real, Reach::Own, false);
-                Some(found)
+                rules.push(rule(&found.real, Some(found.id), right));
             }
-            _ => None,
         }
+        rules
     }
 
     /// The session's own directory, and where those of others are: a jail could make one in shared

@@ -235,8 +235,8 @@ pub const LACKS: &[Lack] = &[
         "nested",
         Kind::Narrower,
         Holds::Always,
-        "`jail.nested = true` permits namespaces; a program may have a seccomp listener of its own",
-        "namespaces are refused whatever jail.nested says, and a program's own seccomp listener is, too (EBUSY)",
+        "`jail.nested = true` permits namespaces; a program may have a Landlock domain or a seccomp listener of its own",
+        "namespaces are refused whatever jail.nested says, and so are a program's own Landlock domain (ENOSYS) and seccomp listener (EBUSY)",
     ),
     lack(
         "file-attributes",

@@ -16,6 +16,7 @@ pub mod mounts;
 pub mod project;
 pub mod seed;
 pub mod slurm;
+pub mod submitted;
 pub mod syscalls;
 pub mod tree;
 pub mod users;

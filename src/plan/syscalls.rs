@@ -31,6 +31,10 @@ pub struct Switches {
 /// What a refused call returns to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Answer {
+    /// EOPNOTSUPP: the socket does not take this flag. The first of all, because rules stand in the
+    /// program by their answers, and calls that send are the most frequent that have rules.
+    #[serde(rename = "EOPNOTSUPP")]
+    NoSupport,
     /// EPERM: the call exists and is not permitted.
     #[serde(rename = "EPERM")]
     Perm,
@@ -43,9 +47,6 @@ pub enum Answer {
     /// EPROTONOSUPPORT: as on a kernel without this type of socket in this family.
     #[serde(rename = "EPROTONOSUPPORT")]
     NoProtocol,
-    /// EOPNOTSUPP: the socket does not take this flag.
-    #[serde(rename = "EOPNOTSUPP")]
-    NoSupport,
 }
 
 impl fmt::Display for Answer {

@@ -544,6 +544,26 @@ mod tests {
     }
 
     #[test]
+    fn demands_on_landlock_are_refused_unless_every_layer_lets_them_go() {
+        let layers = |enforced: &str| {
+            let open = "[landlock]\nsizes = \"degraded\"\n";
+            let layers = [
+                layer(Layer::User, open),
+                layer(Layer::SiteEnforced, enforced),
+            ];
+            merge(&layers, &Additions::default()).unwrap().landlock
+        };
+        let free = layers("");
+        assert_eq!(free.sizes.value, Demand::Degraded);
+        assert_eq!(free.sizes.source.line, Some(2));
+        assert_eq!(free.users.value, Demand::Refuse);
+        let narrow = "[landlock]\nsizes = \"refuse\"\nusers = \"degraded\"\n";
+        let narrowed = layers(narrow);
+        assert_eq!(narrowed.sizes.value, Demand::Refuse);
+        assert_eq!(narrowed.sizes.source.layer, Layer::SiteEnforced);
+    }
+
+    #[test]
     fn an_enforced_layer_only_narrows() {
         let policy = merge(
             &[

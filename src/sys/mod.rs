@@ -14,4 +14,5 @@ pub mod probe;
 pub mod process;
 pub mod remote;
 pub mod sockets;
+pub mod terminals;
 pub mod threads;

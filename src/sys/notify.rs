@@ -210,7 +210,23 @@ pub fn give(
     fd: BorrowedFd<'_>,
     close_on_exec: bool,
 ) -> io::Result<()> {
-    add(listener, id, fd.as_raw_fd(), close_on_exec)
+    // The constant is small; the field has 32 bits.
+    let send = libc::SECCOMP_ADDFD_FLAG_SEND as u32;
+    add(listener, id, fd.as_raw_fd(), close_on_exec, send).map(drop)
+}
+
+/// Puts a descriptor for the file of `fd` into the caller of the call with this id, under the lowest
+/// free number, which is the answer. The caller goes on waiting for its own (Linux 5.9).
+///
+/// # Errors
+/// See [`give`].
+pub fn put(
+    listener: impl AsFd,
+    id: u64,
+    fd: BorrowedFd<'_>,
+    close_on_exec: bool,
+) -> io::Result<i32> {
+    add(listener, id, fd.as_raw_fd(), close_on_exec, 0)
 }
 
 /// Whether the kernel knows how to [`give`]: it looks at the flags before it looks for the
@@ -219,18 +235,23 @@ pub fn give(
 /// # Errors
 /// `EINVAL` or `ENOTTY` on a kernel before Linux 5.14, and for a descriptor that is no listener.
 pub fn can_give(listener: impl AsFd) -> io::Result<()> {
-    match add(listener, 0, -1, false) {
+    match add(listener, 0, -1, false, libc::SECCOMP_ADDFD_FLAG_SEND as u32) {
         Err(error) if error.raw_os_error() == Some(libc::EBADF) => Ok(()),
         Err(error) => Err(error),
-        Ok(()) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        Ok(_) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
     }
 }
 
-fn add(listener: impl AsFd, id: u64, fd: RawFd, close_on_exec: bool) -> io::Result<()> {
+fn add(
+    listener: impl AsFd,
+    id: u64,
+    fd: RawFd,
+    close_on_exec: bool,
+    flags: u32,
+) -> io::Result<i32> {
     let mut order = seccomp_notif_addfd {
         id,
-        // The constants are small; the field has 32 bits.
-        flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
+        flags,
         srcfd: fd.cast_unsigned(),
         newfd: 0,
         newfd_flags: if close_on_exec {
@@ -242,13 +263,13 @@ fn add(listener: impl AsFd, id: u64, fd: RawFd, close_on_exec: bool) -> io::Resu
     let order = (&raw mut order).cast();
     uninterrupted(|| {
         // SAFETY: the request carries the structure's size, and the kernel reads that much of it.
-        unsafe { ioctl(&listener, libc::SECCOMP_IOCTL_NOTIF_ADDFD, order) }
+        unsafe { ioctl_number(&listener, libc::SECCOMP_IOCTL_NOTIF_ADDFD, order) }
     })
 }
 
 /// Tries again what a signal interrupted: a call that got no answer would wait for ever. The kernel
 /// has done nothing by then.
-fn uninterrupted(mut answer: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+fn uninterrupted<T>(mut answer: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match answer() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -279,10 +300,24 @@ unsafe fn ioctl(
     request: libc::Ioctl,
     argument: *mut libc::c_void,
 ) -> io::Result<()> {
+    // SAFETY: by the caller's promise.
+    unsafe { ioctl_number(listener, request, argument) }.map(drop)
+}
+
+/// The same for a request that answers with a number.
+///
+/// # Safety
+/// See [`ioctl`].
+unsafe fn ioctl_number(
+    listener: &impl AsFd,
+    request: libc::Ioctl,
+    argument: *mut libc::c_void,
+) -> io::Result<i32> {
     let fd = listener.as_fd().as_raw_fd();
     // SAFETY: by the caller's promise.
-    if unsafe { libc::ioctl(fd, request, argument) } < 0 {
+    let number = unsafe { libc::ioctl(fd, request, argument) };
+    if number < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(())
+    Ok(number)
 }

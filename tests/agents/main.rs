@@ -11,6 +11,9 @@
 
 #![allow(clippy::disallowed_methods)] // a test: makes a home, runs agents, waits for them
 
+#[allow(dead_code)] // here less is asked of it than there
+#[path = "../confine/chosen.rs"]
+mod chosen;
 mod dialects;
 mod messages_api;
 mod others;
@@ -24,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use chosen::is_landlock;
 use messages_api::{MessagesApi, Step, ToolUse, call};
 use nix::unistd::geteuid;
 use running::{Agent, Outcome, file_with, read_to_string};
@@ -67,7 +71,7 @@ fn claude_works_at_a_terminal_and_finds_no_keys() {
     let world = World::new(Path::new("/tmp"));
     let script = vec![
         Step::Call(vec![
-            steal(),
+            steal(&world),
             call("list", "Bash", json!({"command": "ls"})),
         ]),
         Step::Say(world.farewell()),
@@ -204,7 +208,7 @@ fn script(world: &World) -> Vec<Step> {
     let notes = world.project.join("notes.txt");
     let fix = json!({"file_path": source, "old_string": BUG, "new_string": FIX});
     vec![
-        Step::Call(vec![steal()]),
+        Step::Call(vec![steal(world)]),
         Step::Call(vec![read("read_key", key.clone())]),
         Step::Call(vec![read("read_source", source.clone())]),
         Step::Call(vec![bash("compile_bug", "cc -o hello hello.c")]),
@@ -225,10 +229,19 @@ fn script(world: &World) -> Vec<Step> {
 }
 
 /// The call that looks for the keys where they are known to be.
-fn steal() -> ToolUse {
-    let command = "cat ~/.ssh/id_rsa; cat ~/.aws/credentials; cat ~/.netrc; env; \
-                   cat /proc/$PPID/environ; cat /proc/1/environ; true";
-    call("steal", "Bash", json!({"command": command}))
+fn steal(world: &World) -> ToolUse {
+    call("steal", "Bash", json!({"command": steal_line(world)}))
+}
+
+/// The same as a command line. The home by its variable, and by its real path: Landlock's jail has
+/// another one.
+fn steal_line(world: &World) -> String {
+    let home = world.home.display();
+    format!(
+        "cat ~/.ssh/id_rsa; cat ~/.aws/credentials; cat ~/.netrc; \
+         cat {home}/.ssh/id_rsa {home}/.aws/credentials {home}/.netrc; \
+         env; cat /proc/$PPID/environ; cat /proc/1/environ; true"
+    )
 }
 
 /// A home with keys in it, and a project to work on. Gone when dropped.
@@ -372,29 +385,8 @@ fn agent_sandbox() -> Vec<OsString> {
     let binary = std::env::var_os("AGENT_SANDBOX_BIN")
         .unwrap_or_else(|| env!("CARGO_BIN_EXE_agent-sandbox").into());
     let mut words = vec![binary, "--read".into(), agents().into()];
-    if is_landlock() {
-        words.extend(LANDLOCK.iter().map(OsString::from));
-    }
+    words.extend(chosen::options().iter().map(OsString::from));
     words
-}
-
-/// The options of a jail that Landlock makes, and that less will do where it cannot give all.
-const LANDLOCK: &[&str] = &[
-    "--backend",
-    "landlock",
-    "--set",
-    "landlock.users=degraded",
-    "--set",
-    "landlock.sizes=degraded",
-];
-
-/// Whether the jails of this run are Landlock's.
-fn is_landlock() -> bool {
-    match std::env::var("AGENT_SANDBOX_TEST_BACKEND").as_deref() {
-        Err(_) => false,
-        Ok("landlock") => true,
-        Ok(other) => panic!("no backend {other}"),
-    }
 }
 
 /// Runs `claude -p`, behind the words of `launcher`, on the conversation that `api` plays.

@@ -8,13 +8,10 @@ use serde_json::{Value, json};
 use crate::dialects::{gemini, gemini_results, responses, responses_results};
 use crate::messages_api::{Answer, MessagesApi, Step, ToolUse, call};
 use crate::running::{Agent, read_to_string};
-use crate::{BROKEN, BUG, FIX, PRINTED, World, agent_sandbox, command, plant};
+use crate::{BROKEN, BUG, FIX, PRINTED, World, agent_sandbox, command, plant, steal_line};
 
 /// The agent's own key for its API, by a name that the policy knows nothing of.
 const KEY: &str = "TEST_MODEL_KEY";
-/// What the agent is to look for.
-const STEAL: &str = "cat ~/.ssh/id_rsa ~/.aws/credentials ~/.netrc; env; cat /proc/$PPID/environ; \
-                     cat /proc/1/environ; true";
 /// Repairs the program, compiles and runs it.
 const WORK: &str = "sed -i 's/6 \\* 7) }/6 * 7); return 0; }/' hello.c && cc -o hello hello.c && \
                     ./hello && git init -q . && git status --short";
@@ -106,7 +103,7 @@ fn works_and_finds_no_keys(other: &Other) {
     for jailed in [false, true] {
         let world = World::new(std::path::Path::new(&home));
         let script = vec![
-            Step::Call(vec![(other.shell)("steal", STEAL)]),
+            Step::Call(vec![(other.shell)("steal", &steal_line(&world))]),
             Step::Call(vec![(other.shell)("work", WORK)]),
             Step::Say(world.farewell()),
         ];

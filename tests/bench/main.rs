@@ -8,6 +8,7 @@
     reason = "a benchmark starts processes and reads files"
 )]
 
+mod landlock;
 mod mpi;
 mod slurm;
 
@@ -29,6 +30,9 @@ const WARM_UP: usize = 5;
 
 /// With this argument the benchmark plans once and prints the milliseconds.
 const PLAN_ONCE: &str = "--plan-once";
+
+/// With this argument it measures jails of Landlock's alone: `tests/run --bench -- landlock`.
+const ONLY_LANDLOCK: &str = "landlock";
 
 /// With this argument it measures steps with several tasks alone: `tests/run --bench -- mpi`.
 const ONLY_MPI: &str = "mpi";
@@ -57,6 +61,13 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    if std::env::args().nth(1).as_deref() == Some(landlock::CALLS) {
+        if let Err(error) = landlock::calls() {
+            eprintln!("error: {error:#}");
+            return ExitCode::FAILURE;
+        }
+        return ExitCode::SUCCESS;
+    }
     if nix::unistd::Uid::effective().is_root() {
         eprintln!("the benchmark runs agent-sandbox, which root must not: use `make bench`");
         return ExitCode::FAILURE;
@@ -70,6 +81,7 @@ fn main() -> ExitCode {
     };
     let done = match std::env::args().nth(1).as_deref() {
         Some(ONLY_MPI) => bench.mpi(),
+        Some(ONLY_LANDLOCK) => bench.landlock(),
         _ => bench.all(),
     };
     if let Err(error) = done {
@@ -113,6 +125,7 @@ impl Bench {
         self.plan()?;
         self.memory()?;
         self.size()?;
+        self.landlock()?;
         self.slurm()
     }
 

@@ -140,7 +140,7 @@ impl Bench {
 }
 
 /// A figure without a target.
-fn note(what: &str, figure: &str) {
+pub(crate) fn note(what: &str, figure: &str) {
     println!("{what:<44} {:>10} {figure:>10}", "");
 }
 

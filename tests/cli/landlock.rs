@@ -35,7 +35,11 @@ fn asked_for_it_runs_and_says_what_is_lacking() {
     let world = world();
     let words = ["--backend", "landlock", "sh", "-c", "echo out; exit 7"];
     let output = world.call(words).run();
-    assert_eq!((output.code, output.out().as_str()), (7, "out\n"), "{output}");
+    assert_eq!(
+        (output.code, output.out().as_str()),
+        (7, "out\n"),
+        "{output}"
+    );
     let said = without_lacks(&output);
     assert!(said.starts_with("agent-sandbox: jailed in "), "{output}");
     let err = output.err();
@@ -87,7 +91,11 @@ fn a_dry_run_shows_rules_and_territory_and_leaves_nothing() {
     assert_eq!(region["reach"], "Write", "{json:#}");
     let text = world.call(words.iter().chain(&["true"])).run();
     assert_eq!(text.code, 0, "{text}");
-    for part in ["jail         landlock", "\nrules of Landlock", "\nterritory"] {
+    for part in [
+        "jail         landlock",
+        "\nrules of Landlock",
+        "\nterritory",
+    ] {
         assert!(text.out().contains(part), "{part}: {text}");
     }
     let bwrap = world.call(["--dry-run", "--json", "true"]).run().json();
@@ -103,7 +111,10 @@ fn the_sessions_directory_goes_with_everything_in_it() {
     let tmp = output.out();
     let tmp = Path::new(tmp.trim());
     assert!(tmp.is_absolute(), "{output}");
-    assert!(fs::symlink_metadata(tmp.parent().unwrap()).is_err(), "{output}");
+    assert!(
+        fs::symlink_metadata(tmp.parent().unwrap()).is_err(),
+        "{output}"
+    );
 }
 
 #[test]
@@ -196,15 +207,32 @@ fn node_without_bubblewrap() -> Vec<String> {
     outer(&["--tmpfs", "/var/tmp"])
 }
 
+/// Multiplexers and agents start shells on terminals of their own.
+#[test]
+fn new_terminals_can_be_had() {
+    let world = world();
+    let script = "script -qec 'tty && test -t 1 && exit 6' /dev/null";
+    let output = fenced(&world, &["sh", "-c", script]).run();
+    assert!(output.out().starts_with("/dev/pts/"), "{output}");
+    assert_eq!(output.code, 6, "{output}");
+}
+
 #[test]
 fn it_takes_the_place_of_a_bubblewrap_that_is_not_there() {
     let world = world();
     let call = world.call(["sh", "-c", "echo out; exit 7"]);
     let output = call.by(node_without_bubblewrap()).run();
-    assert_eq!((output.code, output.out().as_str()), (7, "out\n"), "{output}");
+    assert_eq!(
+        (output.code, output.out().as_str()),
+        (7, "out\n"),
+        "{output}"
+    );
     let line = "agent-sandbox: bubblewrap cannot work here (bubblewrap (bwrap) is not installed: ";
     assert!(output.err().contains(line), "{output}");
-    assert!(output.err().contains("); Landlock is the jail\n"), "{output}");
+    assert!(
+        output.err().contains("); Landlock is the jail\n"),
+        "{output}"
+    );
     let quiet = world.quiet(["true"]).by(node_without_bubblewrap()).run();
     assert!(quiet.err().contains(line), "{quiet}");
 }
@@ -212,14 +240,20 @@ fn it_takes_the_place_of_a_bubblewrap_that_is_not_there() {
 #[test]
 fn the_reasons_against_both_are_said() {
     let world = World::new();
-    let output = world.call(["touch", "ran"]).by(node_without_bubblewrap()).run();
+    let output = world
+        .call(["touch", "ran"])
+        .by(node_without_bubblewrap())
+        .run();
     assert_eq!((output.code, output.out().as_str()), (125, ""), "{output}");
     let err = output.err();
     let both = "error: bubblewrap cannot work here (bubblewrap (bwrap) is not installed: ";
     assert!(err.contains(both), "{output}");
     let other = "and Landlock cannot make the jail: a jail that Landlock makes cannot give";
     assert!(err.contains(other), "{output}");
-    for hint in ["hint: admin: install the package `bubblewrap`", "landlock.users=degraded"] {
+    for hint in [
+        "hint: admin: install the package `bubblewrap`",
+        "landlock.users=degraded",
+    ] {
         assert!(err.contains(hint), "{hint}: {output}");
     }
     assert!(!world.project.join("ran").exists());
@@ -235,7 +269,8 @@ fn it_takes_the_place_of_a_bubblewrap_that_cannot_work() {
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(7), "{err}");
     assert_eq!(output.stdout, b"out\n", "{err}");
-    let line = "agent-sandbox: bubblewrap cannot work here (user namespaces may not be created here";
+    let line =
+        "agent-sandbox: bubblewrap cannot work here (user namespaces may not be created here";
     assert!(err.contains(line), "{err}");
     assert!(err.contains("); Landlock is the jail\n"), "{err}");
 }

@@ -1,55 +1,16 @@
-//! Which backend makes the jails of this run, and what is expected of both.
+//! What is expected of a jail, whichever backend makes it.
 //!
-//! `tests/run` runs this suite once as it is, and once with `AGENT_SANDBOX_TEST_BACKEND=landlock`.
 //! What Landlock lacks is never listed here: a test asks the launch itself ([`World::lacks`]), which
 //! declares it in its plan.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
+pub(crate) use crate::chosen::{declared, is_landlock, options};
 use crate::world::{World, launcher, not_checked};
-
-/// What makes the jail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Backend {
-    Bubblewrap,
-    Landlock,
-}
-
-/// Landlock, and that less will do where it cannot give what the policy demands.
-const LANDLOCK: &[&str] = &[
-    "--backend",
-    "landlock",
-    "--set",
-    "landlock.users=degraded",
-    "--set",
-    "landlock.sizes=degraded",
-];
 
 /// That numbers, names and command lines of the host's processes are seen.
 pub(crate) const PROCESSES: &str = "processes";
-
-/// The backend of this run.
-pub(crate) fn backend() -> Backend {
-    match std::env::var("AGENT_SANDBOX_TEST_BACKEND").as_deref() {
-        Err(_) => Backend::Bubblewrap,
-        Ok("landlock") => Backend::Landlock,
-        Ok(other) => panic!("no backend {other}"),
-    }
-}
-
-/// Whether this run is Landlock's.
-pub(crate) fn is_landlock() -> bool {
-    backend() == Backend::Landlock
-}
-
-/// The launcher's options that choose the backend.
-pub(crate) fn options() -> &'static [&'static str] {
-    match backend() {
-        Backend::Bubblewrap => &[],
-        Backend::Landlock => LANDLOCK,
-    }
-}
 
 /// The launcher as words of a command line, with the backend and more options.
 pub(crate) fn launcher_words(more: &[&str]) -> Vec<String> {
@@ -64,7 +25,7 @@ pub(crate) fn launcher_words(more: &[&str]) -> Vec<String> {
 /// refuses both with `EACCES`, and what would change the tree of directories with `EXDEV`; the
 /// mediator may answer as a mount would. None of them may answer `ok` in the place of an error.
 pub(crate) fn is_as_good(answer: &str, expected: &str) -> bool {
-    if answer == expected || backend() == Backend::Bubblewrap {
+    if answer == expected || !is_landlock() {
         return answer == expected;
     }
     let also: &[&str] = match expected {
@@ -106,7 +67,7 @@ impl World {
     /// says what it does not check.
     pub(crate) fn lacks(&self, row: &str, what: &str) -> bool {
         static DECLARED: OnceLock<BTreeSet<String>> = OnceLock::new();
-        if backend() == Backend::Bubblewrap {
+        if !is_landlock() {
             return false;
         }
         let declared = DECLARED.get_or_init(|| self.declared(&[]));
@@ -115,7 +76,7 @@ impl World {
 
     /// The same of a launch with these options.
     pub(crate) fn lacks_with(&self, options: &[&str], row: &str, what: &str) -> bool {
-        backend() == Backend::Landlock && said(&self.declared(options), row, what)
+        is_landlock() && said(&self.declared(options), row, what)
     }
 
     /// The ids of what a launch declares to lack.
@@ -124,9 +85,6 @@ impl World {
         run.command.args(options);
         let output = run.run(&["true"]);
         assert_eq!(output.code(), 0, "{output:?}");
-        let plan: serde_json::Value = serde_json::from_str(&output.stdout).expect("JSON");
-        let rows = plan["lacks"].as_array().expect("the field `lacks`");
-        let id = |row: &serde_json::Value| row["id"].as_str().expect("an id").to_owned();
-        rows.iter().map(id).collect()
+        declared(&output.stdout)
     }
 }

@@ -34,10 +34,16 @@ fn a_planted_link_at_an_exception_opens_nothing() {
         "{output:?}"
     );
     for mode in ["tmpfs", "restricted", "read", "write"] {
-        let script = "cat ~/.ssh/id_rsa ~/.claude/.credentials.json/id_rsa; echo evil >> ~/.ssh/authorized_keys";
-        let output = world
-            .jail(["-p", "claude", "--home", mode])
-            .run(&["bash", "-c", script]);
+        // The home by its variable, and by its real path: Landlock's jail has another one.
+        let script = "for home in ~ \"$0\"; do
+            cat $home/.ssh/id_rsa $home/.claude/.credentials.json/id_rsa
+            echo evil >> $home/.ssh/authorized_keys; done";
+        let output = world.jail(["-p", "claude", "--home", mode]).run(&[
+            "bash",
+            "-c",
+            script,
+            &text(&world.home("")),
+        ]);
         assert!(!output.stdout.contains(&world.marker), "{mode}: {output:?}");
         assert!(!world.home(".ssh/authorized_keys").exists(), "{mode}");
     }

@@ -94,9 +94,13 @@ fn a_link_planted_in_another_project_gives_nothing() {
 fn a_writable_home_keeps_new_services_to_itself() {
     let world = World::new();
     fs::create_dir_all(world.home(".local/share/applications")).unwrap();
-    let script = "mkdir -p ~/.local/share/systemd/user ~/.local/share/dbus-1/services ~/.config/autostart; \
-                  touch ~/.local/share/systemd/user/e.service ~/.local/share/dbus-1/services/e ~/.config/autostart/e";
-    world.jail(["--home", "write"]).run(&["bash", "-c", script]);
+    // The home by its variable, and by its real path: Landlock's jail has another one.
+    let script = "for home in ~ \"$0\"; do cd $home && \
+                  mkdir -p .local/share/systemd/user .local/share/dbus-1/services .config/autostart; \
+                  touch .local/share/systemd/user/e.service .local/share/dbus-1/services/e .config/autostart/e; done";
+    world
+        .jail(["--home", "write"])
+        .run(&["bash", "-c", script, &text(&world.home(""))]);
     for made in [
         ".local/share/systemd",
         ".local/share/dbus-1",

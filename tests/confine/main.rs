@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used)] // a test: the attack's own set-up either works or fails the test
 
 mod backend;
+mod chosen;
 mod descriptors;
 mod devices;
 mod environment;

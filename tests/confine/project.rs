@@ -155,11 +155,17 @@ fn home_bound_to_another_name_is_no_project() {
         );
         return;
     }
-    // What comes after the plan: the owner of /tmp is nobody there.
-    let planned = control
+    if control
         .stderr
-        .contains("no place for the session's directory");
-    assert!(control.code() == 0 || planned, "{control:?}");
+        .contains("no place for the session's directory")
+    {
+        not_checked(
+            "a home with two names",
+            "/tmp is nobody's in such a namespace, so Landlock's sessions have no place",
+        );
+        return;
+    }
+    assert_eq!(control.code(), 0, "{control:?}");
     launch("").refused("cannot be the project");
     launch(".ssh").refused("cannot be the project");
 }

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a boot with all stages may take. On two idle cores it takes a sixth of that.
-const LIMIT: Duration = Duration::from_secs(110);
+/// What a boot with all stages may take. On two idle cores it takes a fifth of that.
+const LIMIT: Duration = Duration::from_secs(300);
 /// Between two looks at whether the machine is off.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The probe's last line.
+const THE_END: &str = "the end";
 const MEMORY_MIB: &str = "512";
 /// Two processors, so that races have a chance.
 const PROCESSORS: &str = "2";
@@ -21,9 +22,13 @@ const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/use
 const GROUP: &str = "root:x:0:\ntty:x:5:\nuser:x:1000:\n";
 const SWITCH: &str = "passwd: files\ngroup: files\nhosts: files\n";
 
-/// Where `tests/kernels/fetch` has put kernels, qemu and busybox.
-pub(crate) fn fetched() -> Option<PathBuf> {
-    std::env::var_os("AGENT_SANDBOX_TEST_KERNELS").map(PathBuf::from)
+/// Where `tests/kernels/fetch` has put kernels, qemu and busybox, or why it is not known.
+pub(crate) fn fetched() -> Result<PathBuf, String> {
+    const DIRECTORY: &str = "AGENT_SANDBOX_TEST_KERNELS";
+    let Some(directory) = std::env::var_os(DIRECTORY) else {
+        return Err(format!("{DIRECTORY} names nothing: tests/run sets it"));
+    };
+    Ok(directory.into())
 }
 
 /// What one stage said.
@@ -41,15 +46,17 @@ impl Stage {
 
     /// What the probe reported, in order: a name, and `ok` or how it failed.
     pub(crate) fn reports(&self) -> impl Iterator<Item = (&str, &str)> {
+        let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         self.lines
             .iter()
+            .filter(|line| *line != THE_END)
             .filter_map(|line| line.split_once(' '))
-            .filter(|(name, result)| {
-                !result.contains(' ')
-                    && name.bytes().all(|byte| {
-                        byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
-                    })
-            })
+            .filter(move |(name, result)| !result.contains(' ') && name.bytes().all(is_name))
+    }
+
+    /// Whether the probe came to its end.
+    pub(crate) fn complete(&self) -> bool {
+        self.lines.last().is_some_and(|last| last == THE_END)
     }
 }
 
@@ -82,9 +89,6 @@ impl Transcript {
         Self { stages, all, took }
     }
 
-    pub(crate) fn all(&self) -> &str {
-        &self.all
-    }
     /// A stage, which has ended.
     pub(crate) fn stage(&self, name: &str) -> &Stage {
         let Some(stage) = self.stages.get(name) else {
@@ -316,9 +320,4 @@ impl Archive {
         self.bytes
             .resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
     }
-}
-
-/// The permissions of what `fetch` made may not let the tester in.
-pub(crate) fn readable(fetched: &Path) -> bool {
-    fs::metadata(fetched.join("qemu")).is_ok_and(|found| found.permissions().mode() & 0o111 != 0)
 }

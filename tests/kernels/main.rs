@@ -1,18 +1,141 @@
-//! temporary
+//! The jail that Landlock makes, on kernels other than this machine's: Linux 6.1, which has neither
+//! scopes nor a right to truncate (Landlock's ABI 2), Linux 6.12 (ABI 6), and one without Landlock.
+//! Each boots under qemu, with an ordinary user and without bubblewrap; `init` runs the stages that
+//! the tests here judge. Every attack is made without a jail too, where it has to succeed.
+
+#![allow(clippy::disallowed_methods)] // effects: boots machines, several at a time
+
+mod attacks;
+mod launches;
 mod machine;
-#[test]
-fn try_it() {
-    let fetched = machine::fetched().expect("kernels");
-    assert!(machine::readable(&fetched));
-    let workshop = machine::Workshop::new(fetched);
-    std::thread::scope(|s| {
-        for k in ["6.1"] {
-            let w = &workshop;
-            s.spawn(move || {
-                let t = w.boot(k, k, "full", "");
-                std::fs::write(format!("/work/scratch/t7/transcript.{k}"), t.all()).unwrap();
-                eprintln!("{k} {:?}", t.took);
-            });
+
+use std::panic::resume_unwind;
+use std::sync::LazyLock;
+use std::thread::scope;
+
+use machine::{Stage, Transcript, Workshop};
+
+/// A kernel that Debian has, with Landlock.
+pub(crate) struct Kernel {
+    pub(crate) name: &'static str,
+    /// Landlock's ABI there.
+    pub(crate) abi: i32,
+}
+
+const KERNELS: [Kernel; 2] = [
+    Kernel {
+        name: "6.1",
+        abi: 2,
+    },
+    Kernel {
+        name: "6.12",
+        abi: 6,
+    },
+];
+
+/// `lsm=` without Landlock: its calls fail as on a kernel that was built without it.
+const WITHOUT_LANDLOCK: &str = "lsm=lockdown,capability,yama";
+
+struct Boots {
+    full: Vec<Transcript>,
+    without_landlock: Transcript,
+}
+
+/// What the machines said. All boot at the same time, once.
+static BOOTS: LazyLock<Result<Boots, String>> = LazyLock::new(|| {
+    let fetched = machine::fetched()?;
+    let workshop = Workshop::new(fetched);
+    Ok(scope(|threads| {
+        let full = KERNELS.map(|kernel| {
+            let workshop = &workshop;
+            threads.spawn(move || workshop.boot(kernel.name, kernel.name, "full", ""))
+        });
+        let refused = threads
+            .spawn(|| workshop.boot("refused", KERNELS[0].name, "refused", WITHOUT_LANDLOCK));
+        Boots {
+            full: full
+                .into_iter()
+                .map(|boot| boot.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect(),
+            without_landlock: refused.join().unwrap_or_else(|panic| resume_unwind(panic)),
         }
+    }))
+});
+
+/// What this machine can boot, or nothing, which is said.
+fn boots(what: &str) -> Option<&'static Boots> {
+    match &*BOOTS {
+        Ok(boots) => Some(boots),
+        Err(why) => {
+            println!("not checked: kernels, {what}: {why}");
+            None
+        }
+    }
+}
+
+/// Judges something on each kernel, and says on which it fails.
+pub(crate) fn on_each_kernel(what: &str, judge: impl Fn(&Kernel, &Transcript) -> Vec<String>) {
+    let Some(boots) = boots(what) else { return };
+    let wrong: Vec<String> = KERNELS
+        .iter()
+        .zip(&boots.full)
+        .flat_map(|(kernel, said)| {
+            judge(kernel, said)
+                .into_iter()
+                .map(move |wrong| format!("Linux {}: {wrong}", kernel.name))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The complaint, unless the condition holds.
+pub(crate) fn unless(holds: bool, complaint: impl FnOnce() -> String) -> Option<String> {
+    (!holds).then(complaint)
+}
+
+/// The complaint that a stage has not ended as it should, or has not said something.
+pub(crate) fn ended(said: &Transcript, name: &str, status: i32, words: &[&str]) -> Vec<String> {
+    let stage = said.stage(name);
+    let text = stage.text();
+    let missing: Vec<&&str> = words.iter().filter(|word| !text.contains(**word)).collect();
+    let good = stage.status == status && missing.is_empty();
+    unless(good, || {
+        let Stage { status: got, .. } = stage;
+        format!("{name}: exit code {got}, wanted {status}; not said: {missing:?}; said:\n{text}")
+    })
+    .into_iter()
+    .collect()
+}
+
+/// The complaint that a stage said anything.
+pub(crate) fn silent(said: &Transcript, name: &str) -> Option<String> {
+    let text = said.stage(name).text();
+    unless(text.is_empty(), || format!("{name}:\n{text}"))
+}
+
+#[test]
+fn the_kernels_are_those_that_are_meant() {
+    println!(
+        "not checked: AppArmor's restriction of user namespaces: only Ubuntu's kernels have it"
+    );
+    on_each_kernel("which they are", |kernel, said| {
+        println!("Linux {}: {:.1} s", kernel.name, said.took.as_secs_f64());
+        let version = format!("{}.", kernel.name);
+        let stage = said.stage("facts");
+        let good = stage.lines[0].starts_with(&version) && stage.text().contains("landlock,yama");
+        unless(good, || stage.text()).into_iter().collect()
     });
+}
+
+#[test]
+fn without_landlock_nothing_starts_and_it_is_said() {
+    let Some(boots) = boots("one without Landlock") else {
+        return;
+    };
+    for name in ["refused", "refused-named"] {
+        let wrong = ended(&boots.without_landlock, name, 125, &["Landlock", "hint: "]);
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        let ran = boots.without_landlock.stage(name).reports().next();
+        assert!(ran.is_none(), "{name}: the command ran: {ran:?}");
+    }
 }

@@ -69,7 +69,9 @@ fn ask(first: u64, second: u64) -> i64 {
 }
 
 fn errno<T>(done: std::io::Result<T>) -> i32 {
-    done.err().and_then(|error| error.raw_os_error()).unwrap_or(0)
+    done.err()
+        .and_then(|error| error.raw_os_error())
+        .unwrap_or(0)
 }
 
 /// Two pages, the second of which cannot be read; the place of the border.
@@ -99,7 +101,7 @@ fn memory_is_read_as_far_as_it_is_there() {
             let border = border();
             // SAFETY: within the page before the border.
             let last = unsafe {
-                border.sub(4).copy_from(b"abc\0".as_ptr(), 4);
+                border.sub(4).copy_from(c"abc".as_ptr().cast(), 4);
                 border.sub(4)
             };
             assert_eq!(ask(last as u64, 0), 1);
@@ -214,7 +216,9 @@ fn masks_directories_descriptors_and_numbers_are_those_of_the_thread() {
             case => {
                 let error = caller.descriptor(caller.int(0));
                 if case == 5 && error.is_ok() {
-                    eprintln!("not checked: a thread's own descriptors: this kernel is older than 6.9");
+                    eprintln!(
+                        "not checked: a thread's own descriptors: this kernel is older than 6.9"
+                    );
                     return i64::from(libc::EBADF);
                 }
                 i64::from(errno(error))

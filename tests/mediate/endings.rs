@@ -57,7 +57,11 @@ fn daemons_end_with_the_jail() {
         drop(writer);
         assert_eq!(wait(mediator).expect("wait"), Change::Exited(0));
         assert!(ended(reader), "somebody is left");
-        assert_eq!(nix::sys::wait::wait(), Err(Errno::ECHILD), "left to the launcher");
+        assert_eq!(
+            nix::sys::wait::wait(),
+            Err(Errno::ECHILD),
+            "left to the launcher"
+        );
     });
 }
 
@@ -88,12 +92,10 @@ fn a_fork_bomb_ends_with_the_jail() {
                     }
                     // SAFETY: the call touches no memory.
                     unsafe { libc::usleep(500) };
-                    while nix::sys::wait::waitpid(
-                        None,
-                        Some(nix::sys::wait::WaitPidFlag::WNOHANG),
-                    )
-                    .is_ok_and(|status| status != nix::sys::wait::WaitStatus::StillAlive)
-                    {}
+                    while nix::sys::wait::waitpid(None, Some(nix::sys::wait::WaitPidFlag::WNOHANG))
+                        .is_ok_and(|status| status != nix::sys::wait::WaitStatus::StillAlive)
+                    {
+                    }
                 }
             });
             assert_eq!(hear(&reader), *b"b");
@@ -104,7 +106,11 @@ fn a_fork_bomb_ends_with_the_jail() {
         assert_eq!(wait(mediator).expect("wait"), Change::Exited(0));
         assert!(ended(reader), "somebody is left");
         println!("the bomb took {:?}", begin.elapsed());
-        assert_eq!(nix::sys::wait::wait(), Err(Errno::ECHILD), "left to the launcher");
+        assert_eq!(
+            nix::sys::wait::wait(),
+            Err(Errno::ECHILD),
+            "left to the launcher"
+        );
     });
 }
 

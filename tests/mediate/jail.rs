@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use agent_sandbox::fence::{Charge, Reach, Region, Right, Rule, Territory};
 use agent_sandbox::init::landlock;
 use agent_sandbox::mediate;
-use agent_sandbox::sys::process::{Change, Side, exit_now, fork, landlock_abi, wait};
+use agent_sandbox::sys::process::{
+    Change, Side, default_signals, exit_now, fork, landlock_abi, wait,
+};
 use agent_sandbox::sys::{passing, privileges};
 use nix::sys::prctl;
 use nix::unistd::{Pid, pipe};
@@ -83,6 +85,15 @@ pub(crate) fn act_and_end(words: &OwnedFd, act: impl FnOnce()) -> ! {
     exit_now(if done.is_ok() { 0 } else { 101 })
 }
 
+/// Ends what a test leaves behind when it fails.
+struct Clean;
+
+impl Drop for Clean {
+    fn drop(&mut self) {
+        mediate::ending::end_leftovers(&[]);
+    }
+}
+
 /// Does something in a child, which has one thread: a launcher. Whatever goes wrong in it, or in a jail
 /// that it starts with the same words, fails the test.
 pub(crate) fn in_launcher(act: impl FnOnce(&OwnedFd)) {
@@ -93,6 +104,7 @@ pub(crate) fn in_launcher(act: impl FnOnce(&OwnedFd)) {
             let copy = words.try_clone().expect("dup");
             act_and_end(&words, || {
                 prctl::set_child_subreaper(true).expect("subreaper");
+                let _clean = Clean;
                 act(&copy);
             })
         }
@@ -109,11 +121,25 @@ pub(crate) fn in_launcher(act: impl FnOnce(&OwnedFd)) {
 
 /// Becomes the command: as confined as it is, and as traceable as a program that was executed.
 pub(crate) fn become_command(charge: &Charge, calls: &[i64], mediator: OwnedFd) {
+    default_signals().expect("signals");
     privileges::no_new_privileges().expect("no_new_privs");
     landlock::restrict(&charge.rules, charge.abi).expect("Landlock");
     prctl::set_dumpable(true).expect("dumpable");
     let listener = privileges::filter_with_listener(&handing_over(calls)).expect("a filter");
     passing::send(&mediator, b"l", Some(listener.as_fd())).expect("send");
+}
+
+fn open_descriptors() -> Vec<i32> {
+    let listed: Vec<i32> = std::fs::read_dir("/proc/self/fd")
+        .expect("descriptors")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    // The one by which they were listed is closed by now.
+    let open = |number: &i32| {
+        // SAFETY: F_GETFD only asks.
+        unsafe { libc::fcntl(*number, libc::F_GETFD) >= 0 }
+    };
+    listed.into_iter().filter(open).collect()
 }
 
 /// Starts a jail in which `act` is done while these calls are handed over; the mediator. It ends with
@@ -130,26 +156,24 @@ pub(crate) fn start_fenced(
     calls: &[i64],
     act: impl FnOnce(),
 ) -> Pid {
-    use std::os::fd::AsRawFd;
-    let copy = words.as_raw_fd();
-    mediate::start(charge, &[copy], |mediator| {
-        match fork().expect("fork") {
-            Side::Child => act_and_end(words, || {
-                become_command(&for_command, calls, mediator);
-                act();
-            }),
-            Side::Parent(command) => {
-                drop(mediator);
-                let code = match wait(command) {
-                    Ok(Change::Exited(code)) => code,
-                    other => {
-                        let said = format!("the command ended so: {other:?}");
-                        let _ = nix::unistd::write(words, said.as_bytes());
-                        102
-                    }
-                };
-                exit_now(code)
-            }
+    // The pipes of the test.
+    let kept = open_descriptors();
+    mediate::start(charge, &kept, |mediator| match fork().expect("fork") {
+        Side::Child => act_and_end(words, || {
+            become_command(&for_command, calls, mediator);
+            act();
+        }),
+        Side::Parent(command) => {
+            drop(mediator);
+            let code = match wait(command) {
+                Ok(Change::Exited(code)) => code,
+                other => {
+                    let said = format!("the command ended so: {other:?}");
+                    let _ = nix::unistd::write(words, said.as_bytes());
+                    102
+                }
+            };
+            exit_now(code)
         }
     })
     .expect("a mediator")
@@ -162,7 +186,11 @@ pub(crate) fn in_jail(calls: &[i64], act: impl FnOnce()) {
     }
     in_launcher(|words| {
         let mediator = start(words, calls, act);
-        assert_eq!(wait(mediator).expect("wait"), Change::Exited(0), "the jail's end");
+        assert_eq!(
+            wait(mediator).expect("wait"),
+            Change::Exited(0),
+            "the jail's end"
+        );
     });
 }
 

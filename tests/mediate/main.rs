@@ -9,8 +9,11 @@
 )]
 
 mod callers;
+mod connect;
 mod endings;
+mod fenced;
 mod files;
 mod jail;
+mod outside;
 mod processes;
 mod serving;

@@ -60,13 +60,31 @@ fn changes(of: u64) -> Vec<(&'static str, Result<i64, i32>)> {
     // IOPRIO_CLASS_BE, 6
     let io = 2 << 13 | 6;
     vec![
-        ("prlimit", call(libc::SYS_prlimit64, [of, core, address(&limit), 0])),
-        ("setpriority", call(libc::SYS_setpriority, [process, of, 3, 0])),
+        (
+            "prlimit",
+            call(libc::SYS_prlimit64, [of, core, address(&limit), 0]),
+        ),
+        (
+            "setpriority",
+            call(libc::SYS_setpriority, [process, of, 5, 0]),
+        ),
         ("ioprio_set", call(libc::SYS_ioprio_set, [1, of, io, 0])),
-        ("sched_setaffinity", call(libc::SYS_sched_setaffinity, [of, 8, address(&mask), 0])),
-        ("sched_setscheduler", call(libc::SYS_sched_setscheduler, [of, 0, address(&none), 0])),
-        ("sched_setparam", call(libc::SYS_sched_setparam, [of, address(&none), 0, 0])),
-        ("sched_setattr", call(libc::SYS_sched_setattr, [of, address(&attributes), 0, 0])),
+        (
+            "sched_setaffinity",
+            call(libc::SYS_sched_setaffinity, [of, 8, address(&mask), 0]),
+        ),
+        (
+            "sched_setscheduler",
+            call(libc::SYS_sched_setscheduler, [of, 0, address(&none), 0]),
+        ),
+        (
+            "sched_setparam",
+            call(libc::SYS_sched_setparam, [of, address(&none), 0, 0]),
+        ),
+        (
+            "sched_setattr",
+            call(libc::SYS_sched_setattr, [of, address(&attributes), 0, 0]),
+        ),
     ]
 }
 
@@ -79,7 +97,10 @@ fn all(of: u64, expected: Result<i64, i32>) {
 /// What the changes have made of a process.
 fn assert_changed(process: Pid) {
     let limits = std::fs::read_to_string(format!("/proc/{process}/limits")).expect("limits");
-    let core = limits.lines().find(|line| line.starts_with("Max core")).expect("a line");
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core"))
+        .expect("a line");
     assert_eq!(core.split_ascii_whitespace().nth(4), Some("0"), "{core}");
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("status");
     assert!(status.contains("Cpus_allowed_list:\t0\n"), "{status}");
@@ -120,7 +141,10 @@ fn processes_of_the_jail_are_changed_and_no_others() {
                     say(&writer, &nix::unistd::gettid().as_raw().to_ne_bytes());
                     std::thread::sleep(Duration::from_millis(500));
                 });
-                all(number(Pid::from_raw(i32::from_ne_bytes(hear(&reader)))), Ok(0));
+                all(
+                    number(Pid::from_raw(i32::from_ne_bytes(hear(&reader)))),
+                    Ok(0),
+                );
             });
             // Who is not of the jail.
             for stranger in [u64::from(launcher), number(outside), number(attendant), 1] {
@@ -128,7 +152,10 @@ fn processes_of_the_jail_are_changed_and_no_others() {
             }
             all(nobody(), Err(libc::ESRCH));
             let negative = changes(u64::from(u32::MAX));
-            assert!(negative.iter().all(|(_, done)| done.is_err()), "{negative:?}");
+            assert!(
+                negative.iter().all(|(_, done)| done.is_err()),
+                "{negative:?}"
+            );
         });
         assert_eq!(wait(mediator).expect("wait"), Change::Exited(0));
         let after = std::fs::read_to_string(format!("/proc/{outside}/limits")).expect("limits");
@@ -162,21 +189,36 @@ fn arguments_are_those_that_the_kernel_takes() {
             (libc::SYS_setpriority, [7, other, 0, 0], libc::EINVAL),
             (libc::SYS_setpriority, [2, 1 << 20, 0, 0], libc::EPERM),
             (libc::SYS_ioprio_set, [9, other, 0, 0], libc::EINVAL),
-            (libc::SYS_ioprio_set, [1, other, 1 << 20, 0], libc::EINVAL),
-            (libc::SYS_sched_setaffinity, [other, 8, bad, 0], libc::EFAULT),
+            (libc::SYS_ioprio_set, [1, other, 5 << 13, 0], libc::EINVAL),
+            (
+                libc::SYS_sched_setaffinity,
+                [other, 8, bad, 0],
+                libc::EFAULT,
+            ),
             (libc::SYS_sched_setscheduler, [other, 0, 0, 0], libc::EINVAL),
-            (libc::SYS_sched_setscheduler, [other, 77, address(&old), 0], libc::EINVAL),
+            (
+                libc::SYS_sched_setscheduler,
+                [other, 77, address(&old), 0],
+                libc::EINVAL,
+            ),
             (libc::SYS_sched_setparam, [other, 0, 0, 0], libc::EINVAL),
             (libc::SYS_sched_setattr, [other, 0, 0, 0], libc::EINVAL),
             (libc::SYS_sched_setattr, [other, bad, 0, 0], libc::EFAULT),
         ] {
-            assert_eq!(call(number, arguments), Err(errno), "{number} {arguments:?}");
+            assert_eq!(
+                call(number, arguments),
+                Err(errno),
+                "{number} {arguments:?}"
+            );
         }
         // A structure that is longer than the kernel's: with zeroes, and with something else.
         let mut attributes = [0u32; 32];
         attributes[0] = 128;
         let set = |attributes: &[u32; 32], flags| {
-            call(libc::SYS_sched_setattr, [other, address(attributes), flags, 0])
+            call(
+                libc::SYS_sched_setattr,
+                [other, address(attributes), flags, 0],
+            )
         };
         assert_eq!(set(&attributes, 0), Ok(0));
         assert_eq!(set(&attributes, 1), Err(libc::EINVAL));
@@ -213,9 +255,15 @@ fn priorities_of_many_reach_the_jail_alone() {
             assert_eq!(call(libc::SYS_setpriority, [group, 0, 4, 0]), Ok(0));
             assert_eq!((nice(fellow), nice(other), nice(outside)), (4, 0, 0));
             assert_eq!(nice(nix::unistd::getppid()), 0, "the attendant");
-            assert_eq!(call(libc::SYS_setpriority, [group, number(other), 6, 0]), Ok(0));
+            assert_eq!(
+                call(libc::SYS_setpriority, [group, number(other), 6, 0]),
+                Ok(0)
+            );
             assert_eq!((nice(fellow), nice(other)), (4, 6));
-            assert_eq!(call(libc::SYS_setpriority, [group, nobody(), 6, 0]), Err(libc::ESRCH));
+            assert_eq!(
+                call(libc::SYS_setpriority, [group, nobody(), 6, 0]),
+                Err(libc::ESRCH)
+            );
             let user = u64::from(libc::PRIO_USER);
             assert_eq!(call(libc::SYS_setpriority, [user, 0, 8, 0]), Ok(0));
             assert_eq!((nice(fellow), nice(other), nice(outside)), (8, 8, 0));
@@ -239,11 +287,26 @@ fn signal_each_way(to: Pid, signal: i32) -> Vec<(&'static str, Result<i64, i32>)
     let all = vec![
         ("kill", call(libc::SYS_kill, [number, signal, 0, 0])),
         ("tkill", call(libc::SYS_tkill, [number, signal, 0, 0])),
-        ("tgkill", call(libc::SYS_tgkill, [number, number, signal, 0])),
-        ("sigqueue", call(libc::SYS_rt_sigqueueinfo, [number, signal, info, 0])),
-        ("tgsigqueue", call(libc::SYS_rt_tgsigqueueinfo, [number, number, signal, info])),
-        ("pidfd", call(libc::SYS_pidfd_send_signal, [pidfd, signal, 0, 0])),
-        ("pidfd queue", call(libc::SYS_pidfd_send_signal, [pidfd, signal, info, 0])),
+        (
+            "tgkill",
+            call(libc::SYS_tgkill, [number, number, signal, 0]),
+        ),
+        (
+            "sigqueue",
+            call(libc::SYS_rt_sigqueueinfo, [number, signal, info, 0]),
+        ),
+        (
+            "tgsigqueue",
+            call(libc::SYS_rt_tgsigqueueinfo, [number, number, signal, info]),
+        ),
+        (
+            "pidfd",
+            call(libc::SYS_pidfd_send_signal, [pidfd, signal, 0, 0]),
+        ),
+        (
+            "pidfd queue",
+            call(libc::SYS_pidfd_send_signal, [pidfd, signal, info, 0]),
+        ),
     ];
     let _ = nix::unistd::close(pidfd as i32);
     all
@@ -275,7 +338,10 @@ fn processes_of_the_jail_are_signalled_and_no_others() {
                     let queued = info.si_code == libc::SI_QUEUE;
                     let from = queued && sender == nix::unistd::getppid().as_raw();
                     let whole = from && value as usize == 4711;
-                    say(&writer, &[u8::try_from(got).expect("small"), u8::from(whole)]);
+                    say(
+                        &writer,
+                        &[u8::try_from(got).expect("small"), u8::from(whole)],
+                    );
                 }
             });
             let usr2 = libc::SIGUSR2 as u8;
@@ -294,7 +360,7 @@ fn processes_of_the_jail_are_signalled_and_no_others() {
             assert_eq!(call(libc::SYS_rt_sigqueueinfo, queue), Ok(0));
             while hear::<2>(&reader) != [libc::SIGTERM as u8, 1] {}
             // As the kernel says, nobody pretends to be it.
-            info[1] = 0;
+            std::hint::black_box(&mut info)[1] = 0;
             assert_eq!(call(libc::SYS_rt_sigqueueinfo, queue), Err(libc::EPERM));
             for stranger in [launcher, outside, nix::unistd::getppid(), Pid::from_raw(1)] {
                 for (name, done) in signal_each_way(stranger, 0) {
@@ -302,13 +368,23 @@ fn processes_of_the_jail_are_signalled_and_no_others() {
                 }
             }
             for (name, done) in signal_each_way(Pid::from_raw(nobody() as i32), 0) {
-                let expected = if name.starts_with("pidfd") { libc::EBADF } else { libc::ESRCH };
+                let expected = if name.starts_with("pidfd") {
+                    libc::EBADF
+                } else {
+                    libc::ESRCH
+                };
                 assert_eq!(done, Err(expected), "{name}");
             }
-            assert_eq!(call(libc::SYS_kill, [number(counts), 65, 0, 0]), Err(libc::EINVAL));
+            assert_eq!(
+                call(libc::SYS_kill, [number(counts), 65, 0, 0]),
+                Err(libc::EINVAL)
+            );
             let null = std::fs::File::open("/dev/null").expect("null");
             let fd = std::os::fd::AsRawFd::as_raw_fd(&null) as u64;
-            assert_eq!(call(libc::SYS_pidfd_send_signal, [fd, 0, 0, 0]), Err(libc::EBADF));
+            assert_eq!(
+                call(libc::SYS_pidfd_send_signal, [fd, 0, 0, 0]),
+                Err(libc::EBADF)
+            );
             assert!(runs(counts));
         });
         assert_eq!(wait(mediator).expect("wait"), Change::Exited(0));
@@ -339,7 +415,10 @@ fn groups_and_everybody_are_those_of_the_jail() {
                 assert_eq!(waited(fellow), Change::Killed(libc::SIGTERM));
             }
             assert!(runs(other));
-            assert_eq!(call(libc::SYS_kill, [minus(one), term, 0, 0]), Err(libc::ESRCH));
+            assert_eq!(
+                call(libc::SYS_kill, [minus(one), term, 0, 0]),
+                Err(libc::ESRCH)
+            );
             // The caller's own group, and itself in it.
             let fellow = child(sleep);
             setpgid(fellow, fellow).expect("setpgid");
@@ -355,7 +434,10 @@ fn groups_and_everybody_are_those_of_the_jail() {
             assert!(runs(other));
             let more = child(sleep);
             let everybody = u64::from(u32::MAX);
-            assert_eq!(call(libc::SYS_kill, [everybody, libc::SIGKILL as u64, 0, 0]), Ok(0));
+            assert_eq!(
+                call(libc::SYS_kill, [everybody, libc::SIGKILL as u64, 0, 0]),
+                Ok(0)
+            );
             for fellow in [other, more] {
                 assert_eq!(waited(fellow), Change::Killed(libc::SIGKILL));
             }

@@ -24,12 +24,21 @@ fn crowded(address: &UnixAddr) -> (impl AsRawFd, impl AsRawFd) {
 }
 
 fn stream() -> std::os::fd::OwnedFd {
-    socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).expect("a socket")
+    socket(
+        AddressFamily::Unix,
+        SockType::Stream,
+        SockFlag::empty(),
+        None,
+    )
+    .expect("a socket")
 }
 
 /// The own soft limit of files, by a call that is handed over.
 fn asks() -> Result<i64, i32> {
-    call(libc::SYS_prlimit64, [0, u64::from(libc::RLIMIT_NOFILE), 0, 0])
+    call(
+        libc::SYS_prlimit64,
+        [0, u64::from(libc::RLIMIT_NOFILE), 0, 0],
+    )
 }
 
 #[test]
@@ -107,7 +116,10 @@ fn callers_that_are_killed_leave_no_thread_behind() {
             }
             let begin = Instant::now();
             assert_eq!(asks(), Ok(0));
-            assert!(begin.elapsed() < Duration::from_secs(5), "no thread is left");
+            assert!(
+                begin.elapsed() < Duration::from_secs(5),
+                "no thread is left"
+            );
         }
     });
 }
@@ -131,7 +143,12 @@ fn without_the_mediator_calls_fail_and_the_launcher_ends_what_is_left() {
         drop(writer);
         assert_eq!(hear(&reader), *b"r");
         // What can be ignored is.
-        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGTSTP] {
+        for signal in [
+            Signal::SIGTERM,
+            Signal::SIGINT,
+            Signal::SIGHUP,
+            Signal::SIGTSTP,
+        ] {
             kill(mediator, signal).expect("kill");
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -185,7 +202,10 @@ fn the_mediator_holds_nothing_open() {
         drop(writer);
         assert_eq!(hear(&reader), *b"r");
         let mut links = Vec::new();
-        for entry in std::fs::read_dir(format!("/proc/{mediator}/fd")).into_iter().flatten() {
+        for entry in std::fs::read_dir(format!("/proc/{mediator}/fd"))
+            .into_iter()
+            .flatten()
+        {
             links.push(std::fs::read_link(entry.expect("an entry").path()).expect("a link"));
         }
         let root = nix::unistd::geteuid().is_root();
@@ -204,5 +224,7 @@ fn the_mediator_holds_nothing_open() {
 }
 
 fn agent_session(process: Pid) -> i32 {
-    nix::unistd::getsid(Some(process)).expect("a session").as_raw()
+    nix::unistd::getsid(Some(process))
+        .expect("a session")
+        .as_raw()
 }

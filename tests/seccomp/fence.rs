@@ -50,6 +50,19 @@ fn local_datagram_sockets_are_not_to_be_had() {
     assert_eq!(under(FENCE, rust), errno(libc::EPROTONOSUPPORT));
 }
 
+/// The mediator would carry out what such a domain forbids.
+#[test]
+fn no_program_confines_itself_with_landlock_in_vain() {
+    const VERSION: u64 = 1;
+    let abi = || call(libc::SYS_landlock_create_ruleset, &[0, 0, VERSION]);
+    if matches!(under(None, abi), Outcome::Returned(..=0)) {
+        declare("this kernel has no Landlock");
+    }
+    for switches in BOTH {
+        assert_eq!(under(switches, abi), errno(libc::ENOSYS));
+    }
+}
+
 #[test]
 fn local_streams_and_packets_work() {
     let works = || {
@@ -206,17 +219,17 @@ fn leases_and_signals_by_descriptors() {
         }
     };
     let lease = fcntl(libc::F_SETLEASE, unsigned(libc::F_RDLCK));
-    if under(None, &lease) != Outcome::Returned(0) {
+    if under(None, lease) != Outcome::Returned(0) {
         declare("this file system has no leases");
     }
     let own = fcntl(libc::F_SETOWN, u64::from(std::process::id()));
     for (switches, scoped) in [(FENCE, true), (ISOLATED_FENCE, false)] {
-        assert_eq!(under(switches, &lease), errno(libc::EPERM));
+        assert_eq!(under(switches, lease), errno(libc::EPERM));
         let expected = match scoped {
             true => Outcome::Returned(0),
             false => errno(libc::EPERM),
         };
-        assert_eq!(under(switches, &own), expected, "{switches:?}");
+        assert_eq!(under(switches, own), expected, "{switches:?}");
         for (command, value) in [
             (libc::F_GETFD, 0),
             (libc::F_SETFD, unsigned(libc::FD_CLOEXEC)),

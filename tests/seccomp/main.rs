@@ -7,6 +7,7 @@
 
 mod bypass;
 mod fence;
+mod handed_over;
 mod harness;
 mod maker;
 mod programs;

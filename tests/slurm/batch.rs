@@ -27,6 +27,10 @@ fn a_script_runs_as_it_does_outside() {
         "sbatch -Q -D / -o $PWD/x --wrap pwd; until [ -s x ]; do sleep 0.1; done",
         "cd /; sbatch -Q -o $OLDPWD/x --wrap pwd; until [ -s $OLDPWD/x ]; do sleep 0.1; done",
     ] {
+        let by_path = call.starts_with("/usr/bin/");
+        if by_path && world.lacks("slurm-commands", "Slurm's commands by their paths") {
+            continue;
+        }
         world.clear();
         world.write("tell.sh", TELL);
         world.same(call);

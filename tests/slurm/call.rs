@@ -66,8 +66,12 @@ impl<'a> Call<'a> {
         let mut command = match self.side {
             Side::Inside => {
                 let mut command = cluster.command(self.world.user, &cluster.launcher);
+                command.args(crate::chosen::options());
                 command.arg("-q").args(&self.options).arg("--");
-                command.args(&self.words);
+                command.args(self.words.iter().map(|word| {
+                    let word = word.to_str().expect("scripts are text");
+                    self.world.with_real_home(word)
+                }));
                 command
             }
             Side::Outside => {
@@ -170,10 +174,14 @@ impl Running {
             }
             thread::sleep(Duration::from_millis(4));
         };
+        let mut stderr = self.stderr.join().unwrap();
+        if crate::chosen::is_landlock() {
+            stderr = without_what_is_lacking(&stderr);
+        }
         Output {
             code: code(status),
             stdout: self.stdout.join().unwrap(),
-            stderr: self.stderr.join().unwrap(),
+            stderr,
         }
     }
 }
@@ -184,6 +192,14 @@ fn drain(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
         let _ = from.read_to_end(&mut all);
         all
     })
+}
+
+/// Standard error without the lines in which the launcher says, before the command starts, what a jail
+/// of Landlock's lacks.
+fn without_what_is_lacking(stderr: &[u8]) -> Vec<u8> {
+    let lines = stderr.split_inclusive(|byte| *byte == b'\n');
+    let others = lines.skip_while(|line| line.starts_with(b"agent-sandbox: Landlock: "));
+    others.flatten().copied().collect()
 }
 
 /// The exit code; for a process that a signal killed, the signal's number, negated.

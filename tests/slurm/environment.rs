@@ -36,7 +36,7 @@ fn export_none_gives_the_plain_variables() {
             ))
             .run()
             .good();
-        let text = world.read("env.txt");
+        let text = world.without_session(&world.read("env.txt"));
         assert!(!text.contains("MINE="), "{text}");
         let home = format!("HOME={}\n", world.user.dir.display());
         for wanted in [

@@ -12,6 +12,8 @@ mod attacks;
 mod authority;
 mod batch;
 mod call;
+#[path = "../confine/chosen.rs"]
+mod chosen;
 mod cluster;
 mod control;
 mod documents;

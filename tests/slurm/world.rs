@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ use tempfile::TempDir;
 
 use crate::call::{Call, Output};
 pub(crate) use crate::call::{code, wait};
-use crate::cluster::{Cluster, cluster, put};
+use crate::chosen::{declared, is_landlock};
+use crate::cluster::{Cluster, cluster, not_checked, put};
 
 /// No script and no job takes longer, with room for a machine that is busy with other things.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,6 +45,15 @@ impl World {
     pub(crate) fn new() -> Option<Self> {
         let cluster = cluster()?;
         Some(Self::of(cluster, &cluster.alice))
+    }
+
+    /// The same for a test about tasks that share a jail; `None` where the launch says that each has
+    /// one of its own.
+    #[track_caller]
+    pub(crate) fn with_rooms() -> Option<Self> {
+        let world = Self::new()?;
+        let lacks = world.lacks("tasks", "tasks that share a jail");
+        (!lacks).then_some(world)
     }
 
     /// A world of this user's.
@@ -93,19 +104,53 @@ impl World {
     #[track_caller]
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         for side in [Side::Inside, Side::Outside] {
-            put(
-                self.user,
-                &self.place(side).join(name),
-                content.as_ref(),
-                0o755,
-            );
+            let content = content.as_ref();
+            let real = match (side, std::str::from_utf8(content)) {
+                (Side::Inside, Ok(text)) => self.with_real_home(text).into_bytes(),
+                _ => content.to_vec(),
+            };
+            put(self.user, &self.place(side).join(name), &real, 0o755);
         }
+    }
+
+    /// A script's text with the real paths of the credentials. Where Landlock makes the jail, `HOME`
+    /// is a directory of the session's own, and an attack by that name would attack nothing.
+    pub(crate) fn with_real_home(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        if is_landlock() {
+            for name in [".ssh", ".aws", ".netrc"] {
+                for home in ["~", "$HOME", "${HOME}"] {
+                    let real = self.home(name).display().to_string();
+                    text = text.replace(&format!("{home}/{name}"), &real);
+                }
+            }
+        }
+        text
     }
 
     /// What a file of the project holds; empty if it does not exist.
     pub(crate) fn read(&self, name: &str) -> String {
         let bytes = fs::read(self.project().join(name)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Whether a launch says that its jail lacks this, by its own table. Where it does, the test says
+    /// what it does not check.
+    #[track_caller]
+    pub(crate) fn lacks(&self, row: &str, what: &str) -> bool {
+        static DECLARED: OnceLock<BTreeSet<String>> = OnceLock::new();
+        if !is_landlock() {
+            return false;
+        }
+        let declared = DECLARED.get_or_init(|| {
+            let call = self.inside("true").option("--dry-run").option("--json");
+            declared(&call.run().good().out())
+        });
+        let lacks = declared.contains(row);
+        if lacks {
+            not_checked(&format!("{what}: this kernel cannot: {row}"));
+        }
+        lacks
     }
 
     /// A script, in a jail.
@@ -285,9 +330,42 @@ impl World {
         );
     }
 
+    /// Puts what a jail of Landlock's has directories of the session's own for in their place: the home,
+    /// `/tmp` and, on both sides, where Slurm has put the script (rows `home` and `tmp`).
+    pub(crate) fn without_session(&self, text: &str) -> String {
+        const SCRIPT: &str = "[SCRIPT]";
+        let session = format!("/tmp/agent-sandbox-{}/landlock+", self.user.uid);
+        let home = self.user.dir.to_str().unwrap();
+        let mut plain = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find(&session) {
+            plain.push_str(&rest[..at]);
+            rest = &rest[at + session.len()..];
+            let name = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '.'));
+            rest = &rest[name.unwrap_or(rest.len())..];
+            let places = [("/home", home), ("/tmp", "/tmp"), ("/own/script", SCRIPT)];
+            let found = places.iter().find_map(|(place, instead)| {
+                rest.strip_prefix(place).map(|after| (after, *instead))
+            });
+            let (after, instead) = found.unwrap_or((rest, "[SESSION]"));
+            plain.push_str(instead);
+            rest = after;
+        }
+        plain.push_str(rest);
+        let words = plain.split_inclusive([' ', '\n', '=']);
+        let words = words.map(|word| match word.split_once("/slurm_script") {
+            Some((_, after)) => format!("{SCRIPT}{after}"),
+            None => word.to_owned(),
+        });
+        words.collect()
+    }
+
     /// Takes out what must differ.
     fn plain(&self, side: Side, text: &str) -> String {
         let mut text = text.replace(self.place(side).to_str().unwrap(), "[PROJECT]");
+        if is_landlock() {
+            text = self.without_session(&text);
+        }
         for node in &self.cluster.nodes {
             text = text.replace(node, "[NODE]");
         }

@@ -20,6 +20,9 @@ use crate::fence::HandedOver;
 /// BPF_JMP | BPF_JGE | BPF_K, include/uapi/linux/bpf_common.h.
 const JUMP_NOT_LESS: u16 = 0x35;
 
+/// `TIOCGPTPEER`, include/uapi/asm-generic/ioctls.h: asks for the other side of a new terminal.
+const PEER: u32 = libc::TIOCGPTPEER as u32;
+
 const HAND_OVER: sock_filter = ret(libc::SECCOMP_RET_USER_NOTIF);
 const ALLOW: sock_filter = ret(SECCOMP_RET_ALLOW);
 
@@ -48,11 +51,9 @@ fn verdicts(which: HandedOver) -> BTreeMap<u32, Verdict> {
     add(&[libc::SYS_connect], &hand_over);
     add(MODES, &hand_over);
     add(target::MODES, &hand_over);
+    add(&[libc::SYS_ioctl], &if_int(1, PEER));
     add(OF_ONE_PROCESS, &unless_zero(0));
-    add(
-        &[libc::SYS_setpriority],
-        &unless_self(libc::PRIO_PROCESS as u32),
-    );
+    add(&[libc::SYS_setpriority], &unless_self(PRIO_PROCESS));
     add(&[libc::SYS_ioprio_set], &unless_self(IOPRIO_WHO_PROCESS));
     if which.changes {
         add(CHANGES, &hand_over);
@@ -99,6 +100,16 @@ fn if_bits(index: u32, bits: u32) -> Verdict {
     vec![
         load(argument(index)),
         jump(JUMP_SET, bits, 0, 1),
+        HAND_OVER,
+        ALLOW,
+    ]
+}
+
+/// Handed over if the argument is this, as an `int`.
+fn if_int(index: u32, value: u32) -> Verdict {
+    vec![
+        load(argument(index)),
+        jump(JUMP_EQUAL, value, 0, 1),
         HAND_OVER,
         ALLOW,
     ]
@@ -181,6 +192,9 @@ const fn argument(index: u32) -> u32 {
 /// `O_TMPFILE` without `O_DIRECTORY`, which it includes (`__O_TMPFILE`,
 /// include/uapi/asm-generic/fcntl.h).
 const UNNAMED: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+
+/// `PRIO_PROCESS`, include/uapi/linux/resource.h; libc's has another type with each C library.
+const PRIO_PROCESS: u32 = 0;
 
 /// `IOPRIO_WHO_PROCESS`, include/uapi/linux/ioprio.h.
 const IOPRIO_WHO_PROCESS: u32 = 1;

@@ -12,13 +12,13 @@ use crate::plan::slurm::PROGRAM;
 use crate::plan::{INPUT, Mount, Plan, Step};
 
 /// Stands for the home directory.
-pub(super) const HOME: &str = "home";
+pub(in crate::plan) const HOME: &str = "home";
 /// Stands for `/tmp` and `/var/tmp`.
-pub(super) const TMP: &str = "tmp";
+pub(in crate::plan) const TMP: &str = "tmp";
 /// Stands for the directory of `XDG_RUNTIME_DIR`.
-pub(super) const RUN: &str = "run";
+pub(in crate::plan) const RUN: &str = "run";
 /// What is ours; read-only.
-pub(super) const OWN: &str = "own";
+pub(in crate::plan) const OWN: &str = "own";
 /// The shims.
 pub(super) const SHIMS_IN_OWN: &str = "own/slurm";
 /// The socket on which shims reach the chaperon.

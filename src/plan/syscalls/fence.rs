@@ -124,6 +124,8 @@ const LEASE: &str = "holds up the programs outside that open the same file";
 const WATCH: &str = "watches a directory by signals; inotify stays for watching one's own files";
 const SIGNAL_BY_FILE: &str =
     "makes the kernel send signals to any process of the user; Landlock scopes them from ABI 6 on";
+const OWN_DOMAIN: &str = "a program that confines itself with Landlock would not be confined where the mediator carries calls out; \
+     ENOSYS tells it that it cannot";
 const NETWORK: &str = "`network.mode = \"isolated\"`: there is no network namespace here, so there is no socket of a network \
      either, not even for the loopback";
 
@@ -143,6 +145,8 @@ pub(super) const RULES: &[SyscallRule] = &[
     always("msgctl", Answer::NoSys, SYSTEM_V),
     always("mq_open", Answer::NoSys, QUEUES),
     always("mq_unlink", Answer::NoSys, QUEUES),
+    // Confinement that would not confine.
+    always("landlock_create_ruleset", Answer::NoSys, OWN_DOMAIN),
     // Ways to another process that are no connect(2).
     on("socket", LOCAL_DATAGRAMS, Answer::NoProtocol, DATAGRAMS),
     on("socketpair", LOCAL_DATAGRAMS, Answer::NoProtocol, DATAGRAMS),

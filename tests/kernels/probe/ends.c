@@ -90,7 +90,7 @@ int storm_main(void)
             !connect(fd, (void *)&address, length) ? "connect" : NULL,
             !chmod(SHOWN "/mode", 0644) ? "chmod" : NULL,
             !truncate(SHOWN "/truncate", 0) ? "truncate" : NULL,
-            !closed(open(PROJECT "/.git/config", O_WRONLY)) ? "git" : NULL,
+            closed(open(PROJECT "/.git/config", O_WRONLY)) >= 0 ? "git" : NULL,
         };
         close(fd);
         for (int n = 0; n < 4; n++)

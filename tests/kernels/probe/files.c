@@ -105,11 +105,11 @@ A(shown_symlink, symlink("x", SHOWN "/symlink"))
 A(shown_unlink, unlink(SHOWN "/unlink"))
 A(shown_rmdir, rmdir(SHOWN "/rmdir"))
 A(shown_rename_out, rename(SHOWN "/rename-out", PROJECT "/r1"))
-A(shown_rename_in, closed(creat(PROJECT "/r2", 0600)) < 0 || rename(PROJECT "/r2", SHOWN "/r2"))
+A(shown_rename_in, closed(creat(PROJECT "/r2", 0600)) < 0 ? -1 : rename(PROJECT "/r2", SHOWN "/r2"))
 /* The link alone does no harm; that it makes a way to write does. */
 A(shown_link_out, link(SHOWN "/link-out", PROJECT "/r3") ? -1 : opened(PROJECT "/r3", O_WRONLY))
 A(shown_link_truncate, link(SHOWN "/link-out", PROJECT "/r4") ? -1 : truncate(PROJECT "/r4", 0))
-A(shown_link_in, closed(creat(PROJECT "/r6", 0600)) < 0 || link(PROJECT "/r6", SHOWN "/r6"))
+A(shown_link_in, closed(creat(PROJECT "/r6", 0600)) < 0 ? -1 : link(PROJECT "/r6", SHOWN "/r6"))
 A(shown_fd_reopen, ({
       char path[64];
       snprintf(path, sizeof path, "/proc/self/fd/%d", shown_fd());
@@ -178,7 +178,7 @@ A(shm_truncate, truncate("/dev/shm/host", 0))
 A(shm_chmod, chmod("/dev/shm/host", 0644))
 A(shm_link, link("/dev/shm/host", "/dev/shm/linked") ? -1 : readable("/dev/shm/linked"))
 A(shm_rename, rename("/dev/shm/rename", "/dev/shm/renamed") ? -1 : readable("/dev/shm/renamed"))
-A(shm_rename_over, closed(open("/dev/shm/over", O_CREAT | O_RDWR, 0600)) < 0 || rename("/dev/shm/over", "/dev/shm/host2"))
+A(shm_rename_over, closed(open("/dev/shm/over", O_CREAT | O_RDWR, 0600)) < 0 ? -1 : rename("/dev/shm/over", "/dev/shm/host2"))
 A(shm_unlink, unlink("/dev/shm/unlink"))
 
 const struct attack file_attacks[] = {
@@ -290,14 +290,15 @@ A(git_config_link, link(GIT "/config", PROJECT "/g1") ? -1 : opened(PROJECT "/g1
 A(git_config_symlink, symlink(".git/config", PROJECT "/g2") ? -1 : opened(PROJECT "/g2", O_WRONLY))
 A(git_hooks_create, opened(GIT "/hooks/post-checkout", O_WRONLY | O_CREAT))
 A(git_hooks_mkdir, mkdir(GIT "/hooks/x", 0700))
-A(git_hooks_link, closed(creat(PROJECT "/g3", 0700)) < 0 || link(PROJECT "/g3", GIT "/hooks/pre-commit"))
-A(git_hooks_rename_in, closed(creat(PROJECT "/g4", 0700)) < 0 || rename(PROJECT "/g4", GIT "/hooks/pre-push"))
+A(git_hooks_link, closed(creat(PROJECT "/g3", 0700)) < 0 ? -1 : link(PROJECT "/g3", GIT "/hooks/pre-commit"))
+A(git_hooks_rename_in, closed(creat(PROJECT "/g4", 0700)) < 0 ? -1 : rename(PROJECT "/g4", GIT "/hooks/pre-push"))
 A(git_dir_symlinked, symlink(".git", PROJECT "/g5") ? -1 : opened(PROJECT "/g5/config", O_WRONLY))
 /* Each of these puts back what it took, so that the next finds it. */
 A(git_config_rename_over,
-  closed(creat(GIT "/config.lock", 0600)) < 0 || rename(GIT "/config.lock", GIT "/config"))
-A(git_config_exchange, closed(creat(GIT "/other", 0600)) < 0 ||
-                           renameat2(AT_FDCWD, GIT "/other", AT_FDCWD, GIT "/config", RENAME_EXCHANGE))
+  closed(creat(GIT "/config.lock", 0600)) < 0 ? -1 : rename(GIT "/config.lock", GIT "/config"))
+A(git_config_exchange, closed(creat(GIT "/other", 0600)) < 0
+                           ? -1
+                           : renameat2(AT_FDCWD, GIT "/other", AT_FDCWD, GIT "/config", RENAME_EXCHANGE))
 A(git_config_rename_away, rename(GIT "/config", GIT "/c") ? -1 : rename(GIT "/c", GIT "/config"))
 A(git_hooks_rename_away, rename(GIT "/hooks", GIT "/h") ? -1 : rename(GIT "/h", GIT "/hooks"))
 A(git_dir_rename_away, rename(GIT, PROJECT "/g6") ? -1 : rename(PROJECT "/g6", GIT))
@@ -306,7 +307,6 @@ A(git_dir_exchange,
       ? -1
       : renameat2(AT_FDCWD, PROJECT "/g7", AT_FDCWD, GIT, RENAME_EXCHANGE))
 A(git_config_unlink, unlink(GIT "/config"))
-A(git_hooks_rmdir, rmdir(GIT "/hooks"))
 
 const struct attack git_attacks[] = {
     { "git-config-write", git_config_write },
@@ -330,6 +330,5 @@ const struct attack git_attacks[] = {
     { "git-dir-rename-away", git_dir_rename_away },
     { "git-dir-exchange", git_dir_exchange },
     { "git-config-unlink", git_config_unlink },
-    { "git-hooks-rmdir", git_hooks_rmdir },
     { NULL, NULL },
 };

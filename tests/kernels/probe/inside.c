@@ -1,12 +1,13 @@
 /* What has to work in the jail as it does without one. */
 #include "probe.h"
 
+#include <dirent.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/uio.h>
 #include <sys/xattr.h>
-#include <dirent.h>
 
 #define A(name, expression)                                                                                           \
     static long name(void)                                                                                            \
@@ -64,8 +65,9 @@ A(i_truncating, filled(PROJECT "/u") < 0 || open(PROJECT "/u", O_RDONLY | O_TRUN
 A(i_ftruncate, ftruncate(filled(PROJECT "/v"), 3) ? -1 : is(size_of(PROJECT "/v"), 3))
 A(i_rename, filled(PROJECT "/n1") < 0 ? -1 : rename(PROJECT "/n1", PROJECT "/n2"))
 A(i_rename_across, filled(PROJECT "/n3") < 0 ? -1 : rename(PROJECT "/n3", PROJECT "/src/n3"))
-A(i_exchange, filled(PROJECT "/x1") < 0 || filled(PROJECT "/src/x2") < 0 ||
-                  renameat2(AT_FDCWD, PROJECT "/x1", AT_FDCWD, PROJECT "/src/x2", RENAME_EXCHANGE))
+A(i_exchange, filled(PROJECT "/x1") < 0 || filled(PROJECT "/src/x2") < 0
+                  ? -1
+                  : renameat2(AT_FDCWD, PROJECT "/x1", AT_FDCWD, PROJECT "/src/x2", RENAME_EXCHANGE))
 A(i_link, filled(PROJECT "/k1") < 0 ? -1 : link(PROJECT "/k1", PROJECT "/src/k2"))
 A(i_symlink, symlink("README", PROJECT "/s1") ? -1 : closed(open(PROJECT "/s1", O_RDONLY)))
 A(i_unlink, filled(PROJECT "/w") < 0 ? -1 : unlink(PROJECT "/w"))
@@ -76,6 +78,7 @@ A(i_list, closed(open(PROJECT, O_RDONLY | O_DIRECTORY)))
 A(i_execute, ({
       pid_t child = fork();
       if (child == 0) {
+          close(2);
           execl("/usr/bin/probe", "probe", (char *)NULL);
           _exit(99);
       }
@@ -119,6 +122,15 @@ A(i_shm, filled("/dev/shm/probe-own") < 0 || truncate("/dev/shm/probe-own", 1) |
                  rename("/dev/shm/probe-own", "/dev/shm/probe-renamed")
              ? -1
              : unlink("/dev/shm/probe-renamed"))
+
+/* As openpty(3) does it. */
+A(i_terminal, ({
+      char byte;
+      int master = posix_openpt(O_RDWR | O_NOCTTY), slave = -1;
+      if (master >= 0 && !unlockpt(master))
+          slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY);
+      slave < 0 || write(slave, "x\n", 2) != 2 ? -1 : is(read(master, &byte, 1), 1);
+  }))
 
 static long talks(int type, const char *path)
 {
@@ -199,9 +211,10 @@ static void tell(int number)
 A(i_setown, ({
       int ends[2];
       signal(SIGIO, tell);
-      if (pipe(ends) || fcntl(ends[0], F_SETOWN, getpid()) || fcntl(ends[0], F_SETFL, O_ASYNC | O_NONBLOCK))
-          _exit(9);
-      write(ends[1], "x", 1) != 1 ? -1 : is(told, SIGIO);
+      pipe(ends) || fcntl(ends[0], F_SETOWN, getpid()) || fcntl(ends[0], F_SETFL, O_ASYNC | O_NONBLOCK) ||
+              write(ends[1], "x", 1) != 1
+          ? -1
+          : is(told, SIGIO);
   }))
 A(i_ptrace, ({
       pid_t child = fork();
@@ -274,6 +287,7 @@ const struct attack inside_calls[] = {
     { "in-null", i_null },
     { "in-urandom", i_urandom },
     { "in-shm", i_shm },
+    { "in-terminal", i_terminal },
     { "in-socket", i_socket },
     { "in-socket-below", i_socket_below },
     { "in-socket-tmp", i_socket_tmp },

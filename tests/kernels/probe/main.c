@@ -131,6 +131,10 @@ int main(int count, char **words)
         return jobs_main();
     if (!strcmp(what, "group"))
         return group_main();
+    if (!strcmp(what, "priority") && count > 2) {
+        printf("io %ld\n", syscall(SYS_ioprio_get, 1, atoi(words[2])));
+        return 0;
+    }
     fprintf(stderr, "no `%s`\n", what);
     return 2;
 }

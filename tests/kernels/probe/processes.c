@@ -20,11 +20,10 @@
 #ifndef SYS_pidfd_getfd
 #define SYS_pidfd_getfd 438
 #endif
-#ifndef SYS_process_madvise
-#define SYS_process_madvise 440
-#endif
 #define X32 0x40000000
 #define IOPRIO_WHO_PROCESS 1
+#define IOPRIO_WHO_GROUP 2
+#define IOPRIO_WHO_USER 3
 #define IOPRIO_IDLE (3 << 13)
 
 static long detached(long result)
@@ -183,16 +182,24 @@ static long p_setpriority_user(void)
     return setpriority(PRIO_USER, getuid(), 4);
 }
 
+static long p_setpriority_group(void)
+{
+    return setpriority(PRIO_PGRP, victim().pid, 5);
+}
+
+static long p_ioprio_group(void)
+{
+    return syscall(SYS_ioprio_set, IOPRIO_WHO_GROUP, victim().pid, IOPRIO_IDLE);
+}
+
+static long p_ioprio_user(void)
+{
+    return syscall(SYS_ioprio_set, IOPRIO_WHO_USER, getuid(), IOPRIO_IDLE);
+}
+
 static long p_ioprio(void)
 {
     return syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, victim().pid, IOPRIO_IDLE);
-}
-
-static long p_madvise(void)
-{
-    int pidfd = syscall(SYS_pidfd_open, victim().pid, 0);
-    struct iovec its = { (void *)(victim().secret & ~4095UL), 4096 };
-    return pidfd < 0 ? -1 : syscall(SYS_process_madvise, pidfd, &its, 1, MADV_COLD, 0);
 }
 
 static long p_shm(void)
@@ -261,7 +268,7 @@ static long k_userns(void)
     return unshare(CLONE_NEWUSER);
 }
 
-static long k_ptrace_me(void)
+static long p_pidfd(void)
 {
     return syscall(SYS_pidfd_open, victim().pid, 0);
 }
@@ -288,8 +295,10 @@ const struct attack process_attacks[] = {
     { "sched-setattr", p_setattr },
     { "setpriority", p_setpriority },
     { "setpriority-user", p_setpriority_user },
+    { "setpriority-group", p_setpriority_group },
     { "ioprio-set", p_ioprio },
-    { "process-madvise", p_madvise },
+    { "ioprio-set-group", p_ioprio_group },
+    { "ioprio-set-user", p_ioprio_user },
     { "sysv-memory", p_shm },
     { "sysv-memory-number", p_shm_by_number },
     { "sysv-messages", p_msg },
@@ -299,6 +308,6 @@ const struct attack process_attacks[] = {
     { "i386", k_i386 },
     { "x32", k_x32 },
     { "user-namespace", k_userns },
-    { "pidfd-open", k_ptrace_me },
+    { "pidfd-open", p_pidfd },
     { NULL, NULL },
 };

@@ -36,8 +36,11 @@ fn try_to_change(what: &str, path: impl AsRef<Path>) {
     unsafe {
         let chown = libc::chown(c_path.as_ptr(), u32::MAX, u32::MAX);
         refused(&format!("{what}, chown"), answer(i64::from(chown)));
-        let chown = libc::lchown(c_path.as_ptr(), u32::MAX, u32::MAX);
-        refused(&format!("{what}, lchown"), answer(i64::from(chown)));
+        // A link of one's own may be changed itself.
+        if !path.is_symlink() || path.starts_with("/proc") {
+            let chown = libc::lchown(c_path.as_ptr(), u32::MAX, u32::MAX);
+            refused(&format!("{what}, lchown"), answer(i64::from(chown)));
+        }
         let utimes = libc::utimes(c_path.as_ptr(), std::ptr::null());
         refused(&format!("{what}, utimes"), answer(i64::from(utimes)));
         let gone = libc::removexattr(c_path.as_ptr(), c"user.x".as_ptr());
@@ -59,8 +62,14 @@ fn try_by_descriptor(what: &str, fd: &OwnedFd) {
     // SAFETY: the calls read strings that end with a 0, and as much as they are told.
     unsafe {
         refused(what, answer(i64::from(libc::fchmod(number, 0o666))));
-        refused(what, answer(i64::from(libc::fchown(number, u32::MAX, u32::MAX))));
-        refused(what, answer(i64::from(libc::futimens(number, std::ptr::null()))));
+        refused(
+            what,
+            answer(i64::from(libc::fchown(number, u32::MAX, u32::MAX))),
+        );
+        refused(
+            what,
+            answer(i64::from(libc::futimens(number, std::ptr::null()))),
+        );
         let mark = libc::fsetxattr(number, c"user.x".as_ptr(), b"1".as_ptr().cast(), 1, 0);
         refused(what, answer(i64::from(mark)));
         let same = u32::MAX;
@@ -136,8 +145,14 @@ fn nothing_takes_the_place_of_what_is_closed() {
         fs::write("src/evil", "evil").expect("write");
         for evil in ["evil", "src/evil"] {
             refused("rename over", fs::rename(evil, ".git/config"));
-            refused("exchange", rename2(evil, ".git/config", libc::RENAME_EXCHANGE));
-            refused("exchange", rename2(".git/config", evil, libc::RENAME_EXCHANGE));
+            refused(
+                "exchange",
+                rename2(evil, ".git/config", libc::RENAME_EXCHANGE),
+            );
+            refused(
+                "exchange",
+                rename2(".git/config", evil, libc::RENAME_EXCHANGE),
+            );
             refused("link over", fs::hard_link(evil, ".git/config"));
             refused("link into", fs::hard_link(evil, ".git/hooks/x"));
             refused("rename into", fs::rename(evil, ".git/hooks/x"));
@@ -151,11 +166,23 @@ fn nothing_takes_the_place_of_what_is_closed() {
             refused("symlink over", symlink("evil", closed));
             let held = open(closed, libc::O_PATH).expect("hold");
             let follow = libc::AT_SYMLINK_FOLLOW;
-            refused("link", linkat(held.as_raw_fd(), "", "second", libc::AT_EMPTY_PATH));
-            refused("link", linkat(libc::AT_FDCWD, by_proc(&held), "second", follow));
-            refused("link", linkat(libc::AT_FDCWD, by_proc(&held), "src/second", follow));
+            refused(
+                "link",
+                linkat(held.as_raw_fd(), "", "second", libc::AT_EMPTY_PATH),
+            );
+            refused(
+                "link",
+                linkat(libc::AT_FDCWD, by_proc(&held), "second", follow),
+            );
+            refused(
+                "link",
+                linkat(libc::AT_FDCWD, by_proc(&held), "src/second", follow),
+            );
         }
-        refused("exchange above", rename2("dir", ".git", libc::RENAME_EXCHANGE));
+        refused(
+            "exchange above",
+            rename2("dir", ".git", libc::RENAME_EXCHANGE),
+        );
         refused("rename above", fs::rename(".git", "git2"));
         refused("rename above", fs::rename(".git", "src/git"));
         refused("rename", fs::rename(".git/hooks", "hooks"));
@@ -176,7 +203,7 @@ fn nothing_takes_the_place_of_what_is_closed() {
         refused("outside", mknod("../far/new", libc::S_IFIFO | 0o600));
     });
     world.assert_closed();
-    assert_eq!(names_in(&world.at(""))[..], ["far", "out", "p"]);
+    assert_eq!(names_in(&world.at(""))[..], ["far", "out", "p", "tree"]);
 }
 
 #[test]
@@ -204,6 +231,31 @@ fn where_something_closed_will_be_only_a_directory_comes() {
     world.assert_closed();
 }
 
+/// The place where tasks of jobs meet is such a name.
+#[test]
+fn no_closed_name_is_taken_in_the_jails_own_region() {
+    let world = World::new();
+    let (closed, own, other) = (
+        world.shared("closed"),
+        world.shared("own"),
+        world.shared("other"),
+    );
+    world.jailed(|| {
+        fs::create_dir(&own).expect("mkdir");
+        fs::write(own.join("evil"), "evil").expect("write");
+        fs::write(&other, "evil").expect("write");
+        refused("a directory", fs::create_dir(&closed));
+        refused("a file", fs::write(&closed, "evil"));
+        refused("a symlink", symlink("own", &closed));
+        refused("a fifo", mknod(&closed, libc::S_IFIFO | 0o600));
+        refused("a hard link", fs::hard_link(&other, &closed));
+        refused("what was made elsewhere", fs::rename(&own, &closed));
+        refused("a file of elsewhere", fs::rename(&other, &closed));
+        fs::rename(&other, world.shared("third")).expect("rename");
+    });
+    assert!(fs::symlink_metadata(&closed).is_err());
+}
+
 #[test]
 fn a_directorys_descriptor_leads_no_further_than_its_path() {
     let world = World::new();
@@ -217,6 +269,10 @@ fn a_directorys_descriptor_leads_no_further_than_its_path() {
                 };
                 refused("openat", openat(fd.as_raw_fd(), name, create, 0o600));
                 refused("by /proc", open(by_proc(&fd).join(name), create));
+                refused(
+                    "by /dev",
+                    open(format!("/dev/fd/{}/{name}", fd.as_raw_fd()), create),
+                );
                 // SAFETY: the calls touch no memory but what they are given.
                 unsafe {
                     answer(i64::from(libc::fchdir(fd.as_raw_fd()))).expect("fchdir");
@@ -230,7 +286,10 @@ fn a_directorys_descriptor_leads_no_further_than_its_path() {
                     let missing = answer(i64::from(at));
                     assert_ne!(number(missing), 0);
                 }
-                refused("by the current one", open(format!("/proc/self/cwd/{name}"), create));
+                refused(
+                    "by the current one",
+                    open(format!("/proc/self/cwd/{name}"), create),
+                );
                 std::env::set_current_dir(&begin).expect("back");
             }
         }
@@ -238,16 +297,25 @@ fn a_directorys_descriptor_leads_no_further_than_its_path() {
         fs::create_dir_all("a/b").expect("mkdir");
         let inner = open("a/b", libc::O_PATH | libc::O_DIRECTORY).expect("hold");
         fs::rename("a/b", ".git/b").expect("rename");
-        refused("..", openat(inner.as_raw_fd(), "../config", libc::O_WRONLY, 0));
+        refused(
+            "..",
+            openat(inner.as_raw_fd(), "../config", libc::O_WRONLY, 0),
+        );
         refused("..", openat(inner.as_raw_fd(), "../hooks/x", create, 0o600));
         drop(openat(inner.as_raw_fd(), "../fine", create, 0o600).expect("make"));
         assert!(Path::new(".git/fine").exists());
         fs::remove_dir(".git/b").expect("rmdir");
-        assert_eq!(number(openat(inner.as_raw_fd(), "x", create, 0o600)), libc::ENOENT);
+        assert_eq!(
+            number(openat(inner.as_raw_fd(), "x", create, 0o600)),
+            libc::ENOENT
+        );
         // No descriptor, and one that is no directory.
         assert_eq!(number(openat(999, "x", create, 0o600)), libc::EBADF);
         let file = open("file", libc::O_RDONLY).expect("open");
-        assert_eq!(number(openat(file.as_raw_fd(), "x", create, 0o600)), libc::ENOTDIR);
+        assert_eq!(
+            number(openat(file.as_raw_fd(), "x", create, 0o600)),
+            libc::ENOTDIR
+        );
     });
     world.assert_closed();
 }
@@ -295,11 +363,52 @@ fn what_is_hidden_is_neither_read_nor_watched_nor_changed() {
 }
 
 #[test]
+fn a_directory_is_listed_where_that_shows_nothing_hidden() {
+    let world = World::new();
+    world.jailed(|| {
+        assert_eq!(names_in(Path::new("../tree")), ["file", "shut"]);
+        fs::read("../tree/file").expect("read");
+        fs::read("../tree/shut/file").expect("read");
+        refused(
+            "list",
+            open("../tree/shut", libc::O_RDONLY | libc::O_DIRECTORY),
+        );
+        refused("list", open("../tree/shut", libc::O_RDONLY));
+        refused("hidden", fs::read("../tree/shut/hidden"));
+        refused("write", fs::write("../tree/file", ""));
+        refused("make", fs::write("../tree/new", ""));
+        refused("remove", fs::remove_file("../tree/file"));
+        try_to_change("read-only", "../tree/file");
+        // SAFETY: the calls read a path that ends with a 0.
+        unsafe {
+            let watcher = answer(i64::from(libc::inotify_init1(libc::IN_CLOEXEC)));
+            let watcher = watcher.expect("inotify") as i32;
+            let watch = |path: &str| {
+                let path = c(path);
+                answer(i64::from(libc::inotify_add_watch(
+                    watcher,
+                    path.as_ptr(),
+                    libc::IN_OPEN,
+                )))
+            };
+            watch("../tree").expect("watch");
+            refused("watch", watch("../tree/shut"));
+        }
+    });
+    world.assert_closed();
+}
+
+#[test]
 fn what_may_only_be_read_is_not_changed_by_calls_that_landlock_does_not_judge() {
     for abi in [2, i32::MAX] {
         let world = World::new();
         world.jailed_by(abi, || {
-            for path in ["../out", "../out/file", ".git/hooks", ".git/hooks/pre-commit"] {
+            for path in [
+                "../out",
+                "../out/file",
+                ".git/hooks",
+                ".git/hooks/pre-commit",
+            ] {
                 try_to_change(path, path);
                 let fd = open(path, libc::O_RDONLY).expect("open");
                 try_by_descriptor(path, &fd);

@@ -10,8 +10,10 @@ use super::world::*;
 /// So often each race is run.
 const TRIES: usize = 3000;
 
-/// Does one thing again and again while another is tried [`TRIES`] times; how often that succeeded.
+/// Does one thing again and again while another is tried [`TRIES`] times, and until the first has had
+/// its turns; how often the other succeeded.
 fn race(disturb: impl Fn() + Send + Sync, attempt: impl Fn() -> bool) -> usize {
+    const TURNS: usize = 300;
     let over = AtomicBool::new(false);
     let turns = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -21,9 +23,18 @@ fn race(disturb: impl Fn() + Send + Sync, attempt: impl Fn() -> bool) -> usize {
                 turns.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let done = (0..TRIES).filter(|_| attempt()).count();
+        let begin = std::time::Instant::now();
+        let mut done = 0;
+        let mut tries = 0;
+        while tries < TRIES || turns.load(Ordering::Relaxed) < TURNS {
+            done += usize::from(attempt());
+            tries += 1;
+            if begin.elapsed() > crate::jail::PATIENCE {
+                break;
+            }
+        }
         over.store(true, Ordering::Relaxed);
-        assert!(turns.load(Ordering::Relaxed) > 100, "there was no race");
+        assert!(turns.load(Ordering::Relaxed) > 20, "there was no race");
         done
     })
 }
@@ -54,14 +65,42 @@ fn a_link_that_flips_gives_only_what_either_end_gives() {
         });
         assert!(made > 0);
         fs::write("evil", "evil").expect("write");
-        race(flip, || fs::rename("evil", "one/config").is_ok() && fs::write("evil", "evil").is_ok());
+        race(flip, || {
+            fs::rename("evil", "one/config").is_ok() && fs::write("evil", "evil").is_ok()
+        });
         race(flip, || {
             let done = fs::hard_link("one/config", "stolen").is_ok();
             let _ = fs::write("stolen", "evil");
             let _ = fs::remove_file("stolen");
             done
         });
-        race(flip, || fs::remove_file("one/config").is_ok() && fs::write("dir/config", "").is_ok());
+        race(flip, || {
+            fs::remove_file("one/config").is_ok() && fs::write("dir/config", "").is_ok()
+        });
+    });
+    world.assert_closed();
+}
+
+#[test]
+fn a_directory_that_becomes_a_link_leads_no_further() {
+    let world = World::new();
+    world.jailed(|| {
+        fs::create_dir_all("dir/hooks").expect("mkdir");
+        fs::write("dir/config", "").expect("write");
+        symlink(".git", "link").expect("symlink");
+        let flip = || exchange("dir", "link");
+        let write = libc::O_WRONLY | libc::O_TRUNC;
+        assert!(race(flip, || open("dir/config", write).is_ok()) > 0);
+        assert!(race(flip, || chmod("dir/config", 0o666).is_ok()) > 0);
+        assert!(race(flip, || truncate("dir/config", 0).is_ok()) > 0);
+        let create = libc::O_CREAT | libc::O_RDWR | libc::O_EXCL;
+        assert!(
+            race(flip, || {
+                let made = open("dir/hooks/x", create).is_ok();
+                let _ = fs::remove_file("dir/hooks/x");
+                made
+            }) > 0
+        );
     });
     world.assert_closed();
 }
@@ -134,7 +173,9 @@ fn a_directory_that_moves_leads_no_further() {
             let _ = fs::rename(".git/y", "src/y");
         };
         let held = open("src/y", libc::O_PATH | libc::O_DIRECTORY).expect("hold");
-        race(out_and_in, || openat(held.as_raw_fd(), "../config", write, 0).is_ok());
+        race(out_and_in, || {
+            openat(held.as_raw_fd(), "../config", write, 0).is_ok()
+        });
     });
     world.assert_closed();
 }
@@ -165,7 +206,9 @@ fn a_path_that_changes_in_memory_is_read_once() {
             assert!(opened > 0);
             assert!(race(flip, || libc::chmod(address, 0o666) == 0) > 0);
             assert!(race(flip, || libc::truncate(address, 0) == 0) > 0);
-            race(flip, || libc::unlink(address) == 0 && fs::write("abc", "").is_ok());
+            race(flip, || {
+                libc::unlink(address) == 0 && fs::write("abc", "").is_ok()
+            });
         }
     });
     world.assert_closed();
@@ -177,9 +220,8 @@ fn descriptors_that_change_are_taken_once() {
     world.jailed(|| {
         fs::create_dir("dir").expect("mkdir");
         fs::write("dir/config", "").expect("write");
-        let [one, other] = ["dir", ".git"].map(|path| {
-            open(path, libc::O_PATH | libc::O_DIRECTORY).expect("hold")
-        });
+        let [one, other] =
+            ["dir", ".git"].map(|path| open(path, libc::O_PATH | libc::O_DIRECTORY).expect("hold"));
         let used = one.try_clone().expect("dup");
         let number = used.as_raw_fd();
         // SAFETY: the calls touch no memory; the number stays this test's.
@@ -189,9 +231,8 @@ fn descriptors_that_change_are_taken_once() {
         };
         let write = libc::O_WRONLY | libc::O_TRUNC;
         assert!(race(flip, || openat(number, "config", write, 0).is_ok()) > 0);
-        let [mine, closed] = ["dir/config", ".git/config"].map(|path| {
-            open(path, libc::O_RDONLY).expect("open")
-        });
+        let [mine, closed] =
+            ["dir/config", ".git/config"].map(|path| open(path, libc::O_RDONLY).expect("open"));
         // SAFETY: as above.
         let flip = || unsafe {
             libc::dup3(closed.as_raw_fd(), number, libc::O_CLOEXEC);
@@ -199,7 +240,11 @@ fn descriptors_that_change_are_taken_once() {
         };
         // SAFETY: the call touches no memory.
         assert!(race(flip, || unsafe { libc::fchmod(number, 0o666) } == 0) > 0);
-        assert!(race(flip, || open(format!("/proc/self/fd/{number}"), write).is_ok()) > 0);
+        assert!(
+            race(flip, || open(format!("/proc/self/fd/{number}"), write)
+                .is_ok())
+                > 0
+        );
     });
     world.assert_closed();
 }

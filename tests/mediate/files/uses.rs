@@ -19,7 +19,10 @@ fn files_are_made_written_and_read() {
     world.jailed(|| {
         fs::write("new", "one").expect("make");
         assert_eq!(fs::read_to_string("new").expect("read"), "one");
-        write_to(open("new", libc::O_WRONLY | libc::O_APPEND).expect("append"), " two");
+        write_to(
+            open("new", libc::O_WRONLY | libc::O_APPEND).expect("append"),
+            " two",
+        );
         assert_eq!(fs::read_to_string("./src/../new").expect("read"), "one two");
         fs::write("new", "x").expect("shorten");
         assert_eq!(fs::read_to_string("new").expect("read"), "x");
@@ -27,13 +30,22 @@ fn files_are_made_written_and_read() {
         assert_eq!(number(open("new", exclusive)), libc::EEXIST);
         assert_eq!(number(open("never", libc::O_RDWR)), libc::ENOENT);
         assert_eq!(number(open("new/", libc::O_RDONLY)), libc::ENOTDIR);
-        assert_eq!(number(open("none/", libc::O_CREAT | libc::O_RDWR)), libc::EISDIR);
+        assert_eq!(
+            number(open("none/", libc::O_CREAT | libc::O_RDWR)),
+            libc::EISDIR
+        );
         assert_eq!(number(open("src", libc::O_RDWR)), libc::EISDIR);
         assert_eq!(number(open("new", libc::O_DIRECTORY)), libc::ENOTDIR);
         assert_eq!(number(open("", libc::O_RDONLY)), libc::ENOENT);
-        assert_eq!(number(open("new/x", libc::O_CREAT | libc::O_RDWR)), libc::ENOTDIR);
+        assert_eq!(
+            number(open("new/x", libc::O_CREAT | libc::O_RDWR)),
+            libc::ENOTDIR
+        );
         let long = "x".repeat(300);
-        assert_eq!(number(open(long, libc::O_CREAT | libc::O_RDWR)), libc::ENAMETOOLONG);
+        assert_eq!(
+            number(open(long, libc::O_CREAT | libc::O_RDWR)),
+            libc::ENAMETOOLONG
+        );
         // Where Landlock gives it, and what it does not hide.
         fs::write("src/new", "y").expect("make");
         fs::write("file", "z").expect("write");
@@ -87,7 +99,10 @@ fn names_are_made_changed_and_removed() {
         assert_eq!(number(fs::read_to_string("b/s")), libc::ENOENT);
         symlink("../g", "b/t").expect("symlink");
         assert_eq!(fs::read_to_string("b/t").expect("follow"), "1");
-        assert_eq!(number(open("b/t", libc::O_RDONLY | libc::O_NOFOLLOW)), libc::ELOOP);
+        assert_eq!(
+            number(open("b/t", libc::O_RDONLY | libc::O_NOFOLLOW)),
+            libc::ELOOP
+        );
         // A link that leads nowhere makes what it leads to.
         fs::write("b/s", "2").expect("write through");
         assert_eq!(fs::read_to_string("b/g").expect("read"), "2");
@@ -107,10 +122,16 @@ fn names_are_made_changed_and_removed() {
         assert_eq!(number(fs::remove_file("g/")), libc::ENOTDIR);
         fs::write("e1", "e1").expect("write");
         fs::write("e2", "e2").expect("write");
-        assert_eq!(number(rename2("e1", "e2", libc::RENAME_NOREPLACE)), libc::EEXIST);
+        assert_eq!(
+            number(rename2("e1", "e2", libc::RENAME_NOREPLACE)),
+            libc::EEXIST
+        );
         rename2("e1", "e2", libc::RENAME_EXCHANGE).expect("exchange");
         assert_eq!(fs::read_to_string("e1").expect("read"), "e2");
-        assert_eq!(number(rename2("e1", "e2", libc::RENAME_WHITEOUT)), libc::EINVAL);
+        assert_eq!(
+            number(rename2("e1", "e2", libc::RENAME_WHITEOUT)),
+            libc::EINVAL
+        );
         // Across: into a directory that Landlock gives, and out of it.
         fs::rename("e1", "src/e1").expect("into");
         fs::rename("src/lib", "lib").expect("out of");
@@ -118,7 +139,10 @@ fn names_are_made_changed_and_removed() {
         fs::write("lib", "changed").expect("write");
     });
     world.assert_closed();
-    assert_eq!(fs::read_to_string(world.at("p/lib")).expect("read"), "changed");
+    assert_eq!(
+        fs::read_to_string(world.at("p/lib")).expect("read"),
+        "changed"
+    );
 }
 
 #[test]
@@ -138,7 +162,10 @@ fn what_has_a_rule_of_its_own_can_be_replaced() {
         fs::remove_dir_all("lib").expect("rm -r");
     });
     world.assert_closed();
-    assert_eq!(fs::read_to_string(world.at("p/file")).expect("read"), "again");
+    assert_eq!(
+        fs::read_to_string(world.at("p/file")).expect("read"),
+        "again"
+    );
 }
 
 #[test]
@@ -161,7 +188,10 @@ fn what_an_editor_outside_has_replaced_can_be_written() {
     });
     if crate::jail::possible() {
         editor.join().expect("the editor");
-        assert_eq!(fs::read_to_string(world.at("p/file")).expect("read"), "inside");
+        assert_eq!(
+            fs::read_to_string(world.at("p/file")).expect("read"),
+            "inside"
+        );
     }
 }
 
@@ -173,17 +203,27 @@ fn files_without_a_name_get_one() {
         let file = unnamed().expect("O_TMPFILE");
         // SAFETY: the call touches no memory.
         answer(i64::from(unsafe { libc::fchmod(file.as_raw_fd(), 0o640) })).expect("fchmod");
-        linkat(libc::AT_FDCWD, by_proc(&file), "named", libc::AT_SYMLINK_FOLLOW).expect("link");
+        linkat(
+            libc::AT_FDCWD,
+            by_proc(&file),
+            "named",
+            libc::AT_SYMLINK_FOLLOW,
+        )
+        .expect("link");
         assert_eq!(fs::metadata("named").expect("stat").mode() & 0o777, 0o640);
         let file = unnamed().expect("O_TMPFILE");
         linkat(file.as_raw_fd(), "", "named2", libc::AT_EMPTY_PATH).expect("link");
         let file = unnamed().expect("O_TMPFILE");
+        let follow = libc::AT_SYMLINK_FOLLOW;
         refused(
             "a hook",
-            linkat(file.as_raw_fd(), "", ".git/hooks/x", libc::AT_EMPTY_PATH),
+            linkat(libc::AT_FDCWD, by_proc(&file), ".git/hooks/x", follow),
         );
         assert_eq!(number(open(".", libc::O_TMPFILE)), libc::EINVAL);
-        refused("in hooks", open(".git/hooks", libc::O_TMPFILE | libc::O_RDWR));
+        refused(
+            "in hooks",
+            open(".git/hooks", libc::O_TMPFILE | libc::O_RDWR),
+        );
     });
     world.assert_closed();
 }
@@ -197,7 +237,10 @@ fn fifos_join_two_processes() {
         let writer = std::thread::spawn(|| fs::write("fifo", "through").expect("write"));
         assert_eq!(fs::read_to_string("fifo").expect("read"), "through");
         writer.join().expect("a writer");
-        assert_eq!(number(open("fifo", libc::O_WRONLY | libc::O_NONBLOCK)), libc::ENXIO);
+        assert_eq!(
+            number(open("fifo", libc::O_WRONLY | libc::O_NONBLOCK)),
+            libc::ENXIO
+        );
         for kind in [libc::S_IFCHR, libc::S_IFBLK] {
             assert_eq!(number(mknod("device", kind | 0o600)), libc::EPERM);
         }
@@ -205,6 +248,54 @@ fn fifos_join_two_processes() {
         mknod("socket", libc::S_IFSOCK | 0o600).expect("mknod of a socket");
         assert_eq!(number(open("socket", libc::O_RDWR)), libc::ENXIO);
     });
+}
+
+#[test]
+fn a_file_that_was_closed_is_open_nowhere() {
+    let world = World::new();
+    world.jailed(|| {
+        for _ in 0..300 {
+            let made = openat(
+                libc::AT_FDCWD,
+                "program",
+                libc::O_CREAT | libc::O_RDWR,
+                0o700,
+            );
+            write_to(made.expect("make"), "");
+            // The kernel lets nobody take a lease to write on what is open elsewhere (fcntl(2)).
+            let file = open("program", libc::O_RDWR).expect("open");
+            // SAFETY: the calls touch no memory.
+            unsafe {
+                answer(i64::from(libc::fcntl(
+                    file.as_raw_fd(),
+                    libc::F_SETLEASE,
+                    libc::F_WRLCK,
+                )))
+                .expect("a lease");
+            }
+            fs::remove_file("program").expect("remove");
+        }
+    });
+}
+
+#[test]
+fn fifos_whose_openers_are_gone_hold_nobody_up() {
+    let world = World::new();
+    world.jailed(|| {
+        mknod("fifo", libc::S_IFIFO | 0o600).expect("mkfifo");
+        // More than there are threads to wait.
+        for _ in 0..5 {
+            let waiting: Vec<_> = (0..40)
+                .map(|_| crate::jail::child(|| drop(open("fifo", libc::O_RDONLY))))
+                .collect();
+            for one in &waiting {
+                nix::sys::signal::kill(*one, nix::sys::signal::Signal::SIGKILL).expect("kill");
+                let _ = nix::sys::wait::waitpid(*one, None);
+            }
+        }
+        fs::write("new", "").expect("write");
+    });
+    world.assert_closed();
 }
 
 #[test]
@@ -216,7 +307,11 @@ fn modes_times_and_attributes_change_where_files_may() {
             let directory = fs::metadata(path).expect("stat").is_dir();
             let mode = if directory { 0o750 } else { 0o604 };
             chmod(path, mode).expect(path);
-            assert_eq!(fs::metadata(path).expect("stat").mode() & 0o777, mode, "{path}");
+            assert_eq!(
+                fs::metadata(path).expect("stat").mode() & 0o777,
+                mode,
+                "{path}"
+            );
             touch(path).expect(path);
             let file = open(path, libc::O_RDONLY).expect("open");
             // SAFETY: the calls touch no memory.
@@ -224,17 +319,25 @@ fn modes_times_and_attributes_change_where_files_may() {
                 answer(i64::from(libc::fchmod(file.as_raw_fd(), mode | 0o001))).expect("fchmod");
                 let same = u32::MAX;
                 answer(i64::from(libc::fchown(file.as_raw_fd(), same, same))).expect("fchown");
-                let times = [libc::timespec { tv_sec: 7, tv_nsec: 9 }; 2];
+                let times = [libc::timespec {
+                    tv_sec: 7,
+                    tv_nsec: 9,
+                }; 2];
                 answer(i64::from(libc::futimens(file.as_raw_fd(), times.as_ptr())))
                     .expect("futimens");
             }
             let there = fs::metadata(path).expect("stat");
             assert_eq!((there.mtime(), there.mtime_nsec()), (7, 9), "{path}");
             chmod(by_proc(&file), mode).expect("by its descriptor");
-            let times = [libc::timeval { tv_sec: 8, tv_usec: 5 }; 2];
+            let times = [libc::timeval {
+                tv_sec: 8,
+                tv_usec: 5,
+            }; 2];
             // SAFETY: the call reads a path that ends with a 0, and two times.
-            answer(i64::from(unsafe { libc::utimes(c(path).as_ptr(), times.as_ptr()) }))
-                .expect("utimes");
+            answer(i64::from(unsafe {
+                libc::utimes(c(path).as_ptr(), times.as_ptr())
+            }))
+            .expect("utimes");
             let there = fs::metadata(path).expect("stat");
             assert_eq!((there.mtime(), there.mtime_nsec()), (8, 5000), "{path}");
         }

@@ -88,7 +88,8 @@ impl World {
     /// A project `p` in which `.git/config`, `.git/hooks` and `missing/closed` may not be changed and
     /// `hidden` and `dark` may not be read; `p/src` and `p/file` have rules of their own. Beside it
     /// `out`, which may be read, `far`, of which nothing is given, and a directory of the jail's own
-    /// region.
+    /// region, in which `closed` is closed; and `tree`, which may be read and listed, but for `shut`, which may not be listed, and in
+    /// which `hidden` is.
     pub(crate) fn new() -> Self {
         let made = tempfile::tempdir().expect("a directory");
         let shared = tempfile::tempdir_in("/dev/shm").expect("a directory");
@@ -97,7 +98,14 @@ impl World {
             shared: shared.path().canonicalize().expect("its path"),
             _kept: [made, shared],
         };
-        for directory in ["p/.git/hooks", "p/src/deep", "p/dark", "out", "far"] {
+        for directory in [
+            "p/.git/hooks",
+            "p/src/deep",
+            "p/dark",
+            "out",
+            "far",
+            "tree/shut",
+        ] {
             fs::create_dir_all(world.at(directory)).expect("a directory");
         }
         for (file, text) in [
@@ -109,6 +117,9 @@ impl World {
             ("p/dark/file", SECRET),
             ("out/file", CONFIG),
             ("far/file", SECRET),
+            ("tree/file", CONFIG),
+            ("tree/shut/file", CONFIG),
+            ("tree/shut/hidden", SECRET),
         ] {
             fs::write(world.at(file), text).expect("a file");
             let mode = fs::Permissions::from_mode(0o640);
@@ -138,6 +149,7 @@ impl World {
         let mut regions = vec![
             region(self.at("p"), Reach::Write, false),
             region(self.shared(""), Reach::Own, false),
+            region(self.shared("closed"), Reach::None, false),
             region(PathBuf::from("/proc"), Reach::Read, true),
             region(PathBuf::from("/usr"), Reach::Read, true),
             region(PathBuf::from("/dev/null"), Reach::Write, true),
@@ -151,11 +163,15 @@ impl World {
             ("p/src", Reach::Write, true),
             ("p/file", Reach::Write, true),
             ("out", Reach::Read, true),
+            ("tree", Reach::Read, false),
+            ("tree/shut", Reach::Read, false),
+            ("tree/shut/hidden", Reach::None, false),
         ] {
             regions.push(region(self.at(path), reach, direct));
         }
-        // Paths that end in a slash are none of the kernel's.
         for region in &mut regions {
+            region.listed = region.path() == self.at("tree");
+            // No path of the kernel's ends in a slash.
             while region.at.last() == Some(&b'/') {
                 region.at.pop();
             }
@@ -194,6 +210,7 @@ impl World {
         let command = sorted(rules.clone());
         rules.push(rule(self.at("p"), Right::Write));
         rules.push(rule(self.shared.clone(), Right::Write));
+        rules.push(rule(self.at("tree"), Right::Read));
         (sorted(rules), command)
     }
 
@@ -226,6 +243,8 @@ impl World {
             ("p/dark/file", SECRET),
             ("out/file", CONFIG),
             ("far/file", SECRET),
+            ("tree/file", CONFIG),
+            ("tree/shut/hidden", SECRET),
         ] {
             let path = self.at(file);
             assert_eq!(fs::read_to_string(&path).expect(file), text, "{file}");
@@ -249,7 +268,13 @@ impl World {
 pub(crate) fn names_in(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).expect("a directory");
     let mut names: Vec<String> = entries
-        .map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"))
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("a name")
+        })
         .collect();
     names.sort();
     names
@@ -326,11 +351,7 @@ pub(crate) fn linkat(
 }
 
 /// `renameat2(2)`.
-pub(crate) fn rename2(
-    from: impl AsRef<Path>,
-    to: impl AsRef<Path>,
-    flags: u32,
-) -> io::Result<i64> {
+pub(crate) fn rename2(from: impl AsRef<Path>, to: impl AsRef<Path>, flags: u32) -> io::Result<i64> {
     let (from, to) = (c(from), c(to));
     // SAFETY: the call reads two paths that end with a 0.
     answer(i64::from(unsafe {

@@ -13,6 +13,8 @@ enum Handed {
     Never,
     /// With one of these flags in this argument.
     Flags(usize, u64),
+    /// With this argument of this value.
+    Int(usize, u64),
     /// Unless the first argument is 0.
     Other,
     /// Unless the first argument is this and the second is 0.
@@ -26,6 +28,7 @@ impl Handed {
             Self::Always => true,
             Self::Never => false,
             Self::Flags(index, bits) => int(index) & bits != 0,
+            Self::Int(index, value) => int(index) == value,
             Self::Other => int(0) != 0,
             Self::NotSelf(process) => int(0) != process || int(1) != 0,
         }
@@ -61,6 +64,8 @@ fn meaning(which: HandedOver) -> BTreeMap<i64, Handed> {
     };
     let mut all = BTreeMap::from([
         (libc::SYS_connect, Handed::Always),
+        // TIOCGPTPEER
+        (libc::SYS_ioctl, Handed::Int(1, 0x5441)),
         (libc::SYS_inotify_add_watch, Handed::Always),
         (libc::SYS_prlimit64, Handed::Other),
         (libc::SYS_sched_setaffinity, Handed::Other),
@@ -163,6 +168,7 @@ fn arguments() -> Vec<Arguments> {
             all.push(one);
         }
     }
+    all.extend([0x5440, 0x5441, 0x5442].map(|command| [3, command, 2, 0, 0, 0]));
     // setpriority(2) and ioprio_set(2): who is meant by what.
     for which in 0..4 {
         all.extend([0, 1, 77].map(|who| [which, who, 5, 0, 0, 0]));
@@ -263,7 +269,6 @@ fn the_ordinary_calls_look_at_no_argument() {
         libc::SYS_epoll_pwait,
         libc::SYS_sendmsg,
         libc::SYS_recvmsg,
-        libc::SYS_ioctl,
         libc::SYS_fcntl,
         libc::SYS_execve,
         libc::SYS_clone,
