@@ -20,6 +20,8 @@ pub const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
 pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// Set inside, to the private `/tmp`, if it was set outside.
 pub const TMPDIR: &str = "TMPDIR";
+/// Set inside where Landlock makes the jail: tmux has its sockets in `/tmp` otherwise (tmux(1)).
+pub const TMUX_TMPDIR: &str = "TMUX_TMPDIR";
 /// Cleaned of relative entries for the shell that loads modules (ld.so(8)).
 pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Read: Lmod's program (Lmod sets it in every shell that it initialises).

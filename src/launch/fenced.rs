@@ -42,6 +42,8 @@ pub struct Ready {
 #[derive(Debug)]
 pub struct Running {
     mediator: Pid,
+    /// When the mediator began, see [`mediate::ending::start_of`].
+    since: u64,
     control: OwnedFd,
     stage: Stage,
 }
@@ -213,9 +215,11 @@ impl Ready {
             init::attend(theirs, &run)
         })
         .context("cannot start the mediator")?;
+        let since = mediate::ending::start_of(mediator).context("cannot look at the mediator")?;
         process::release_memory();
         Ok(Running {
             mediator,
+            since,
             control: ours,
             stage,
         })
@@ -231,13 +235,17 @@ impl Running {
     pub fn supervise(self, company: &mut Company) -> Result<Outcome> {
         let Self {
             mediator,
+            since,
             control,
             stage,
         } = self;
         let outcome = supervisor::supervise(Jail::Joined(mediator), control, company);
         // The chaperon is a child as well, and none that is left over.
         company.chaperon = None;
-        mediate::ending::end_leftovers(&[]);
+        // A mediator that ends by itself leaves nothing.
+        if company.killed || outcome.is_err() {
+            mediate::ending::end_leftovers(since);
+        }
         drop(stage);
         match outcome? {
             Outcome::NoJail(_) => Err(Failure::new(

@@ -114,6 +114,8 @@ pub struct Company {
     pub by_slurm: bool,
     /// The process without which the command must not go on: it becomes readable when that ends.
     pub parent: Option<OwnedFd>,
+    /// Says, when [`supervise`] has returned, whether the process below the launcher was killed.
+    pub killed: bool,
 }
 
 /// The process below the launcher that ends with the command.
@@ -128,6 +130,11 @@ pub enum Jail {
     },
     /// The attendant of a command in a jail that was joined.
     Joined(Pid),
+    /// One that has ended.
+    Over {
+        /// By a signal.
+        killed: bool,
+    },
 }
 
 impl Jail {
@@ -136,17 +143,38 @@ impl Jail {
             Self::Built { bwrap, .. } => Ok(bwrap.try_wait()?.is_some()),
             Self::Joined(pid) => {
                 let status = waitpid(*pid, Some(WaitPidFlag::WNOHANG));
-                Ok(!matches!(status, Ok(WaitStatus::StillAlive)))
+                let over = !matches!(status, Ok(WaitStatus::StillAlive));
+                if over {
+                    self.note(status);
+                }
+                Ok(over)
             }
+            Self::Over { .. } => Ok(true),
         }
     }
 
     fn wait(&mut self) -> io::Result<()> {
         match self {
             Self::Built { bwrap, .. } => drop(bwrap.wait()?),
-            Self::Joined(pid) => while let Err(Errno::EINTR) = waitpid(*pid, None) {},
+            Self::Joined(pid) => {
+                let pid = *pid;
+                let status = loop {
+                    match waitpid(pid, None) {
+                        Err(Errno::EINTR) => {}
+                        status => break status,
+                    }
+                };
+                self.note(status);
+            }
+            Self::Over { .. } => {}
         }
         Ok(())
+    }
+
+    fn note(&mut self, status: nix::Result<WaitStatus>) {
+        *self = Self::Over {
+            killed: matches!(status, Ok(WaitStatus::Signaled(..))),
+        };
     }
 
     fn kill(&mut self) {
@@ -154,6 +182,7 @@ impl Jail {
         match self {
             Self::Built { bwrap, .. } => drop(bwrap.kill()),
             Self::Joined(pid) => drop(kill(*pid, Signal::SIGKILL)),
+            Self::Over { .. } => {}
         }
     }
 
@@ -161,7 +190,7 @@ impl Jail {
     fn complaint(self) -> String {
         match self {
             Self::Built { complaint, .. } => read_complaint(complaint),
-            Self::Joined(_) => String::new(),
+            Self::Joined(_) | Self::Over { .. } => String::new(),
         }
     }
 }
@@ -183,6 +212,7 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
         listen_again: Vec::new(),
     };
     supervisor.wait(&mut jail)?;
+    supervisor.company.killed = matches!(jail, Jail::Over { killed: true });
     let started = supervisor.started;
     Ok(supervisor.outcome.unwrap_or_else(|| {
         if started {

@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::sys::stat::{Mode, SFlag, fchmod, fstat, stat};
+use nix::sys::stat::{Mode, SFlag, fchmod, fstat};
 
 use super::caller::Caller;
 use super::place::ground::{Who, who_changes};
@@ -174,12 +174,14 @@ fn try_bind(context: &Context, caller: &Caller) -> io::Result<Answer> {
         }
         found => found.map_err(refused)?,
     };
-    if who_changes(context, &entry)? == Who::Kernel {
+    let reach = context.charge.territory.reach(&entry.path());
+    if who_changes(context, &entry)? == Who::Kernel && reach == Reach::Write {
         return Ok(Answer::Kernel);
     }
-    // The name of something closed that is not there.
-    let reach = context.charge.territory.reach(&entry.path());
-    if !matches!(reach, Reach::Own | Reach::Write) {
+    // The name of something closed that is not there, or a place where somebody outside may have moved
+    // a directory to which Landlock gives everything.
+    // In a region of its own the jail makes files alone.
+    if reach != Reach::Write {
         return Err(Errno::EACCES.into());
     }
     let name = [
@@ -191,10 +193,6 @@ fn try_bind(context: &Context, caller: &Caller) -> io::Result<Answer> {
     let address = with_path(&name)?;
     narrow(caller, &socket)?;
     sockets::bind(&socket, &address)?;
-    if reach == Reach::Own {
-        let made = stat(std::ffi::OsStr::from_bytes(&name))?;
-        locked(&context.made).insert(place::id(&made));
-    }
     Ok(Answer::Done(0))
 }
 

@@ -10,11 +10,17 @@
 )]
 
 use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, getpid};
 
+use super::Context;
 use super::family::{self, Held};
+use super::place::locked;
+use crate::fence::Reach;
 use crate::sys::{process, remote};
 
 /// How often is looked for new ones before those that are known are killed all the same.
@@ -27,17 +33,48 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Kills every process below this one and waits for their end.
 pub fn end_all() {
-    end_below(&[]);
+    end_below(&|_| false);
 }
 
-/// Kills every process below this one but for its children `own`, what stands below those, and waits
-/// for their end. For a launcher that is a subreaper and has lost its mediator.
-pub fn end_leftovers(own: &[Pid]) {
-    let own: Vec<i32> = own.iter().map(|pid| pid.as_raw()).collect();
-    end_below(&own);
+/// When a process began, in the kernel's clock ticks since the machine did.
+///
+/// # Errors
+/// `ESRCH` if there is none with this number.
+pub fn start_of(process: Pid) -> io::Result<u64> {
+    Ok(family::entry(process.as_raw())?.start)
 }
 
-fn end_below(spared: &[i32]) {
+/// Kills what is left of a jail whose mediator began at `since`, and waits for its end. For a launcher
+/// that is a subreaper and has lost its mediator.
+///
+/// A launcher may have other children, from before: a shell that had some became it. What they leave
+/// comes to it as well. Neither bears what every process of the jail does.
+pub fn end_leftovers(since: u64) {
+    end_below(&|number| {
+        let is_younger = family::entry(number).is_ok_and(|entry| entry.start >= since);
+        !(is_younger && family::is_of_a_jail(number))
+    });
+}
+
+/// Removes the files that the jail made in regions of its own, where a mount would go with the jail.
+/// When nobody of the jail is left: what has the name and the inode of such a file is one.
+pub fn remove_made(context: &Context) {
+    let made = locked(&context.made);
+    let regions = context.charge.territory.regions().iter();
+    for region in regions.filter(|region| region.reach == Reach::Own && !made.is_empty()) {
+        for entry in fs::read_dir(region.path()).into_iter().flatten().flatten() {
+            let Ok(found) = entry.metadata() else {
+                continue;
+            };
+            if found.is_file() && made.contains(&(found.dev(), found.ino())) {
+                // It is gone already, or somebody else's business.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+fn end_below(spared: &dyn Fn(i32) -> bool) {
     let mut last_change = Instant::now();
     let mut before = 0;
     loop {
@@ -64,7 +101,7 @@ fn end_below(spared: &[i32]) {
 }
 
 /// Every process that is left, by its number, unable to fork and stopped; with its start.
-fn hold_still(spared: &[i32]) -> HashMap<i32, (Held, u64)> {
+fn hold_still(spared: &dyn Fn(i32) -> bool) -> HashMap<i32, (Held, u64)> {
     let own = getpid().as_raw();
     let mut still: HashMap<i32, (Held, u64)> = HashMap::new();
     for _ in 0..MOST_ROUNDS {

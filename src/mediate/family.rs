@@ -156,16 +156,25 @@ pub(super) fn behind(descriptor: i32) -> io::Result<i32> {
     }
 }
 
-/// Every process below `root`, but for those in `spared` and what stands below them. Some that came
-/// or went meanwhile may be missing.
-pub(super) fn below(root: i32, spared: &[i32]) -> Vec<i32> {
+/// Whether a process bears what the mediator and everything below it do, and cannot lay down:
+/// `no_new_privs` (`proc_pid_status(5)`).
+pub(super) fn is_of_a_jail(number: i32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{number}/status")).unwrap_or_default();
+    let mut lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("NoNewPrivs:"));
+    lines.next().is_some_and(|text| text.trim() == "1")
+}
+
+/// Every process below `root`, but for those that are spared and what stands below them. Some that
+/// came or went meanwhile may be missing.
+pub(super) fn below(root: i32, spared: &dyn Fn(i32) -> bool) -> Vec<i32> {
     // Kernels without CONFIG_PROC_CHILDREN do not say who the children of a process are.
     let tree = match children(root) {
         Some(_) => None,
         None => Some(whole_tree()),
     };
-    let mut seen: HashSet<i32> = spared.iter().copied().collect();
-    seen.insert(root);
+    let mut seen = HashSet::from([root]);
     let (mut found, mut open) = (Vec::new(), vec![root]);
     while let Some(at) = open.pop() {
         let children = match &tree {
@@ -173,7 +182,7 @@ pub(super) fn below(root: i32, spared: &[i32]) -> Vec<i32> {
             Some(tree) => tree.get(&at).cloned().unwrap_or_default(),
         };
         for child in children {
-            if seen.insert(child) {
+            if seen.insert(child) && !spared(child) {
                 found.push(child);
                 open.push(child);
             }
@@ -246,8 +255,9 @@ mod tests {
         assert!(!is_below(own, own) && !is_below(1, own) && !is_below(own, number));
         assert_eq!(entry(number).unwrap().parent, own);
         assert!(whole_tree()[&own].contains(&number));
-        assert!(below(own, &[]).contains(&number));
-        assert!(!below(own, &[number]).contains(&number));
+        assert!(below(own, &|_| false).contains(&number));
+        assert!(!below(own, &|one| one == number).contains(&number));
+        assert!(!is_of_a_jail(number));
         let held = Held::new(number).unwrap();
         assert!(held.is_alive());
         child.kill().unwrap();

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
@@ -115,12 +116,14 @@ fn live(
     }
     drop(launcher);
     process::release_memory();
+    let context = Arc::new(Context::new(charge, attendant));
     if let Some(listener) = wait_for_listener(ours, attendant) {
         // Without threads the calls get ENOSYS, for the listener is closed.
-        let _ = serve::serve(Context::new(charge, attendant), listener);
+        let _ = serve::serve(Arc::clone(&context), listener);
     }
     let code = wait_for_end(attendant);
     ending::end_all();
+    ending::remove_made(&context);
     exit_now(code)
 }
 

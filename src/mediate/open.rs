@@ -182,12 +182,25 @@ fn existing(context: &Context, process: &dyn Process, wish: &Wish<'_>, object: &
     let reach = region.map_or(Reach::None, |region| region.reach);
     let kernels = left(context, wish, reach);
     let is_kernels = matches!(kernels, Answer::Kernel);
+    let changes = wish.writes() || wish.is_unnamed();
+    if matches!(reach, Reach::None | Reach::Read) && changes {
+        // Landlock's rules are about objects: it would let be changed what somebody outside has moved
+        // there from where it may be. A stream leads where it leads.
+        return match object.by_descriptor {
+            true => kernels,
+            false => Errno::EACCES.into(),
+        };
+    }
     match (region, reach) {
-        (None, _) | (_, Reach::None) => return kernels,
-        (Some(region), Reach::Read) => {
+        (None, _) => return kernels,
+        (Some(region), Reach::None | Reach::Read) => {
             // A rule that lists it would list what is hidden in it.
-            let unlisted = object.is_directory() && region.path() == path && !region.listed;
-            if region.direct || wish.writes() || wish.is_unnamed() || unlisted {
+            let is_root = object.is_directory() && region.path() == path;
+            let is_open = match reach {
+                Reach::None => is_root && region.listed,
+                _ => !is_root || region.listed,
+            };
+            if region.direct || !is_open {
                 return kernels;
             }
         }
@@ -270,7 +283,10 @@ fn create(
     let kernels = left(context, wish, reach);
     let who = ground::who_changes(context, entry)?;
     let kernel_must_not = !matches!(kernels, Answer::Kernel);
-    if !matches!(reach, Reach::Own | Reach::Write) || who == Who::Kernel && !kernel_must_not {
+    if !matches!(reach, Reach::Own | Reach::Write) {
+        return Err(Errno::EACCES);
+    }
+    if who == Who::Kernel && !kernel_must_not {
         return Ok(kernels);
     }
     if entry.slash {

@@ -178,6 +178,8 @@ pub struct Object {
     pub kind: SFlag,
     /// Device and inode.
     pub id: (u64, u64),
+    /// Whether it was named by a descriptor of the caller's (`/dev/stdout`), and not by its path.
+    pub by_descriptor: bool,
 }
 
 impl Object {
@@ -197,6 +199,7 @@ impl Object {
             at: at(path, &status)?,
             kind: kind(&status),
             id: id(&status),
+            by_descriptor: false,
             fd,
         })
     }
@@ -467,7 +470,11 @@ fn own_descriptor(
     if !follow || !(pid == getpid().as_raw() || process.is_called(pid)) {
         return Err(Stop::Proc);
     }
-    Object::new(process.descriptor(fd).map_err(|_| Errno::ENOENT)?)
+    let fd = process.descriptor(fd).map_err(|_| Errno::ENOENT)?;
+    Ok(Object {
+        by_descriptor: true,
+        ..Object::new(fd)?
+    })
 }
 
 /// A number as `/proc` writes it.

@@ -42,6 +42,25 @@ pub fn change(context: &Context, caller: &Caller) -> Answer {
     answered(set(context, caller).map(|()| 0))
 }
 
+/// Answers `setpgid(2)`. The kernel signals whole process groups by itself: for keys of the terminal, for
+/// use of it from the background, and when a group is orphaned. So a process of the jail joins none
+/// that is another job's of the session. Both numbers are in registers, which nobody can change
+/// while the call waits, and the kernel goes on with what was judged.
+pub fn join_group(context: &Context, caller: &Caller) -> Answer {
+    let (process, group) = (caller.int(0), caller.int(1));
+    let makes =
+        || -> Result<bool, Stop> { Ok(group <= 0 || group == process || is_own(caller, group)?) };
+    let joins = || -> Result<bool, Stop> {
+        let begun_with = family::entry(context.attendant.as_raw())?.group;
+        Ok(group == begun_with || !group_of(context, caller, group)?.is_empty())
+    };
+    answered(match makes().and_then(|own| Ok(own || joins()?)) {
+        Ok(true) => Err(Stop::Own),
+        Ok(false) => fails(libc::EPERM),
+        Err(stop) => Err(stop),
+    })
+}
+
 /// Why a call is not carried out.
 enum Stop {
     /// It is about the caller itself.
@@ -112,7 +131,7 @@ fn is_own(caller: &Caller, number: i32) -> Result<bool, Stop> {
 /// Every process of the jail.
 fn members(context: &Context) -> Vec<i32> {
     let mediator = getpid().as_raw();
-    let mut all = family::below(mediator, &[]);
+    let mut all = family::below(mediator, &|_| false);
     all.retain(|&number| number != context.attendant.as_raw());
     all
 }

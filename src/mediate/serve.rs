@@ -91,6 +91,7 @@ pub fn handler(number: i32) -> Option<Handler> {
         | libc::SYS_rt_sigqueueinfo
         | libc::SYS_rt_tgsigqueueinfo
         | libc::SYS_pidfd_send_signal => processes::signal,
+        libc::SYS_setpgid => processes::join_group,
         libc::SYS_prlimit64
         | libc::SYS_setpriority
         | libc::SYS_ioprio_set
@@ -107,7 +108,7 @@ pub fn handler(number: i32) -> Option<Handler> {
 ///
 /// # Errors
 /// What `clone(2)` answers for the first of them.
-pub fn serve(context: Context, listener: OwnedFd) -> io::Result<()> {
+pub fn serve(context: Arc<Context>, listener: OwnedFd) -> io::Result<()> {
     // An older kernel takes a little longer.
     let _ = notify::wake_on_the_same_processor(&listener);
     threads::become_interruptible()?;
@@ -135,7 +136,7 @@ fn begin(crew: &Arc<Crew>, act: fn(&Arc<Crew>)) -> io::Result<()> {
 
 /// The threads, and what they share.
 struct Crew {
-    context: Context,
+    context: Arc<Context>,
     listener: Arc<OwnedFd>,
     shift: Mutex<Shift>,
     /// More are at work than [`BUSY_THREADS`].

@@ -210,8 +210,18 @@ fn new_entry(
     match who {
         Who::Mediator if reach == Reach::Write => Ok((entry, who)),
         Who::Maker if reach == Reach::Own => Ok((entry, who)),
-        // Landlock gives nothing in either directory.
-        _ => Err(Not::Kernel),
+        Who::Kernel if reach == Reach::Write => Err(Not::Kernel),
+        _ => Err(closed_to_changes(&entry).into()),
+    }
+}
+
+/// The answer where nothing may be changed. Landlock's rules are about objects: it would let be changed
+/// what somebody outside has moved there from where it may be. What exists or is missing is said
+/// first.
+fn closed_to_changes(entry: &Entry) -> Errno {
+    match status(entry) {
+        Ok(_) => Errno::EEXIST,
+        Err(_) => Errno::EACCES,
     }
 }
 
@@ -232,10 +242,12 @@ fn unpinned_new(context: &Context, entry: &Entry) -> Result<(), Errno> {
     })
 }
 
-/// Remembers what the jail has just made in its own region.
-fn remember(context: &Context, entry: &Entry, who: Who) -> Result<(), Errno> {
+/// In a region of its own the jail makes files, by `open(2)`, and nothing else: of what other calls
+/// make one learns by its name alone which it is, and by then somebody outside may have put another
+/// there.
+fn files_alone(who: Who) -> Result<(), Errno> {
     if who == Who::Maker {
-        locked(&context.made).insert(id(&status(entry)?));
+        return Err(Errno::EACCES);
     }
     Ok(())
 }
@@ -255,9 +267,9 @@ fn make_directory(
 ) -> Result<(), Not> {
     // A directory may be made where one is to be that something closed will be in.
     let (entry, who) = new_entry(context, process, given)?;
+    files_alone(who)?;
     let mode = new_mode(process, &entry.parent, mode)?;
-    mkdirat(&entry.parent, entry.slashed().as_os_str(), mode)?;
-    Ok(remember(context, &entry, who)?)
+    Ok(mkdirat(&entry.parent, entry.slashed().as_os_str(), mode)?)
 }
 
 fn make_node(
@@ -274,10 +286,16 @@ fn make_node(
         return Err(Errno::EPERM.into());
     }
     let (entry, who) = new_entry(context, process, given)?;
+    files_alone(who)?;
     unpinned_new(context, &entry)?;
     let mode = new_mode(process, &entry.parent, mode & PLAIN_MODE)?;
-    mknodat(&entry.parent, entry.slashed().as_os_str(), wanted, mode, 0)?;
-    Ok(remember(context, &entry, who)?)
+    Ok(mknodat(
+        &entry.parent,
+        entry.slashed().as_os_str(),
+        wanted,
+        mode,
+        0,
+    )?)
 }
 
 fn make_symlink(
@@ -287,10 +305,14 @@ fn make_symlink(
     given: Given<'_>,
 ) -> Result<(), Not> {
     let (entry, who) = new_entry(context, process, given)?;
+    files_alone(who)?;
     unpinned_new(context, &entry)?;
     let text = OsString::from_vec(text.to_vec());
-    symlinkat(text.as_os_str(), &entry.parent, entry.slashed().as_os_str())?;
-    Ok(remember(context, &entry, who)?)
+    Ok(symlinkat(
+        text.as_os_str(),
+        &entry.parent,
+        entry.slashed().as_os_str(),
+    )?)
 }
 
 fn link(
@@ -312,13 +334,14 @@ fn link(
     ) {
         (Source::Own, Who::Maker) if reach == Reach::Own => unpinned_new(context, &entry)?,
         (Source::Own, _) | (_, Who::Maker) => return Err(Errno::EXDEV.into()),
-        (Source::Kernels, Who::Kernel) | (Source::Closed, _) => return Err(Not::Kernel),
+        (Source::Closed, _) => return Err(Errno::EXDEV.into()),
+        (Source::Kernels, Who::Kernel) if reach == Reach::Write => return Err(Not::Kernel),
         (Source::Kernels | Source::Mediators, Who::Mediator) if reach == Reach::Write => {
             unpinned_new(context, &entry)?;
         }
         // From a directory in which the mediator makes names to one where Landlock lets them be made.
         (Source::Mediators, Who::Kernel) if reach == Reach::Write => {}
-        _ => return Err(Not::Kernel),
+        _ => return Err(closed_to_changes(&entry).into()),
     }
     let by = paths::by_descriptor(&object.fd);
     let to = entry.slashed();
@@ -376,13 +399,13 @@ fn rename(
         let reach = context.charge.territory.reach(&entry.parent_path);
         matches!(reach, Reach::Write | Reach::Own)
     };
-    if whose_from == Who::Kernel && whose_to == Who::Kernel
-        || !is_writable(&from)
-        || !is_writable(&to)
-    {
+    let there = status(&from)?;
+    if !is_writable(&from) || !is_writable(&to) {
+        return Err(Errno::EACCES.into());
+    }
+    if whose_from == Who::Kernel && whose_to == Who::Kernel {
         return Err(Not::Kernel);
     }
-    let there = status(&from)?;
     let replaced = status(&to).ok();
     let is_own = [whose_from, whose_to].map(|who| who == Who::Maker);
     match is_own {
@@ -405,6 +428,11 @@ fn rename(
     // Both, for they may be exchanged; also where Landlock would let it be.
     unpinned(context, &from)?;
     unpinned(context, &to)?;
+    // In a region of the jail's own others make files as well: one that came meanwhile stays.
+    let flags = match is_own[1] && replaced.is_none() {
+        true => flags | RenameFlags::RENAME_NOREPLACE,
+        false => flags,
+    };
     let (old, new) = (from.slashed(), to.slashed());
     renameat2(
         &from.parent,
@@ -435,10 +463,14 @@ fn remove(
         (true, Special::DotDot) => Errno::ENOTEMPTY,
     })?;
     let who = ground::who_changes(context, &entry)?;
-    if who == Who::Kernel {
-        return Err(Not::Kernel);
-    }
     let there = status(&entry)?;
+    if who == Who::Kernel {
+        let reach = context.charge.territory.reach(&entry.parent_path);
+        return Err(match reach {
+            Reach::Write => Not::Kernel,
+            _ => Errno::EACCES.into(),
+        });
+    }
     if who == Who::Maker && !context.has_made(id(&there)) {
         return Err(Errno::EACCES.into());
     }
@@ -469,6 +501,9 @@ fn shorten(
     })?;
     let is_kernels =
         deciding(&object.at).is_none_or(|path| ground::who(&context.charge, path) == Who::Kernel);
+    if deciding(&object.at).is_some() {
+        ground::may_change(context, &object)?;
+    }
     if judged && is_kernels {
         return Err(Not::Kernel);
     }

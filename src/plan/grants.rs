@@ -159,7 +159,6 @@ pub fn translate(
         nested: false,
         keyctl: !plan.syscalls.iter().any(|rule| rule.name == "keyctl"),
         fence: Some(FenceSwitches {
-            abi,
             isolated: plan.network.value == NetworkMode::Isolated,
         }),
     });

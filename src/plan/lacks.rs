@@ -131,6 +131,13 @@ pub const LACKS: &[Lack] = &[
          changed; hiding answers EACCES",
     ),
     lack(
+        "moved-files",
+        Kind::Open,
+        Holds::Always,
+        "what is moved out of a given directory is out of reach",
+        "what somebody moves out of a given directory while the jail runs can still be read at its new place",
+    ),
+    lack(
         "cgroup",
         Kind::Open,
         Holds::Always,
@@ -142,8 +149,8 @@ pub const LACKS: &[Lack] = &[
         Kind::Open,
         Holds::Always,
         "a read-only mount stands against them",
-        "ioctl(2) commands that one file system alone has (OCFS2's copies, Lustre's striping) work on what is open for \
-         reading; those of ext4, XFS, btrfs, FAT, of encryption and of verity that change anything are refused",
+        "ioctl(2) commands that one file system alone has (OCFS2's copies, Lustre's striping, some of btrfs) work on what \
+         is open for reading; those that change flags, versions, encryption or verity are refused",
     ),
     lack(
         USERS,
@@ -179,7 +186,8 @@ pub const LACKS: &[Lack] = &[
         Kind::Narrower,
         Holds::Always,
         "a private `/dev/shm`",
-        "/dev/shm is the host's; of what is there the jail opens, changes and removes only what it made itself",
+        "/dev/shm is the host's; of what is there the jail opens, changes and removes only files that it made itself, and opens \
+         them for writing alone or for both",
     ),
     lack(
         "system-v",
@@ -201,6 +209,13 @@ pub const LACKS: &[Lack] = &[
         Holds::BelowAbi(6),
         "abstract local sockets of the jail can be connected to",
         "no abstract local socket can be connected to, not even one made inside (Linux 6.12 has what is needed)",
+    ),
+    lack(
+        "signal-driven",
+        Kind::Narrower,
+        Holds::Always,
+        "a descriptor can be told to send signals when it becomes ready (`O_ASYNC`, `F_SETOWN`)",
+        "no descriptor can be told to send signals when it becomes ready, not even to its own process",
     ),
     lack(
         "network",

@@ -1,6 +1,7 @@
 //! Landlock as the jail: asked for, and in place of a bubblewrap that cannot work.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
@@ -325,4 +326,55 @@ fn without_user_namespaces(command: &mut std::process::Command) {
             }
         });
     }
+}
+
+/// Rules of Landlock are about objects, wherever they are by now.
+#[test]
+fn what_the_user_moves_out_of_the_project_is_changed_no_more() {
+    let world = world();
+    let project = world.project.display().to_string();
+    fs::write(world.project.join("tool"), "#!/bin/sh\n").unwrap();
+    fs::create_dir_all(world.home.join("out")).unwrap();
+    fs::create_dir_all(world.project.join("build")).unwrap();
+    let out = world.home.join("out");
+    let at = out.display();
+    let script = format!(
+        "touch ready; until [ -e go ]; do sleep 0.05; done
+         echo evil >> {at}/tool && echo written; echo evil > {at}/build/new && echo made; ln {at}/tool again && echo linked
+         mv {at}/tool {at}/other && echo renamed; rm -f {at}/tool && [ ! -e {at}/tool ] && echo removed
+         mkdir {at}/build/d && echo directory; truncate -s 0 {at}/tool && echo shortened; cd {project} && echo fine > file && cat file"
+    );
+    let mut child = fenced(&world, &["sh", "-c", &script]).start();
+    until("the command", || world.project.join("ready").exists());
+    for name in ["tool", "build"] {
+        fs::rename(world.project.join(name), out.join(name)).unwrap();
+    }
+    fs::write(world.project.join("go"), "").unwrap();
+    let mut said = String::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    crate::world::wait(&mut child, "the end");
+    assert_eq!(said, "fine\n");
+    assert_eq!(fs::read_to_string(out.join("tool")).unwrap(), "#!/bin/sh\n");
+    assert_eq!(fs::read_dir(out.join("build")).unwrap().count(), 0);
+}
+
+/// A shell that has children may become the launcher.
+#[test]
+fn what_the_launcher_did_not_start_it_does_not_end() {
+    let world = world();
+    let script = "sleep 60 > /dev/null 2>&1 & echo $!; exec \"$@\" > /dev/null";
+    let output = fenced(&world, &["true"])
+        .by(["bash", "-c", script, "bash"])
+        .run();
+    let number: i32 = output.out().trim().parse().unwrap();
+    let killed = nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(number),
+        nix::sys::signal::Signal::SIGKILL,
+    );
+    assert_eq!((output.code, killed), (0, Ok(())), "{output}");
 }

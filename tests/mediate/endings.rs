@@ -171,9 +171,10 @@ fn keys_of_the_terminal_reach_the_command() {
         drop(writer);
         assert_eq!(hear(&reader), [1]);
         assert_ne!(nix::unistd::getpgid(Some(mediator)), Ok(own));
+        let since = agent_sandbox::mediate::ending::start_of(mediator).expect("it lives");
         kill(mediator, Signal::SIGKILL).expect("kill");
         wait(mediator).expect("wait");
-        agent_sandbox::mediate::ending::end_leftovers(&[]);
+        agent_sandbox::mediate::ending::end_leftovers(since);
         until("the end", || !runs(mediator));
         assert!(ended(reader), "somebody is left");
     });

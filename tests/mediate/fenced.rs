@@ -34,10 +34,7 @@ fn run(script: &str, abi: i32, prepare: impl FnOnce()) -> Vec<Report> {
     let refused = compile(&rules(Switches {
         nested: false,
         keyctl: false,
-        fence: Some(FenceSwitches {
-            abi,
-            isolated: false,
-        }),
+        fence: Some(FenceSwitches { isolated: false }),
     }));
     let mut fence = Fence {
         rules: readable,

@@ -90,7 +90,7 @@ struct Clean;
 
 impl Drop for Clean {
     fn drop(&mut self) {
-        mediate::ending::end_leftovers(&[]);
+        mediate::ending::end_all();
     }
 }
 

@@ -80,10 +80,7 @@ impl World {
         let refused = compile(&rules(Switches {
             nested: false,
             keyctl: false,
-            fence: Some(FenceSwitches {
-                abi: self.abi,
-                isolated: false,
-            }),
+            fence: Some(FenceSwitches { isolated: false }),
         }));
         let refused = refused.expect("rules that compile");
         let handed_over = mediated::program(HandedOver {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agent_sandbox::sys::process::{Change, wait};
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, pipe, setpgid};
@@ -447,6 +448,37 @@ fn groups_and_everybody_are_those_of_the_jail() {
                 let _ = nix::sys::signal::raise(Signal::SIGUSR1);
             });
             assert_eq!(waited(aborted), Change::Killed(libc::SIGUSR1));
+        });
+        assert_eq!(wait(mediator).expect("wait"), Change::Exited(0));
+        assert!(runs(outside));
+        nix::sys::signal::kill(outside, Signal::SIGKILL).expect("kill");
+        wait(outside).expect("wait");
+    });
+}
+
+/// The kernel stops and ends whole groups by itself, for what one of them does to the terminal or by
+/// ending.
+#[test]
+fn no_group_outside_is_joined() {
+    if !possible() {
+        return;
+    }
+    in_launcher(|words| {
+        let outside = child(sleep);
+        setpgid(outside, outside).expect("setpgid");
+        let mediator = start(words, &[libc::SYS_setpgid], || {
+            let own = nix::unistd::getpgrp();
+            let join = |process: Pid, group: Pid| setpgid(process, group);
+            let nobody = Pid::from_raw(0);
+            assert_eq!(join(nobody, outside), Err(Errno::EPERM));
+            let fellow = child(sleep);
+            assert_eq!(join(fellow, outside), Err(Errno::EPERM));
+            // What a shell does with a pipeline, and back.
+            assert_eq!(join(fellow, fellow), Ok(()));
+            assert_eq!(join(nobody, fellow), Ok(()));
+            assert_eq!(join(nobody, own), Ok(()));
+            assert_eq!(join(nobody, nobody), Ok(()));
+            assert_eq!(join(fellow, nix::unistd::getpid()), Ok(()));
         });
         assert_eq!(wait(mediator).expect("wait"), Change::Exited(0));
         assert!(runs(outside));

@@ -153,11 +153,12 @@ fn without_the_mediator_calls_fail_and_the_launcher_ends_what_is_left() {
         }
         std::thread::sleep(Duration::from_millis(20));
         assert!(runs(mediator));
+        let since = agent_sandbox::mediate::ending::start_of(mediator).expect("it lives");
         kill(mediator, Signal::SIGKILL).expect("kill");
         assert_eq!(wait(mediator).expect("wait"), Change::Killed(libc::SIGKILL));
         assert_eq!(hear(&reader), *b"e");
         let own = child(|| std::thread::sleep(Duration::from_secs(600)));
-        agent_sandbox::mediate::ending::end_leftovers(&[own]);
+        agent_sandbox::mediate::ending::end_leftovers(since);
         // The pipe's other end was the command's alone.
         let mut rest = [0; 1];
         assert_eq!(nix::unistd::read(&reader, &mut rest), Ok(0));

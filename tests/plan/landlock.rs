@@ -5,10 +5,10 @@ mod judge;
 
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agent_sandbox::fence::{Reach, Right, Rule};
-use agent_sandbox::host::files::{Files, Look};
+use agent_sandbox::host::files::{Entry, Files, Look};
 use agent_sandbox::plan::PlanError;
 use agent_sandbox::plan::grants::{Fenced, Thing, translate};
 
@@ -413,6 +413,55 @@ fn too_many_entries_to_give_one_by_one() {
             "{text}"
         );
         assert!(error.hint_text().is_some());
+    }
+}
+
+/// A file system on which the last name of a path may be spelled in either case.
+struct IgnoresCase(Tree);
+
+impl Files for IgnoresCase {
+    fn prefetch(&self, paths: &[PathBuf]) {
+        self.0.prefetch(paths);
+    }
+
+    fn look(&self, path: &Path) -> Look {
+        let swap = |letter: char| match letter.is_ascii_lowercase() {
+            true => letter.to_ascii_uppercase(),
+            false => letter.to_ascii_lowercase(),
+        };
+        match (
+            self.0.look(path),
+            path.file_name().and_then(|name| name.to_str()),
+        ) {
+            (Look::Missing, Some(name)) => {
+                let other: String = name.chars().map(swap).collect();
+                self.0.look(&path.with_file_name(other))
+            }
+            (found, _) => found,
+        }
+    }
+
+    fn entries(&self, directory: &Path) -> Option<Vec<Entry>> {
+        self.0.entries(directory)
+    }
+
+    fn small_file(&self, path: &Path, most: usize) -> Option<Vec<u8>> {
+        self.0.small_file(path, most)
+    }
+}
+
+#[test]
+fn another_spelling_of_what_is_closed_is_not_given() {
+    for scenario in [
+        Scenario::new(repository()),
+        Scenario::new(plain().file("/home/ada/project/.env", "SECRET"))
+            .policy("files.hide = [\"~/project/.env\"]"),
+    ] {
+        let plan = || scenario.plan().unwrap();
+        let files = IgnoresCase(scenario.tree.clone());
+        let error = translate(plan(), &scenario.host, &files, Path::new(STAGE), &[]).unwrap_err();
+        assert!(error.to_string().contains("ignores case"), "{error}");
+        assert!(fenced_with(&scenario, &[]).is_ok());
     }
 }
 

@@ -223,13 +223,11 @@ fn leases_and_signals_by_descriptors() {
         declare("this file system has no leases");
     }
     let own = fcntl(libc::F_SETOWN, u64::from(std::process::id()));
-    for (switches, scoped) in [(FENCE, true), (ISOLATED_FENCE, false)] {
+    let told = fcntl(libc::F_SETFL, unsigned(libc::O_ASYNC));
+    for switches in BOTH {
         assert_eq!(under(switches, lease), errno(libc::EPERM));
-        let expected = match scoped {
-            true => Outcome::Returned(0),
-            false => errno(libc::EPERM),
-        };
-        assert_eq!(under(switches, own), expected, "{switches:?}");
+        assert_eq!(under(switches, own), errno(libc::EPERM));
+        assert_eq!(under(switches, told), errno(libc::EPERM));
         for (command, value) in [
             (libc::F_GETFD, 0),
             (libc::F_SETFD, unsigned(libc::FD_CLOEXEC)),

@@ -29,20 +29,14 @@ pub(crate) const KEYCTL: Switches = Switches {
     fence: None,
 };
 
-/// Where Landlock makes the jail and scopes signals.
+/// Where Landlock makes the jail.
 pub(crate) const FENCE: Switches = Switches {
-    fence: Some(FenceSwitches {
-        abi: 6,
-        isolated: false,
-    }),
+    fence: Some(FenceSwitches { isolated: false }),
     ..STRICT
 };
-/// Where it does not, and the jail has no network.
+/// The same without a network.
 pub(crate) const ISOLATED_FENCE: Switches = Switches {
-    fence: Some(FenceSwitches {
-        abi: 2,
-        isolated: true,
-    }),
+    fence: Some(FenceSwitches { isolated: true }),
     ..STRICT
 };
 

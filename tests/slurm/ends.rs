@@ -61,6 +61,9 @@ fn crash(world: &World, side: Side, command: &str) -> (i32, Vec<String>) {
 #[test]
 fn a_rank_that_crashes_takes_the_others_along() {
     let Some(world) = world() else { return };
+    if world.lacks("tasks", "tasks that share a jail") {
+        return;
+    }
     for (command, code) in [
         ("srun -N1 -n3 --mpi=pmix ./crash.openmpi segv", 139),
         ("srun -N1 -n3 --mpi=pmix ./crash.openmpi exit", 137),
@@ -83,6 +86,9 @@ fn a_rank_that_crashes_takes_the_others_along() {
 #[test]
 fn mpirun_ends_with_its_ranks() {
     let Some(world) = world() else { return };
+    if world.lacks("system-v", "MPICH, which wants System V segments") {
+        return;
+    }
     world.write(
         "job.sh",
         "#!/bin/bash\n#SBATCH -N1 -n3 -o job.txt\n\
@@ -135,6 +141,9 @@ fn ended(world: &World, side: Side) {
 #[test]
 fn ranks_hear_of_their_end_once_and_have_time() {
     let Some(world) = world() else { return };
+    if world.lacks("tasks", "tasks that share a jail") {
+        return;
+    }
     let sides = [Side::Outside, Side::Inside];
     for side in sides {
         ended(&world, side);

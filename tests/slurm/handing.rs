@@ -10,7 +10,7 @@ use crate::call::Output;
 use crate::cluster::{not_checked, put};
 use crate::joining::{end_listener, listener};
 use crate::pty::Terminal;
-use crate::rooms::{built, mark, with_probe};
+use crate::rooms::{built, mark, with_ranks};
 use crate::world::{Side, World, until};
 
 /// A path through the descriptor `%NUMBER` of whoever opens it, up to the root and down again.
@@ -173,7 +173,9 @@ fn no_task_changes_the_program_that_it_comes_from() {
 /// Ranks that stop what watches over them are ended with Slurm's daemon all the same.
 #[test]
 fn stopped_tasks_end_with_the_daemon_of_their_step() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = World::with_rooms() else {
+        return;
+    };
     world.write("stop.py", include_str!("rooms/stop.py"));
     world
         .inside("timeout -k 1 6 srun -Q -N1 -n2 --mpi=pmi2 python3 stop.py")
@@ -245,7 +247,7 @@ fn answers(output: &Output, kind: &str) -> Vec<i32> {
 /// Names that have no path belong to the network namespace in which a socket was made.
 #[test]
 fn a_socket_that_is_handed_over_does_not_lead_outside() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     let read = world.project().parent().unwrap().join("read");
     put(world.user, &read.join("file"), b"", 0o644);
     let name = mark(&world, "handed");
@@ -266,7 +268,7 @@ fn a_socket_that_is_handed_over_does_not_lead_outside() {
 /// As UCX does, which processes of one node talk by, within a batch script as well.
 #[test]
 fn abstract_sockets_of_a_room_are_its_own() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     let name = mark(&world, "own");
     world.write(
         "own.sh",
@@ -333,7 +335,7 @@ impl Drop for Mounts {
 
 #[test]
 fn what_the_host_mounts_during_a_job_is_not_handed_over() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     let read = world.project().parent().unwrap().join("read");
     put(world.user, &read.join("file"), b"", 0o644);
     let Some(mounts) = Mounts::shared(&world.cluster.nodes[0], &read) else {
@@ -386,7 +388,9 @@ fn what_the_host_mounts_during_a_job_is_not_handed_over() {
 
 #[test]
 fn a_room_does_not_show_the_terminal_of_another() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = World::with_rooms() else {
+        return;
+    };
     world.write(
         "console.sh",
         "#!/bin/bash\nstat -c 'console %t:%T' /dev/console 2>&1\nprintf 'intru%s\\n' der > /dev/console\n\
@@ -449,10 +453,17 @@ fn the_launchers_directory_cannot_be_changed() {
         .iter()
         .map(|what| format!("{{ {what}; }} 2> /dev/null && echo changed '{what}'\n"))
         .collect();
-    world.write(
-        "change.sh",
-        format!("#!/bin/bash\nat=/run/agent-sandbox; cp /bin/true /tmp/true\n{tries}[ -x $at/init ] && echo looked\ntrue\n"),
+    let mut script = format!(
+        "#!/bin/bash\nat=/run/agent-sandbox; cp /bin/true /tmp/true\n{tries}[ -x $at/init ] && echo looked\ntrue\n"
     );
+    if crate::chosen::is_landlock() {
+        // What stands there then: the socket and the stand-ins of Slurm's commands.
+        let own = "at=${AGENT_SANDBOX_CHAPERON%/*}";
+        script = script.replace("at=/run/agent-sandbox", own);
+        script = script.replace("$at/init", "$at/slurm/sbatch");
+        script = script.replace("/tmp/true", "$TMPDIR/true");
+    }
+    world.write("change.sh", script);
     let output = world
         .inside(
             "./change.sh; sbatch -W -Q -n2 -N1 -o o.txt --wrap './change.sh; srun -n1 ./change.sh; srun -n2 ./change.sh; ./change.sh' > /dev/null; cat o.txt

@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::call::Running;
 use crate::cluster::{cluster, not_checked, put};
 use crate::processes::{keepers, marked, meeting};
-use crate::rooms::{built, mark, with_probe};
+use crate::rooms::{built, mark, with_probe, with_ranks};
 use crate::world::{Side, World, until};
 
 /// Each kind of a process of a job's: in the room that was made with the jail, and in one beside;
@@ -86,7 +86,7 @@ fn comparable(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_process_is_confined_like_the_first() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     in_all(&world, "fields");
     let first = comparable(&world.read("batch.txt"));
     for kind in KINDS {
@@ -283,7 +283,7 @@ fn a_forged_init_is_not_run() {
 /// A session's jail with the host's places for temporary files sees nothing of where tasks meet.
 #[test]
 fn no_jail_sees_where_tasks_meet() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     let id = salloc(&world);
     let running = world
         .inside(&format!("srun --jobid={id} -n2 bash -c 'touch up; until [ -e over ]; do sleep 0.05; done'; echo $?"))
@@ -352,6 +352,9 @@ fn nobody_is_met_at_a_forged_place() {
             "{mode:o}: {output}"
         );
     }
+    if world.lacks("tasks", "tasks that share a jail") {
+        return;
+    }
     // A process in a jail with the host's /tmp made it, after a cleaner had removed the cover with
     // the directory: as it ought to be, and with a socket where the next step's tasks ask first.
     let id = salloc(&world);
@@ -393,7 +396,7 @@ fn nobody_is_met_at_a_forged_place() {
 
 #[test]
 fn init_and_attendants_are_closed_to_ranks() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     for tasks in 1..3 {
         let output = world
             .inside(&format!("srun -Q -n{tasks} ./probe pry | sort -u"))
@@ -416,7 +419,7 @@ fn init_and_attendants_are_closed_to_ranks() {
 /// Its own room, and nothing else: the other step, the script and what stands around them go on.
 #[test]
 fn a_rank_that_kills_everything_kills_its_room() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     let running = world
         .inside(
             "salloc -Q -N1 -n4 bash -c '
@@ -477,7 +480,7 @@ fn inside_no_task_can_be_started_by_hand() {
 /// A rank that uses up what it may have of sockets does so for itself.
 #[test]
 fn many_sockets_of_some_ranks_leave_the_others_theirs() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     let output = world
         .inside(
             "srun -Q -N1 -n4 -l bash -c '[ $SLURM_PROCID != 0 ] || ulimit -n 20; ./probe sockets 10000; ps ax -o comm= | sort | uniq -c | grep -E \"init|agent-sandbox\" | tr -s \" \"' | sort",
@@ -507,7 +510,9 @@ fn many_sockets_of_some_ranks_leave_the_others_theirs() {
 
 #[test]
 fn another_policy_does_not_join() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = World::with_rooms() else {
+        return;
+    };
     let id = salloc(&world);
     let running = world
         .inside(&format!("srun --jobid={id} -n2 --exact bash -c 'echo shared > /tmp/shared; touch up; until [ -e over ]; do sleep 0.05; done'"))
@@ -551,7 +556,9 @@ fn another_policy_does_not_join() {
 
 #[test]
 fn each_room_has_its_own_way_to_slurm() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = World::with_rooms() else {
+        return;
+    };
     let see =
         "stat -c %d:%i /run/agent-sandbox/slurm/chaperon; squeue -h -j $SLURM_JOB_ID -o %i-%T";
     world.write("see.sh", format!("#!/bin/bash\n{see}\n"));

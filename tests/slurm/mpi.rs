@@ -87,6 +87,9 @@ const ONE_COPY: &str = "export OMPI_MCA_btl_vader_single_copy_mechanism=";
 #[test]
 fn mpirun_starts_ranks_in_a_batch_script() {
     let Some(world) = world() else { return };
+    if world.lacks("system-v", "MPICH, which wants System V segments") {
+        return;
+    }
     world.write(
         "job.sh",
         format!(
@@ -107,6 +110,9 @@ fn mpirun_starts_ranks_in_a_batch_script() {
 #[test]
 fn srun_starts_ranks_in_a_batch_script() {
     let Some(world) = world() else { return };
+    if world.lacks("tasks", "tasks that share a jail") {
+        return;
+    }
     world.write(
         "job.sh",
         format!(
@@ -127,6 +133,9 @@ fn srun_starts_ranks_in_a_batch_script() {
 #[test]
 fn srun_starts_ranks_from_a_login_node_and_in_an_allocation() {
     let Some(world) = world() else { return };
+    if world.lacks("tasks", "tasks that share a jail") {
+        return;
+    }
     let output = world.same_but(
         r#"srun -N1 -n4 --mpi=pmix ./ring.openmpi; echo $?
         srun -N1 -n4 --mpi=pmix_v4 ./ring.openmpi; echo $?
@@ -185,6 +194,9 @@ const PER_NODE: &str = "-N2 -n4 --distribution=block";
 #[test]
 fn ranks_run_on_two_nodes() {
     let Some(world) = world() else { return };
+    if world.lacks("tasks", "tasks that share a jail") {
+        return;
+    }
     // By PMI-2 they find each other and talk. MPICH's end is not waited for: UCX 1.13 does not come out
     // of MPI_Finalize where two pid namespaces are one host, which a cluster on one machine makes of
     // two jails. It is the same without a jail, if unshare(1) starts the ranks of one node.
@@ -209,6 +221,9 @@ fn ranks_run_on_two_nodes() {
 #[test]
 fn mpirun_starts_ranks_on_two_nodes() {
     let Some(world) = world() else { return };
+    if world.lacks("tasks", "tasks that share a jail") {
+        return;
+    }
     world.write(
         "two.sh",
         format!(
@@ -225,6 +240,9 @@ fn mpirun_starts_ranks_on_two_nodes() {
 #[test]
 fn each_task_has_what_is_its_own() {
     let Some(world) = world() else { return };
+    if world.lacks("tasks", "tasks that share a jail") {
+        return;
+    }
     world.write("multi.conf", "0-1 ./ring.openmpi\n2-3 ./other\n");
     world.write("multi2.conf", "0,2 ./ring.mpich\n* ./other\n");
     world.write(

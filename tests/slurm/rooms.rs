@@ -21,6 +21,12 @@ pub(crate) fn with_probe() -> Option<World> {
     Some(world)
 }
 
+/// The same for a test about tasks that share a jail.
+pub(crate) fn with_ranks() -> Option<World> {
+    World::with_rooms()?;
+    with_probe()
+}
+
 /// A program of `rooms/`, compiled.
 pub(crate) fn built(name: &str) -> Vec<u8> {
     let root = std::env::var_os("AGENT_SANDBOX_ROOT")
@@ -46,7 +52,7 @@ pub(crate) fn mark(world: &World, name: &str) -> String {
 
 #[test]
 fn a_job_has_one_jail_and_each_step_a_room() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     let mark = mark(&world, "batch");
     world.write(
         "see.sh",
@@ -89,7 +95,7 @@ fn a_job_has_one_jail_and_each_step_a_room() {
 
 #[test]
 fn jobs_of_a_user_on_a_node_share_nothing() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     let node = world.cluster.nodes[0].clone();
     let name = mark(&world, "abstract");
     // Two of each kind: with Landlock, and with sockets of their own.
@@ -186,7 +192,9 @@ fn tasks_that_end_early_disturb_no_others() {
 
 #[test]
 fn a_launcher_that_is_killed_takes_no_other_task_along() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = World::with_rooms() else {
+        return;
+    };
     let mark = mark(&world, "task");
     let running = world
         .inside(&format!(
@@ -219,7 +227,9 @@ fn a_launcher_that_is_killed_takes_no_other_task_along() {
 
 #[test]
 fn steps_of_an_allocation_outlive_the_first() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = World::with_rooms() else {
+        return;
+    };
     let output = world
         .inside(
             "salloc -Q -N1 -n3 bash -c '
@@ -240,7 +250,9 @@ fn steps_of_an_allocation_outlive_the_first() {
 /// Whatever of Slurm's variables such a step lacks.
 #[test]
 fn a_step_from_outside_of_a_job_joins_its_jail() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = World::with_rooms() else {
+        return;
+    };
     let output = world
         .inside(
             "id=$(sbatch --parsable -N1 -n3 -o /dev/null --wrap 'echo shared > /tmp/shared; touch up; until [ -e over ]; do sleep 0.05; done')
@@ -253,7 +265,9 @@ fn a_step_from_outside_of_a_job_joins_its_jail() {
 
 #[test]
 fn many_tasks_at_once_have_one_room() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = World::with_rooms() else {
+        return;
+    };
     let running = world
         .inside(
             "srun -Q -N1 -n128 -O bash -c 'echo $SLURM_JOB_ID > job.txt; readlink /proc/self/ns/pid; : > up.$SLURM_PROCID; until [ -e over ]; do sleep 0.3; done'",
@@ -365,7 +379,7 @@ fn nothing_outlives_the_batch_script() {
 
 #[test]
 fn a_keeper_that_is_killed_takes_its_room_alone() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     let mark = mark(&world, "kept");
     let running = world
         .inside(&format!(
@@ -412,7 +426,7 @@ fn a_keeper_that_is_killed_takes_its_room_alone() {
 
 #[test]
 fn what_killed_processes_leave_behind_does_no_harm() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     let mark = mark(&world, "left");
     let id = world
         .inside("salloc -Q --no-shell -N1 -n2 -J left; squeue -h -n left -o %i")
@@ -456,7 +470,7 @@ fn what_killed_processes_leave_behind_does_no_harm() {
 
 #[test]
 fn a_requeued_job_has_a_new_jail() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     let mark = mark(&world, "requeued");
     let node = &world.cluster.nodes[0];
     let id = world

@@ -14,6 +14,9 @@ sleep 0.$n; echo over $n; exit $n
 #[test]
 fn steps_at_once_share_the_jail() {
     let Some(world) = world() else { return };
+    if world.lacks("tasks", "tasks that share a jail") {
+        return;
+    }
     world.write("meet.sh", format!("#!/bin/bash\n{MEET}"));
     world.write(
         "steps.sh",
@@ -52,6 +55,9 @@ for n in 1 2 3; do grep -c ok $n.txt; rm $n.txt; done; rm 4.txt
 #[test]
 fn abstract_sockets_lead_to_the_other_ranks_alone() {
     let Some(world) = world() else { return };
+    if world.lacks("tasks", "tasks that share a jail") {
+        return;
+    }
     let name = format!("suite-{}", world.cluster.marker);
     let host = world
         .outside(&format!("exec ./abstract serve {name} > serving.txt"))
@@ -85,6 +91,9 @@ fn abstract_sockets_lead_to_the_other_ranks_alone() {
 #[test]
 fn two_jobs_do_not_share() {
     let Some(world) = world() else { return };
+    if world.lacks("tasks", "tasks that share a jail") {
+        return;
+    }
     let name = format!("apart-{}", world.cluster.marker);
     world.write(
         "apart.sh",

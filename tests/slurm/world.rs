@@ -354,7 +354,10 @@ impl World {
         plain.push_str(rest);
         let words = plain.split_inclusive([' ', '\n', '=']);
         let words = words.map(|word| match word.split_once("/slurm_script") {
-            Some((_, after)) => format!("{SCRIPT}{after}"),
+            Some((path, after)) => {
+                let before = path.split('/').next().unwrap_or_default();
+                format!("{before}{SCRIPT}{after}")
+            }
             None => word.to_owned(),
         });
         words.collect()

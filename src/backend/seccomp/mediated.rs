@@ -53,6 +53,8 @@ fn verdicts(which: HandedOver) -> BTreeMap<u32, Verdict> {
     add(target::MODES, &hand_over);
     add(&[libc::SYS_ioctl], &if_int(1, PEER));
     add(OF_ONE_PROCESS, &unless_zero(0));
+    // Group 0 is the process's own.
+    add(&[libc::SYS_setpgid], &unless_zero(1));
     add(&[libc::SYS_setpriority], &unless_self(PRIO_PROCESS));
     add(&[libc::SYS_ioprio_set], &unless_self(IOPRIO_WHO_PROCESS));
     if which.changes {

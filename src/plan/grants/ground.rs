@@ -6,12 +6,13 @@
 //! writable the mediator carries out what is done there, where it is readable it stays out of reach.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::fence::{Reach, Region, Right, Rule};
-use crate::host::files::{Files, Kind, Look};
+use crate::host::files::{Entry, Files, Kind, Look};
 use crate::plan::{Access, Mount, PlanError, Step, Why};
 
 /// Most rules of one jail. Each costs the kernel about 100 bytes and the launch an `open(2)`.
@@ -207,6 +208,7 @@ impl Surveyor<'_> {
             ));
         };
         self.count(at, entries.len())?;
+        self.names_are_exact(at, &entries)?;
         let mut children: BTreeSet<PathBuf> = self
             .places_below(at)
             .filter_map(|(path, _)| Some(at.join(path.strip_prefix(at).ok()?.components().next()?)))
@@ -239,6 +241,40 @@ impl Surveyor<'_> {
                         format!("`{}` changes while the jail is planned", child.display());
                     return Err(PlanError::new(message).hint("try again"));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a directory of a file system that ignores case (`casefold` of ext4, CIFS, FAT): the
+    /// territory goes by paths, and another spelling of what is closed would be another path. The
+    /// directory's own name, one entry, and whatever something closed is below are tried.
+    fn names_are_exact(&self, at: &Path, entries: &[Entry]) -> Result<(), PlanError> {
+        let closed = self.places_below(at).filter_map(|(path, _)| {
+            let first = path.strip_prefix(at).ok()?.components().next()?;
+            Some(at.join(first))
+        });
+        let lettered = entries.iter().map(|entry| at.join(&entry.name));
+        let lettered = lettered.filter(|path| otherwise_spelled(path).is_some());
+        for path in closed.chain(lettered.take(1)).chain([at.to_path_buf()]) {
+            let Some(other) = otherwise_spelled(&path) else {
+                continue;
+            };
+            let is_listed = entries
+                .iter()
+                .any(|entry| other.file_name() == Some(&entry.name));
+            let same = match (self.files.look(&path), self.files.look(&other)) {
+                (Look::Found(one), Look::Found(two)) => one.id == two.id,
+                _ => false,
+            };
+            if same && !is_listed {
+                let (shown, path) = (at.display(), path.display());
+                let message = format!(
+                    "`{shown}` is on a file system that ignores case, as `{path}` shows: Landlock cannot keep what is \
+                     closed in it closed under other spellings"
+                );
+                return Err(PlanError::new(message)
+                    .hint("use --backend bwrap, or a directory on another file system"));
             }
         }
         Ok(())
@@ -340,6 +376,17 @@ fn unlistable(at: &Path, inside: Option<&PathBuf>) -> PlanError {
         inside.unwrap_or_default()
     ))
     .hint("give less than this directory, or use --backend bwrap")
+}
+
+/// The path with the last name in the other case; `None` if it has no letters that have one.
+fn otherwise_spelled(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.as_bytes();
+    let swap = |byte: &u8| match byte {
+        byte if byte.is_ascii_lowercase() => byte.to_ascii_uppercase(),
+        byte => byte.to_ascii_lowercase(),
+    };
+    let other: Vec<u8> = name.iter().map(swap).collect();
+    (other != name).then(|| path.with_file_name(OsStr::from_bytes(&other)))
 }
 
 /// A rule.

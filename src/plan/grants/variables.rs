@@ -31,6 +31,7 @@ pub(super) fn moved(
     for (name, at, why) in [
         (env_vars::HOME, stage::HOME, "the private home directory"),
         (env_vars::TMPDIR, stage::TMP, "a private directory"),
+        (env_vars::TMUX_TMPDIR, stage::TMP, "a private directory"),
         (env_vars::XDG_RUNTIME_DIR, stage::RUN, "a private directory"),
     ] {
         set(&mut all, name, own.join(at).into(), why);

@@ -14,25 +14,19 @@ use super::{
 /// What decides about these rules.
 #[derive(Clone, Copy, Debug)]
 pub struct FenceSwitches {
-    /// The kernel's Landlock ABI, see `landlock_create_ruleset(2)`.
-    pub abi: i32,
     /// `network.mode = "isolated"`: there is no network of the jail's own, so sockets of networks are
     /// refused.
     pub isolated: bool,
 }
-
-/// The first ABI that scopes signals, also those that a descriptor sends (Linux 6.12).
-const SCOPES: i32 = 6;
 
 /// Adds the rules of this module to those of a bubblewrap jail, and the rules on namespaces if the
 /// policy had left them out: they could be used to get round Landlock's checks on paths, and Landlock
 /// forbids every mount inside them anyway.
 #[must_use]
 pub fn fenced(mut refused: Vec<SyscallRule>, switches: FenceSwitches) -> Vec<SyscallRule> {
-    let parts: [(&[SyscallRule], bool); 4] = [
+    let parts: [(&[SyscallRule], bool); 3] = [
         (REFUSED_UNLESS_NESTED, true),
         (RULES, true),
-        (UNTIL_SCOPES, switches.abi < SCOPES),
         (ISOLATED, switches.isolated),
     ];
     for (part, _) in parts.into_iter().filter(|(_, holds)| *holds) {
@@ -64,6 +58,8 @@ const ENABLE_VERITY: u64 = 0x4080_6685;
 const FAT_SET_ATTRIBUTES: u64 = 0x4004_7211;
 /// BTRFS_IOC_SUBVOL_SETFLAGS.
 const BTRFS_SET_FLAGS: u64 = 0x4008_941a;
+/// FIOASYNC: include/uapi/asm-generic/ioctls.h.
+const FILE_ASYNC: u64 = 0x5452;
 /// FIOSETOWN and SIOCSPGRP: include/uapi/asm-generic/sockios.h.
 const FILE_SET_OWNER: u64 = 0x8901;
 const SOCKET_SET_GROUP: u64 = 0x8902;
@@ -100,6 +96,16 @@ const LOCAL_DATAGRAMS: When = When::All(&[
     },
 ]);
 
+/// F_SETFL (4) with O_ASYNC: include/uapi/asm-generic/fcntl.h.
+const ASYNCHRONOUS: When = When::All(&[
+    int_is(1, 4),
+    When::ArgAnyBit {
+        index: 2,
+        bits: 0x2000,
+        width32: true,
+    },
+]);
+
 /// MSG_FASTOPEN in the flags of a call that sends.
 const fn fast_open(index: u8) -> When {
     When::ArgAnyBit {
@@ -122,10 +128,12 @@ const ENCRYPTION: &str = "adds and removes keys and policies of encrypted direct
      the jail";
 const LEASE: &str = "holds up the programs outside that open the same file";
 const WATCH: &str = "watches a directory by signals; inotify stays for watching one's own files";
-const SIGNAL_BY_FILE: &str =
-    "makes the kernel send signals to any process of the user; Landlock scopes them from ABI 6 on";
+const SIGNAL_BY_FILE: &str = "makes the kernel send signals to other processes of the user: Landlock scopes them from ABI 6 on, and \
+     many kernels with it look at one process of a group alone";
 const OWN_DOMAIN: &str = "a program that confines itself with Landlock would not be confined where the mediator carries calls out; \
      ENOSYS tells it that it cannot";
+const SIGNAL_BY_TERMINAL: &str = "on a terminal it makes the kernel send signals to the group in the foreground, which may be \
+     another job of the user's shell";
 const NETWORK: &str = "`network.mode = \"isolated\"`: there is no network namespace here, so there is no socket of a network \
      either, not even for the loopback";
 
@@ -193,10 +201,7 @@ pub(super) const RULES: &[SyscallRule] = &[
         Answer::Perm,
         "frees the memory of a dying process, of which the kernel does not ask whose it is",
     ),
-];
-
-/// Refused where Landlock does not scope signals.
-pub(super) const UNTIL_SCOPES: &[SyscallRule] = &[
+    // Signals that the kernel sends for a descriptor.
     on("fcntl", int_is(1, SET_OWNER), Answer::Perm, SIGNAL_BY_FILE),
     on(
         "fcntl",
@@ -216,6 +221,13 @@ pub(super) const UNTIL_SCOPES: &[SyscallRule] = &[
         int_is(1, SOCKET_SET_GROUP),
         Answer::Perm,
         SIGNAL_BY_FILE,
+    ),
+    on("fcntl", ASYNCHRONOUS, Answer::Perm, SIGNAL_BY_TERMINAL),
+    on(
+        "ioctl",
+        int_is(1, FILE_ASYNC),
+        Answer::Perm,
+        SIGNAL_BY_TERMINAL,
     ),
 ];
 

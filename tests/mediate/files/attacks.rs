@@ -241,8 +241,7 @@ fn no_closed_name_is_taken_in_the_jails_own_region() {
         world.shared("other"),
     );
     world.jailed(|| {
-        fs::create_dir(&own).expect("mkdir");
-        fs::write(own.join("evil"), "evil").expect("write");
+        fs::write(&own, "evil").expect("write");
         fs::write(&other, "evil").expect("write");
         refused("a directory", fs::create_dir(&closed));
         refused("a file", fs::write(&closed, "evil"));
@@ -250,7 +249,7 @@ fn no_closed_name_is_taken_in_the_jails_own_region() {
         refused("a fifo", mknod(&closed, libc::S_IFIFO | 0o600));
         refused("a hard link", fs::hard_link(&other, &closed));
         refused("what was made elsewhere", fs::rename(&own, &closed));
-        refused("a file of elsewhere", fs::rename(&other, &closed));
+        refused("a directory of elsewhere", fs::rename("src", &closed));
         fs::rename(&other, world.shared("third")).expect("rename");
     });
     assert!(fs::symlink_metadata(&closed).is_err());

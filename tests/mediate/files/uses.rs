@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 
 use nix::sys::stat::{Mode, umask};
 
@@ -401,11 +402,11 @@ fn the_jails_own_region_has_what_it_made() {
         truncate(&other, 2).expect("truncate");
         chmod(&other, 0o600).expect("chmod");
         fs::rename(&other, &mine).expect("rename");
-        fs::create_dir(&directory).expect("mkdir");
-        fs::write(directory.join("f"), "").expect("write");
-        fs::rename(directory.join("f"), &other).expect("rename");
-        fs::remove_dir(&directory).expect("rmdir");
-        fs::remove_file(&other).expect("unlink");
+        // Files, and nothing else.
+        refused("mkdir", fs::create_dir(&directory));
+        refused("symlink", symlink(&mine, &directory));
+        refused("mkfifo", mknod(&directory, libc::S_IFIFO | 0o600));
+        refused("bind", UnixListener::bind(&directory));
 
         assert_eq!(number(open(&foreign, exclusive)), libc::EEXIST);
         for flags in [libc::O_RDONLY, libc::O_RDWR, libc::O_CREAT | libc::O_RDWR] {
@@ -421,11 +422,12 @@ fn the_jails_own_region_has_what_it_made() {
         refused("truncate", truncate(&foreign, 0));
         refused("chmod", chmod(&foreign, 0o666));
         refused("list", fs::read_dir(foreign.parent().expect("a directory")));
-        symlink(&foreign, &other).expect("symlink");
-        refused("through a link", fs::read(&other));
         fs::remove_file(&mine).expect("unlink");
         // Its inode is the jail's no more.
         assert_eq!(number(fs::read(&mine)), libc::ENOENT);
+        write_to(open(&other, exclusive).expect("make"), "left");
     });
+    // It goes with the jail, and what is not the jail's stays.
+    assert!(!other.exists() && foreign.exists());
     world.assert_closed();
 }

@@ -16,7 +16,7 @@ enum Handed {
     /// With this argument of this value.
     Int(usize, u64),
     /// Unless the first argument is 0.
-    Other,
+    NotZero(usize),
     /// Unless the first argument is this and the second is 0.
     NotSelf(u64),
 }
@@ -29,7 +29,7 @@ impl Handed {
             Self::Never => false,
             Self::Flags(index, bits) => int(index) & bits != 0,
             Self::Int(index, value) => int(index) == value,
-            Self::Other => int(0) != 0,
+            Self::NotZero(index) => int(index) != 0,
             Self::NotSelf(process) => int(0) != process || int(1) != 0,
         }
     }
@@ -67,11 +67,12 @@ fn meaning(which: HandedOver) -> BTreeMap<i64, Handed> {
         // TIOCGPTPEER
         (libc::SYS_ioctl, Handed::Int(1, 0x5441)),
         (libc::SYS_inotify_add_watch, Handed::Always),
-        (libc::SYS_prlimit64, Handed::Other),
-        (libc::SYS_sched_setaffinity, Handed::Other),
-        (libc::SYS_sched_setscheduler, Handed::Other),
-        (libc::SYS_sched_setparam, Handed::Other),
-        (libc::SYS_sched_setattr, Handed::Other),
+        (libc::SYS_prlimit64, Handed::NotZero(0)),
+        (libc::SYS_sched_setaffinity, Handed::NotZero(0)),
+        (libc::SYS_sched_setscheduler, Handed::NotZero(0)),
+        (libc::SYS_sched_setparam, Handed::NotZero(0)),
+        (libc::SYS_sched_setattr, Handed::NotZero(0)),
+        (libc::SYS_setpgid, Handed::NotZero(1)),
         (libc::SYS_setpriority, Handed::NotSelf(0)),
         (libc::SYS_ioprio_set, Handed::NotSelf(1)),
         (libc::SYS_openat, opening(2)),
