@@ -205,7 +205,7 @@ fn a_shell_on_a_terminal_has_its_jobs() {
 /// A node without bubblewrap: root's files are nobody's in there, and a bubblewrap that is not root's is
 /// none. So are root's directories, in which the session's would be; one is given.
 fn node_without_bubblewrap() -> Vec<String> {
-    outer(&["--tmpfs", "/var/tmp"])
+    outer(&["--tmpfs", "/dev/shm"])
 }
 
 /// Multiplexers and agents start shells on terminals of their own.
