@@ -66,7 +66,7 @@ fn stand_by(
     if let Some(announcements) = &mut announcements {
         announcements.belongs_to(&prepared.host.state_directory);
     }
-    let mut company = company(announcements);
+    let mut company = company(announcements)?;
     company.chaperon = Chaperon::new(&prepared, plan, all, Some(job))?;
     let bytes = |text: &OsStr| text.as_bytes().to_vec();
     let cwd = fenced.places.real(Path::new(OsStr::from_bytes(&run.cwd)));

@@ -252,7 +252,7 @@ fn stand_by(
     if let Some(announcements) = &mut announcements {
         announcements.belongs_to(Path::new(OsStr::from_bytes(&welcome.terms.state)));
     }
-    let mut company = company(announcements);
+    let mut company = company(announcements)?;
     supervisor::hold_signals(true).context("cannot hold signals back")?;
     let (attendant, control) = join::enter(welcome, connection, run)?;
     let outcome = supervisor::supervise(Jail::Joined(attendant), control, &mut company)?;
@@ -264,14 +264,30 @@ fn stand_by(
 }
 
 /// What stands by a task.
-fn company(announcements: Option<Announcements>) -> Company {
-    Company {
+///
+/// # Errors
+/// slurmstepd has ended. It may by a fault of its own, and nobody else would end its tasks then.
+fn company(announcements: Option<Announcements>) -> Result<Company> {
+    const GONE: &str = "Slurm's daemon of this step (slurmstepd) has ended";
+    let parent = nix::unistd::getppid();
+    if parent.as_raw() <= 1 {
+        bail!(GONE);
+    }
+    let parent = match process::descriptor_of(parent) {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => bail!(GONE),
+        // Kernels before 5.3 have no such descriptors.
+        parent => parent.ok(),
+    };
+    // It was that one's number before and is it still, so the descriptor is that one's.
+    if parent.is_some() && nix::unistd::getppid().as_raw() <= 1 {
+        bail!(GONE);
+    }
+    Ok(Company {
         announcements,
         by_slurm: true,
-        // slurmstepd may end by a fault of its own; nobody else would end its tasks then.
-        parent: process::descriptor_of(nix::unistd::getppid()).ok(),
+        parent,
         ..Company::default()
-    }
+    })
 }
 
 /// Removes the file of Slurm's own words after a command that ran, if there were none.

@@ -138,6 +138,10 @@ pub fn carry_out(context: &Context, process: &dyn Process, wish: &Wish<'_>) -> A
         let found = match place::find(process, wish.given, how) {
             Ok(found) => found,
             Err(Stop::Errno(errno)) => return errno.into(),
+            // Through a link of a `/proc` leads no path by which it could be decided.
+            Err(Stop::Proc | Stop::Special(_)) if makes || wish.writes() => {
+                return Errno::EACCES.into();
+            }
             Err(Stop::Proc | Stop::Special(_)) => return left(context, wish, Reach::None),
         };
         match found {

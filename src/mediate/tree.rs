@@ -176,14 +176,14 @@ pub fn carry_out(context: &Context, process: &dyn Process, change: Change<'_>) -
     }
 }
 
-/// Finds an entry. Landlock judges whatever a link of a `/proc` leads to.
+/// Finds an entry. What a link of a `/proc` leads to has no path by which it could be decided.
 fn entry(
     process: &dyn Process,
     given: Given<'_>,
     special: impl Fn(Special) -> Errno,
 ) -> Result<Entry, Not> {
     place::entry(process, given).map_err(|stop| match stop {
-        Stop::Proc => Not::Kernel,
+        Stop::Proc => Not::Errno(Errno::EACCES),
         Stop::Special(what) => Not::Errno(special(what)),
         Stop::Errno(errno) => Not::Errno(errno),
     })
@@ -324,7 +324,7 @@ fn link(
 ) -> Result<(), Not> {
     let object = place::object(process, from, how).map_err(|stop| match stop {
         Stop::Errno(errno) => Not::Errno(errno),
-        Stop::Proc | Stop::Special(_) => Not::Kernel,
+        Stop::Proc | Stop::Special(_) => Not::Errno(Errno::EACCES),
     })?;
     let entry = entry(process, to, |_| Errno::EEXIST)?;
     let reach = context.charge.territory.reach(&entry.path());
@@ -496,7 +496,6 @@ fn shorten(
     let judged = ground::judges_truncation(&context.charge);
     let object = place::object(process, given, FOLLOW).map_err(|stop| match stop {
         Stop::Errno(errno) => Not::Errno(errno),
-        Stop::Proc | Stop::Special(_) if judged => Not::Kernel,
         Stop::Proc | Stop::Special(_) => Not::Errno(Errno::EACCES),
     })?;
     let is_kernels =

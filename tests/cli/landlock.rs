@@ -340,7 +340,7 @@ fn what_the_user_moves_out_of_the_project_is_changed_no_more() {
     let at = out.display();
     let script = format!(
         "touch ready; until [ -e go ]; do sleep 0.05; done
-         echo evil >> {at}/tool && echo written; echo evil > {at}/build/new && echo made; ln {at}/tool again && echo linked
+         echo evil >> {at}/tool && echo written; echo evil >> /proc/self/root{at}/tool && echo by root; echo evil > /proc/self/cwd/../../out/tool && echo by cwd; echo evil > {at}/build/new && echo made; ln {at}/tool again && echo linked
          mv {at}/tool {at}/other && echo renamed; rm -f {at}/tool && [ ! -e {at}/tool ] && echo removed
          mkdir {at}/build/d && echo directory; truncate -s 0 {at}/tool && echo shortened; cd {project} && echo fine > file && cat file"
     );

@@ -81,8 +81,11 @@ fn a_job_has_one_jail_and_each_step_a_room() {
         assert_eq!(different.len(), 1, "{kind}: {different:?}");
     }
     for kind in ["pid", "mnt"] {
-        let different: BTreeSet<_> = all.iter().map(|name| of(name, kind)).collect();
-        assert_eq!(different.len(), 3, "{kind}: {different:?}");
+        // The number of a namespace that is gone may be the next one's: only what was there together
+        // can be told apart.
+        for step in ["step.0", "ranks.0"] {
+            assert_ne!(of("batch.0", kind), of(step, kind), "{kind}");
+        }
         assert_eq!(of("ranks.0", kind), of("ranks.1", kind));
     }
     for name in all {
@@ -155,7 +158,7 @@ fn jobs_of_a_user_on_a_node_share_nothing() {
 
 #[test]
 fn nodes_keep_their_jails_apart() {
-    let Some(world) = with_probe() else { return };
+    let Some(world) = with_ranks() else { return };
     world
         .inside(
             "srun -N2 -n4 --ntasks-per-node=2 bash -c 'touch /tmp/$SLURMD_NODENAME; ./probe namespaces > $SLURM_PROCID.ns
@@ -300,7 +303,7 @@ fn no_daemon_outlives_its_step() {
         .inside(&format!(
             "salloc -Q -N1 -n2 bash -c '
              srun -n1 ./probe daemon {mark} one; echo $?; srun -n2 bash -c \"./probe daemon {mark} two.\\$SLURM_PROCID\"; echo $?
-             srun -n2 true; echo $?; ps ax | grep -c [p]robe.stay; touch looked; until [ -e over ]; do sleep 0.05; done'"
+             srun -n2 true; echo $?; ps ax | grep -e {mark} | grep -c [p]robe.stay; touch looked; until [ -e over ]; do sleep 0.05; done'"
         ))
         .start();
     until("the steps", || world.project().join("looked").exists());
@@ -508,6 +511,9 @@ fn a_requeued_job_has_a_new_jail() {
 #[test]
 fn shared_memory_is_half_of_the_jobs_memory() {
     let Some(world) = World::new() else { return };
+    if world.lacks("sizes", "how much private directories hold") {
+        return;
+    }
     let size = "df -B1M --output=size /dev/shm | tail -n1 | tr -d \" \"";
     for (set, expected) in [
         (None, "256\n256\n256\n"),
