@@ -179,7 +179,8 @@ pub const LACKS: &[Lack] = &[
         Holds::Always,
         "the private home stands at the path of the home",
         "HOME names a private directory at another path, with links to what is given; the rest of the real home is closed, \
-         also to programs that ask the user database for it",
+         also to programs that ask the user database for it; a program that saves by renaming a new file over such a \
+         link replaces the link, and what it saved goes with the session",
     ),
     lack(
         "shared-memory",

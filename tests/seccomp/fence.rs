@@ -174,11 +174,17 @@ fn objects_of_the_node_answer_as_if_the_kernel_had_none() {
     }
 }
 
+/// A directory on a file system with attributes and leases: the tester's home.
+fn on_disk() -> tempfile::TempDir {
+    let home = std::env::var_os("HOME").expect("HOME");
+    tempfile::tempdir_in(home).expect("a directory")
+}
+
 #[test]
 fn a_file_that_is_open_for_reading_stays_as_it_is() {
     const FS_IOC_GETFLAGS: u64 = 0x8008_6601;
     const FS_IOC_SETFLAGS: u64 = 0x4008_6602;
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let directory = on_disk();
     let path = directory.path().join("file");
     fs::write(&path, "x").expect("a file");
     let file = File::open(&path).expect("it is there");
@@ -206,7 +212,7 @@ fn a_file_that_is_open_for_reading_stays_as_it_is() {
 
 #[test]
 fn leases_and_signals_by_descriptors() {
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let directory = on_disk();
     let path = directory.path().join("file");
     fs::write(&path, "x").expect("a file");
     // Opened in the child: a lease belongs to the open file, and would stay with the parent's.
