@@ -156,11 +156,17 @@ fn ranks_hear_of_their_end_once_and_have_time() {
         all.map(|name| fs::read_to_string(world.place(side).join(&name)).unwrap_or_default())
             .collect::<Vec<_>>()
     };
-    let [outside, inside] = sides.map(heard);
-    assert_eq!(inside, outside, "inside, outside");
-    // At its time limit Slurm asks twice.
-    let expected = ["1", "1", "2", "2"].map(|count| format!("{count} SIGTERM\n"));
-    assert_eq!(inside, expected);
+    // At its time limit Slurm asks twice; on a busy machine the second signal may come while the first
+    // still waits, and be one with it (signal(7)).
+    let (once, twice) = ("1 SIGTERM\n", "2 SIGTERM\n");
+    for side in sides.map(heard) {
+        let [cancelled, limited] = side.as_chunks::<2>().0 else {
+            panic!("{side:?}")
+        };
+        assert_eq!(cancelled, &[once, once], "{side:?}");
+        let is_one = |text: &String| text == once || text == twice;
+        assert!(limited.iter().all(is_one), "{side:?}");
+    }
     let text = fs::read_to_string(world.project().join("limit.txt")).unwrap();
     assert!(text.contains("DUE TO TIME LIMIT"), "{text}");
 }

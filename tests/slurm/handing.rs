@@ -173,7 +173,7 @@ fn no_task_changes_the_program_that_it_comes_from() {
 /// Ranks that stop what watches over them are ended with Slurm's daemon all the same.
 #[test]
 fn stopped_tasks_end_with_the_daemon_of_their_step() {
-    let Some(world) = World::with_rooms() else {
+    let Some(world) = World::rooms() else {
         return;
     };
     world.write("stop.py", include_str!("rooms/stop.py"));
@@ -388,7 +388,7 @@ fn what_the_host_mounts_during_a_job_is_not_handed_over() {
 
 #[test]
 fn a_room_does_not_show_the_terminal_of_another() {
-    let Some(world) = World::with_rooms() else {
+    let Some(world) = World::rooms() else {
         return;
     };
     world.write(

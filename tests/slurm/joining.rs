@@ -510,7 +510,7 @@ fn many_sockets_of_some_ranks_leave_the_others_theirs() {
 
 #[test]
 fn another_policy_does_not_join() {
-    let Some(world) = World::with_rooms() else {
+    let Some(world) = World::rooms() else {
         return;
     };
     let id = salloc(&world);
@@ -556,7 +556,7 @@ fn another_policy_does_not_join() {
 
 #[test]
 fn each_room_has_its_own_way_to_slurm() {
-    let Some(world) = World::with_rooms() else {
+    let Some(world) = World::rooms() else {
         return;
     };
     let see =

@@ -208,14 +208,16 @@ fn ranks_run_on_two_nodes() {
     assert_eq!(output.out(), "sum 10 of 4\n", "{output}");
     let pmix = format!("srun {PER_NODE} --mpi=pmix ./ids.openmpi");
     // Where the two nodes of the tests' cluster have no mount namespaces of their own.
-    if world.outside(&pmix).run().code != 0 {
+    // Open MPI's shared memory may take the ranks of one for those of the other, and crash or hang.
+    let outside = format!("timeout -k 1 20 {pmix}");
+    if world.outside(&outside).run().code != 0 {
         not_checked("ranks on two nodes by PMIx do not run without a jail, either");
         return;
     }
     on_two_nodes(&world.inside(&pmix).run().good().out());
     let script = format!("srun {PER_NODE} --mpi=pmix ./ring.openmpi; echo $?");
-    let output = world.same_but(&script, plain);
-    assert_eq!(output.out(), "sum 10 of 4\n0\n");
+    let output = world.inside(&script).run();
+    assert_eq!(output.out(), "sum 10 of 4\n0\n", "{output}");
 }
 
 #[test]
@@ -231,7 +233,7 @@ fn mpirun_starts_ranks_on_two_nodes() {
              mpirun.openmpi -n 4 ./ring.openmpi; echo $?\nmpirun.openmpi -n 4 ./ids.openmpi > ids.txt\n"
         ),
     );
-    world.same_but("sbatch -Q -W two.sh; echo $?", plain);
+    world.inside("sbatch -Q -W two.sh").run().good();
     let text = world.read("two.txt");
     assert!(text.contains("sum 10 of 4\n0\n"), "{text}");
     on_two_nodes(&world.read("ids.txt"));

@@ -50,7 +50,7 @@ impl World {
     /// The same for a test about tasks that share a jail; `None` where the launch says that each has
     /// one of its own.
     #[track_caller]
-    pub(crate) fn with_rooms() -> Option<Self> {
+    pub(crate) fn rooms() -> Option<Self> {
         let world = Self::new()?;
         let lacks = world.lacks("tasks", "tasks that share a jail");
         (!lacks).then_some(world)
