@@ -182,8 +182,10 @@ fn remove(base: &OwnedFd, name: &str, directory: &OwnedFd, until: Instant) -> io
         return Ok(());
     }
     unlinkat(directory, LOCK, UnlinkatFlags::NoRemoveDir)?;
-    unlinkat(base, name, UnlinkatFlags::RemoveDir)?;
-    Ok(())
+    match unlinkat(base, name, UnlinkatFlags::RemoveDir) {
+        Ok(()) | Err(Errno::ENOENT | Errno::ENOTEMPTY | Errno::EEXIST) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Removes everything but the lock. What is deep is moved up first, so that neither descriptors nor
