@@ -429,8 +429,8 @@ fn rename(
     unpinned(context, &from)?;
     unpinned(context, &to)?;
     // In a region of the jail's own others make files as well: one that came meanwhile stays.
-    let flags = match is_own[1] && replaced.is_none() {
-        true => flags | RenameFlags::RENAME_NOREPLACE,
+    let flags = match is_own[1] && replaced.is_none() && flags.is_empty() {
+        true => RenameFlags::RENAME_NOREPLACE,
         false => flags,
     };
     let (old, new) = (from.slashed(), to.slashed());

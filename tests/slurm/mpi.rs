@@ -84,20 +84,17 @@ const SHARED: &str = "rank 1 read ok write ok\nrank 2 read ok write ok\nrank 3 r
 const TRANSPORTS: &str = "export OMPI_MCA_btl=vader,self\n";
 const ONE_COPY: &str = "export OMPI_MCA_btl_vader_single_copy_mechanism=";
 
-#[test]
-fn mpirun_starts_ranks_in_a_batch_script() {
-    let Some(world) = world() else { return };
-    if world.lacks("system-v", "MPICH, which wants System V segments") {
-        return;
-    }
+/// Four ranks of either library, started by these words, with and without one copy.
+#[track_caller]
+fn a_batch_script_starts_ranks(world: &World, openmpi: &str, mpich: &str) {
     world.write(
         "job.sh",
         format!(
             "#!/bin/bash\n#SBATCH -N1 -n4 -o job.txt\n{TRANSPORTS}\
-             for how in cma none; do\n{ONE_COPY}$how\nmpirun.openmpi -n 4 ./ring.openmpi; echo $?\ndone\n\
-             mpirun.openmpi -n 4 ./cma.openmpi; mpirun.openmpi -n 4 ./shm.openmpi\n\
-             mpiexec.mpich -n 4 ./ring.mpich; echo $?\n\
-             mpiexec.mpich -n 4 ./cma.mpich; mpiexec.mpich -n 4 ./shm.mpich\n"
+             for how in cma none; do\n{ONE_COPY}$how\n{openmpi} ./ring.openmpi; echo $?\ndone\n\
+             {openmpi} ./cma.openmpi; {openmpi} ./shm.openmpi\n\
+             {mpich} ./ring.mpich; echo $?\n\
+             {mpich} ./cma.mpich; {mpich} ./shm.mpich\n"
         ),
     );
     world.same_but("sbatch -Q -W job.sh; echo $?", plain);
@@ -108,26 +105,21 @@ fn mpirun_starts_ranks_in_a_batch_script() {
 }
 
 #[test]
+fn mpirun_starts_ranks_in_a_batch_script() {
+    let Some(world) = world() else { return };
+    if world.lacks("system-v", "MPICH, which wants System V segments") {
+        return;
+    }
+    a_batch_script_starts_ranks(&world, "mpirun.openmpi -n 4", "mpiexec.mpich -n 4");
+}
+
+#[test]
 fn srun_starts_ranks_in_a_batch_script() {
     let Some(world) = world() else { return };
     if world.lacks("tasks", "tasks that share a jail") {
         return;
     }
-    world.write(
-        "job.sh",
-        format!(
-            "#!/bin/bash\n#SBATCH -N1 -n4 -o job.txt\n{TRANSPORTS}\
-             for how in cma none; do\n{ONE_COPY}$how\nsrun --mpi=pmix ./ring.openmpi; echo $?\ndone\n\
-             srun --mpi=pmix ./cma.openmpi; srun --mpi=pmix ./shm.openmpi\n\
-             srun --mpi=pmi2 ./ring.mpich; echo $?\n\
-             srun --mpi=pmi2 ./cma.mpich; srun --mpi=pmi2 ./shm.mpich\n"
-        ),
-    );
-    world.same_but("sbatch -Q -W job.sh; echo $?", plain);
-    let text = world.read("job.txt");
-    assert_eq!(text.matches("sum 10 of 4\n0\n").count(), 3, "{text}");
-    assert_eq!(plain(&text).matches(SHARED.trim()).count(), 2, "{text}");
-    assert!(!text.contains("CMA is not available"), "{text}");
+    a_batch_script_starts_ranks(&world, "srun --mpi=pmix", "srun --mpi=pmi2");
 }
 
 #[test]
