@@ -321,20 +321,28 @@ fn no_daemon_outlives_its_step() {
 fn no_task_outlives_the_daemon_of_its_step() {
     let Some(world) = with_probe() else { return };
     let mark = mark(&world, "orphan");
+    // Killed some time after the first has written, and not before: a step waits for its turn.
     world
         .inside(&format!(
-            "timeout -k 1 3 srun -Q -n2 --mpi=pmi2 bash -c './probe garbage > wrote.$SLURM_PROCID; exec ./probe stay {mark}' > /dev/null 2>&1; true"
+            "srun -Q -n2 --mpi=pmi2 bash -c './probe garbage > wrote.$SLURM_PROCID; exec ./probe stay {mark}' > /dev/null 2>&1 & step=$!
+             until [ -s wrote.0 ] || [ -s wrote.1 ] || ! kill -0 $step 2> /dev/null; do sleep 0.05; done
+             sleep 3; kill $step; sleep 1; kill -9 $step; true"
         ))
         .run();
     let wrote = ["wrote.0", "wrote.1"].map(|file| world.read(file));
     // The one that is later may find nobody there any more.
     assert!(wrote.contains(&"wrote 1\n".to_owned()), "{wrote:?}");
     world.settle(Side::Inside);
-    std::thread::sleep(Duration::from_millis(500));
-    let left: Vec<_> = marked(&world, &mark)
-        .into_iter()
-        .filter(|one| one.words.get(1).is_some_and(|word| word == "stay"))
-        .collect();
+    let stay = || -> Vec<_> {
+        let all = marked(&world, &mark).into_iter();
+        all.filter(|one| one.words.get(1).is_some_and(|word| word == "stay"))
+            .collect()
+    };
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !stay().is_empty() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let left = stay();
     left.iter().for_each(Process::kill);
     assert!(left.is_empty(), "{left:?}");
 }
