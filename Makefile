@@ -1,30 +1,39 @@
 # agent-sandbox: what people type. `make` alone prints this list.
 #
-# The work itself is in tests/run, tests/demo and cargo; this file only names it.
+# The work itself is in tests/run, tests/demo, lmod/install and cargo; this file only names it.
 
 SHELL       := /bin/sh
 CARGO       ?= cargo
-INSTALL     ?= install
+# The machine for which is built. TARGET=x86_64-unknown-linux-musl makes static programs.
+TARGET      ?=
+# `debug` is for tests of the installation, which need no fast programs.
+PROFILE     ?= release
+
+# Where things go. DESTDIR stages a package: it stands before every path, and in none that is written down.
 PREFIX      ?= /usr/local
 DESTDIR     ?=
-
-bindir      := $(DESTDIR)$(PREFIX)/bin
-libexecdir  := $(DESTDIR)$(PREFIX)/libexec/agent-sandbox
-sharedir    := $(DESTDIR)$(PREFIX)/share/agent-sandbox
-docdir      := $(DESTDIR)$(PREFIX)/share/doc/agent-sandbox
+mandir      ?= $(PREFIX)/share/man
+bashdir     ?= $(PREFIX)/share/bash-completion/completions
+zshdir      ?= $(PREFIX)/share/zsh/site-functions
+fishdir     ?= $(PREFIX)/share/fish/vendor_completions.d
+moduledir   ?= $(PREFIX)/share/agent-sandbox/modulefiles
+export PREFIX DESTDIR mandir bashdir zshdir fishdir moduledir
 
 CARGO_TARGET_DIR ?= target
-BIN         := $(CARGO_TARGET_DIR)/release/agent-sandbox
-# Programs that people do not start themselves.
-LIBEXEC     := $(BIN)-chaperon $(BIN)-shim
+BUILT       := $(CARGO_TARGET_DIR)/$(if $(TARGET),$(TARGET)/)$(PROFILE)
+BIN         := $(BUILT)/agent-sandbox
+# Manual pages and completions, made from the programs' own tables.
+PAGES       := $(BUILT)/pages
+# Where the site's policy is. It is built in; what a build was told, later builds and installations keep.
+SITE_RECORD := $(BUILT)/.site-dir
+SITE_DIR    ?= $(or $(shell cat '$(SITE_RECORD)' 2>/dev/null),/etc/agent-sandbox)
 # Everything that they are made of: with it, `sudo make install` after `make build` needs no cargo.
-SOURCES     := $(shell find src chaperon profiles build.rs Cargo.toml Cargo.lock -type f 2>/dev/null)
-PROFILES    := $(shell cd profiles 2>/dev/null && find . -type f -name '*.toml' | sed 's|^\./||' | sort)
-DOCS        := $(shell cd docs 2>/dev/null && find . -type f -name '*.md' | sed 's|^\./||' | sort)
-TOPDOCS     := $(wildcard README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md LICENSE)
+SOURCES     := $(shell find src chaperon profiles docs/pages docs/reference/cli.md build.rs Cargo.toml Cargo.lock \
+                 -type f 2>/dev/null)
 
-.PHONY: help demo test bench build install uninstall lint clean
+.PHONY: help demo test bench build static install uninstall lint clean
 .DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
 
 help: ## this list
 	@echo 'agent-sandbox: make TARGET'
@@ -32,6 +41,7 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
 	@echo
 	@echo '  make install PREFIX=$$HOME/.local    without root; DESTDIR=DIR stages a package'
+	@echo '  make build SITE_DIR=/DIR            where the site keeps its policy (/etc/agent-sandbox)'
 	@echo '  tests/run SUITE…                    one suite: confine, cli, plan, house, agents, slurm, lib, wire'
 
 demo: ## what a jailed shell sees and what it cannot, in one screen
@@ -43,33 +53,41 @@ test: ## install what the tests need, build, run all of them, count
 bench: ## start-up time, memory and size of the release binary
 	@tests/run --bench
 
-build: $(BIN) ## the release binaries
+build: $(BIN) $(PAGES) ## the release binaries, the manual pages, the completions
+	@echo "built: $(BIN), with the site's policy in $(SITE_DIR)"
+
+static: ## the same without any shared library, for nodes that differ
+	@$(MAKE) --no-print-directory build TARGET=$$(uname -m)-unknown-linux-musl
+
+# Written anew when the directory is another one, and then everything is built anew.
+ifneq ($(shell cat '$(SITE_RECORD)' 2>/dev/null),$(SITE_DIR))
+.PHONY: $(SITE_RECORD)
+endif
+$(SITE_RECORD):
+	@case '$(SITE_DIR)' in /*) ;; *) echo 'error: SITE_DIR must begin with a slash' >&2; exit 2 ;; esac
+	@mkdir -p '$(@D)'
+	@printf '%s\n' '$(SITE_DIR)' > '$@'
 
 # The shim runs in jails whose libraries nobody knows here: it is linked statically.
-$(BIN): $(SOURCES)
-	$(CARGO) build --release --locked --package agent-sandbox --bins
-	@chaperon/static release > /dev/null
+$(BIN): $(SOURCES) $(SITE_RECORD)
+	@chaperon/static $(PROFILE) > /dev/null
+	AGENT_SANDBOX_SITE_DIR='$(SITE_DIR)' $(CARGO) build --locked --package agent-sandbox --bins \
+		$(if $(filter release,$(PROFILE)),--release) $(if $(TARGET),--target $(TARGET))
 	@touch $@
 
-install: $(BIN) ## copy binaries, profiles and documentation below PREFIX (/usr/local)
-	$(INSTALL) -d '$(bindir)' '$(libexecdir)' '$(sharedir)' '$(docdir)'
-	$(INSTALL) -m 755 $(BIN) '$(bindir)/agent-sandbox'
-	@set -e; for f in $(LIBEXEC); do $(INSTALL) -m 755 "$$f" '$(libexecdir)/'; done
-	@set -e; for f in $(PROFILES); do $(INSTALL) -D -m 644 "profiles/$$f" '$(sharedir)/profiles/'"$$f"; done
-	@set -e; for f in $(DOCS); do $(INSTALL) -D -m 644 "docs/$$f" '$(docdir)/docs/'"$$f"; done
-	@set -e; for f in $(TOPDOCS); do $(INSTALL) -m 644 "$$f" '$(docdir)/'; done
-	@echo "installed: $(bindir)/agent-sandbox"
+# They are the same for every profile and target. What makes them is built quickly and not installed.
+$(PAGES): $(SOURCES)
+	$(CARGO) build --locked --package agent-sandbox --example pages
+	@rm -rf '$@'
+	'$(CARGO_TARGET_DIR)/debug/examples/pages' '$@'
+	@touch '$@'
 
-# Removes what `install` of this version puts there, then the directories that this leaves empty.
+install: $(BIN) $(PAGES) ## copy programs, pages, profiles and documentation below PREFIX (/usr/local)
+	@lmod/install install '$(BUILT)'
+	@echo "the site's policy: $(SITE_DIR)"
+
 uninstall: ## remove exactly what install put there
-	rm -f '$(bindir)/agent-sandbox'
-	@rm -f '$(libexecdir)/agent-sandbox-chaperon' '$(libexecdir)/agent-sandbox-shim'
-	@for f in $(PROFILES); do rm -f '$(sharedir)/profiles/'"$$f"; done
-	@for f in $(DOCS); do rm -f '$(docdir)/docs/'"$$f"; done
-	@for f in $(TOPDOCS); do rm -f '$(docdir)/'"$$f"; done
-	@for d in '$(libexecdir)' '$(sharedir)' '$(docdir)'; do \
-		if [ -d "$$d" ]; then find "$$d" -depth -type d -exec rmdir --ignore-fail-on-non-empty {} +; fi; \
-	done
+	@lmod/install uninstall
 
 lint: ## formatting, clippy, dependencies, scripts: what CI checks before the tests
 	@.ci/run --lint

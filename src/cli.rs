@@ -27,15 +27,8 @@ pub enum Call {
     Explain {
         /// The options.
         options: Options,
-        /// A path, or with `variable` a name.
-        subject: OsString,
-        /// Whether the subject is an environment variable.
-        variable: bool,
-    },
-    /// `explain --slurm LINE`
-    ExplainSlurm {
-        /// A command of Slurm's with its arguments, as typed.
-        line: OsString,
+        /// What is asked.
+        question: Question,
     },
     /// `log`
     Log {
@@ -61,8 +54,28 @@ pub enum Call {
         /// The options.
         options: Options,
     },
+    /// `doctor`
+    Doctor {
+        /// The options.
+        options: Options,
+        /// The partition whose nodes are asked.
+        nodes: Option<String>,
+    },
     /// Text for standard output: help or the version.
     Print(String),
+}
+
+/// What `explain` is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// A path.
+    Path(OsString),
+    /// The name of an environment variable.
+    Variable(OsString),
+    /// A host, with or without a port; a socket.
+    Host(OsString),
+    /// A command of Slurm's with its arguments, as typed.
+    Slurm(OsString),
 }
 
 /// Which kernel facility makes the jail.
@@ -77,8 +90,19 @@ pub enum Backend {
     Landlock,
 }
 
+impl Backend {
+    /// The word by which the command line names it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Bwrap => "bwrap",
+            Self::Landlock => "landlock",
+        }
+    }
+}
+
 /// Options of every call.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The project directory, writable inside [default: the current directory]
     #[arg(short = 'C', long, value_name = "DIR")]
@@ -152,11 +176,14 @@ Subcommands:
   policy                  Every effective value of the policy, with its source
   explain PATH            Why a path is visible, read-only or hidden
   explain --env NAME      The same for an environment variable
+  explain --host NAME     Whether a host or a socket can be connected to
   explain --slurm LINE    What is allowed of a command line of Slurm's, and why
   profile list            The profiles
   profile show NAME       A profile's text (`default`: the built-in policy)
   sessions                The sessions that run on this node
   log [JOBID]             What was asked of Slurm; what Slurm said about a job
+  doctor                  Whether a session would start here, and what to repair
+  doctor --nodes NAME     The same on the nodes of a partition, compared
 
 Exit status: the command's own; 128+N if signal N ended it; 125 if agent-sandbox
 failed; 126 if the command cannot be executed; 127 if it was not found.";
@@ -186,16 +213,20 @@ struct PolicyWords {
     options: Options,
 }
 
-/// Why a path or a variable is visible or hidden; what is allowed of a command line of Slurm's
+/// What the jail makes of a path, a device, a variable, a host or a command line of Slurm's: the rule, its
+/// place, and how to change it. Inside the jail the same command answers for what is visible there
 #[derive(Debug, Parser)]
 #[command(
     name = "agent-sandbox explain",
-    override_usage = "agent-sandbox explain [OPTIONS] PATH\n       agent-sandbox explain [OPTIONS] --env NAME\n       agent-sandbox explain --slurm LINE"
+    override_usage = "agent-sandbox explain [OPTIONS] PATH\n       agent-sandbox explain [OPTIONS] --env NAME\n       agent-sandbox explain [OPTIONS] --host NAME[:PORT]\n       agent-sandbox explain [OPTIONS] --slurm LINE"
 )]
 struct ExplainWords {
-    /// The path
+    /// The path: a file, a directory, a device node, a socket
     #[arg(value_name = "PATH")]
     path: Option<OsString>,
+    /// A host, with or without a port: "login2", "[::1]:22", "@NAME" for an abstract socket
+    #[arg(long, value_name = "NAME[:PORT]")]
+    host: Option<OsString>,
     /// A command of Slurm's with its options, as one word: "sbatch --uid=0"
     #[arg(long, value_name = "LINE", allow_hyphen_values = true)]
     slurm: Option<OsString>,
@@ -243,6 +274,43 @@ struct LogWords {
     session: Option<String>,
     #[command(flatten)]
     options: Options,
+}
+
+/// Whether a session would start here, what stands in its way, and the fix
+#[derive(Debug, Parser)]
+#[command(
+    name = "agent-sandbox doctor",
+    after_help = "Each line is `ok`, `degraded` (a session starts, but without this) or `broken` (no session starts).\n\
+                  Exit status: 0 if a session would start, with --nodes on every node that was asked; 1 if not."
+)]
+struct DoctorWords {
+    /// Ask the compute nodes of a partition through Slurm, and compare them
+    #[arg(long, value_name = "PARTITION", allow_hyphen_values = true)]
+    nodes: Option<String>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// The whole command line as one tree, for the manual pages and the completions.
+///
+/// [`parse`] reads subcommands by hand, since any other first word is the user's own command.
+pub fn command() -> clap::Command {
+    let run = clap::Command::new("run")
+        .about("Run a command that is named like a subcommand")
+        .override_usage("agent-sandbox [OPTIONS] run [--] COMMAND [ARGS]…");
+    Top::command()
+        .subcommand(run)
+        .subcommand(page::<PolicyWords>("policy"))
+        .subcommand(page::<ExplainWords>("explain"))
+        .subcommand(page::<ProfileWords>("profile"))
+        .subcommand(page::<SessionsWords>("sessions"))
+        .subcommand(page::<LogWords>("log"))
+        .subcommand(page::<DoctorWords>("doctor"))
+}
+
+/// A subcommand below [`command`], under its short name.
+fn page<T: CommandFactory>(name: &'static str) -> clap::Command {
+    T::command().name(name)
 }
 
 /// A command line that means nothing; its message.
@@ -298,6 +366,10 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
             session: words.session,
             job: words.job,
         }),
+        Some("doctor") => sub(&first, rest).map(|words: DoctorWords| Call::Doctor {
+            options: options.and(words.options),
+            nodes: words.nodes,
+        }),
         Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {
             options: options.and(words.options),
         }),
@@ -350,26 +422,33 @@ fn explain(options: Options, mut words: ExplainWords) -> Result<Call, End> {
     // Behind `explain`, `--env NAME` is the question and not an option of the launch.
     let names = std::mem::take(&mut words.options.env);
     let options = options.and(words.options);
-    if let Some(line) = words.slurm {
-        return match (words.path, names.is_empty()) {
-            (None, true) => Ok(Call::ExplainSlurm { line }),
-            _ => misuse("`agent-sandbox explain` takes one of PATH, --env NAME and --slurm LINE"),
-        };
+    let mut questions: Vec<Question> = names.into_iter().map(Question::Variable).collect();
+    questions.extend(words.path.map(Question::Path));
+    questions.extend(words.host.map(Question::Host));
+    questions.extend(words.slurm.map(Question::Slurm));
+    let mut questions = questions.into_iter();
+    match (questions.next(), questions.next()) {
+        (Some(Question::Path(path)), None) if path.is_empty() => {
+            misuse("`agent-sandbox explain` needs a PATH, and this one is empty")
+        }
+        (Some(Question::Variable(name)), None) if !is_variable(&name) => misuse(&format!(
+            "`--env {}` names no variable: a name is not empty and has no `=`",
+            name.display()
+        )),
+        (Some(question), None) => Ok(Call::Explain { options, question }),
+        (None, _) => misuse(
+            "`agent-sandbox explain` needs one of PATH, --env NAME, --host NAME and --slurm LINE",
+        ),
+        (Some(_), Some(_)) => misuse(
+            "`agent-sandbox explain` takes one of PATH, --env NAME, --host NAME and --slurm LINE",
+        ),
     }
-    match (words.path, names.as_slice()) {
-        (Some(path), []) => Ok(Call::Explain {
-            options,
-            subject: path,
-            variable: false,
-        }),
-        (None, [name]) => Ok(Call::Explain {
-            options,
-            subject: name.clone(),
-            variable: true,
-        }),
-        (None, []) => misuse("`agent-sandbox explain` needs a PATH, --env NAME, or --slurm LINE"),
-        _ => misuse("`agent-sandbox explain` takes one PATH or one --env NAME"),
-    }
+}
+
+/// Whether an entry of the environment can have this name (`environ(7)`).
+fn is_variable(name: &OsStr) -> bool {
+    let bytes = name.as_encoded_bytes();
+    !bytes.is_empty() && !bytes.contains(&b'=')
 }
 
 fn profile(options: Options, words: ProfileWords) -> Result<Call, End> {

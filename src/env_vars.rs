@@ -6,6 +6,9 @@ pub const INSIDE: &str = "AGENT_SANDBOX";
 pub const PROJECT: &str = "AGENT_SANDBOX_PROJECT";
 /// Set inside: the session's id.
 pub const SESSION: &str = "AGENT_SANDBOX_SESSION";
+/// Set inside where Landlock makes the jail, and read there by `agent-sandbox explain`: what it answers
+/// from. Whoever sets it gets another text, and nothing that it could not read itself.
+pub const DOCUMENT: &str = "AGENT_SANDBOX_EXPLAIN";
 /// Read: the home directory. Kept inside.
 pub const HOME: &str = "HOME";
 /// Read inside the jail by init to find the command.
@@ -28,8 +31,16 @@ pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 pub const LMOD_CMD: &str = "LMOD_CMD";
 /// Read: Slurm's configuration, for the real commands (`slurm.conf(5)`). Never passed inside.
 pub const SLURM_CONF: &str = "SLURM_CONF";
+/// Read by `doctor --nodes`: the account that pays for its jobs (`srun(1)`).
+pub const SLURM_ACCOUNT: &str = "SLURM_ACCOUNT";
+/// Read by `doctor --nodes`: the quality of service of its jobs (`srun(1)`).
+pub const SLURM_QOS: &str = "SLURM_QOS";
+/// Read by `doctor --nodes`: the reservation in which its jobs run (`srun(1)`).
+pub const SLURM_RESERVATION: &str = "SLURM_RESERVATION";
 /// The search path when none is set (`execvp(3)`, glibc's `confstr(_CS_PATH)`).
 pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Set by Slurm in a job and in an allocation: its partition (`sbatch(1)`, `salloc(1)`).
+pub const SLURM_JOB_PARTITION: &str = "SLURM_JOB_PARTITION";
 /// Set by Slurm in a job that was put back into the queue and runs again (`sbatch(1)`).
 pub const SLURM_RESTART_COUNT: &str = "SLURM_RESTART_COUNT";
 /// Set by Slurm's plugin `mpi/pmix` for each task of a step.

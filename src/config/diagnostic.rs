@@ -49,6 +49,14 @@ impl ConfigError {
         }
     }
 
+    /// The same error with another hint.
+    pub(crate) fn with_hint(self, hint: String) -> Self {
+        Self {
+            hint: Some(hint),
+            ..self
+        }
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
@@ -159,15 +167,23 @@ pub(crate) fn from_toml(
     error: &toml::de::Error,
     known: impl Fn(&str) -> Vec<String>,
 ) -> ConfigError {
-    let (message, hint) = explain(error.message(), known);
-    ConfigError::at(
-        file,
-        prefix,
-        text,
-        error.span().unwrap_or(0..0),
-        &message,
-        hint,
-    )
+    let span = error.span().unwrap_or(0..0);
+    let (message, hint) = if is_when(text, span.start) && error.message().ends_with("a sequence") {
+        let hint = "sections under conditions stand below `[[when]]` in one of the site's files";
+        let message = "expected a list of tables: `[[when]]`";
+        (message.to_owned(), Some(hint.to_owned()))
+    } else {
+        explain(error.message(), known)
+    };
+    ConfigError::at(file, prefix, text, span, &message, hint)
+}
+
+/// Whether the line of byte `at` begins the key or the table `when`.
+fn is_when(text: &str, at: usize) -> bool {
+    let line = Place::of(text, at..at).text;
+    let key = line.trim_start_matches(['[', ' ', '\t']);
+    key.strip_prefix("when")
+        .is_some_and(|rest| rest.starts_with([' ', '\t', '=', ']', '.']))
 }
 
 fn explain(message: &str, known: impl Fn(&str) -> Vec<String>) -> (String, Option<String>) {
@@ -190,9 +206,15 @@ fn quoted_words(list: &str) -> Vec<&str> {
 }
 
 fn unknown_key(key: &str, known: &[&str], elsewhere: &[String]) -> (String, Option<String>) {
-    // Only the top of a file and a `[projects."PATH"]` section hold sections; they all have these.
+    // Only the top of a file, a `[projects."PATH"]` and a `[[when]]` section hold sections; they all
+    // have these.
     let sections = known.contains(&"files") && known.contains(&"network");
-    let what = if sections && elsewhere.is_empty() {
+    let when = if known.contains(&"partition") {
+        "when."
+    } else {
+        ""
+    };
+    let what = if sections && elsewhere.is_empty() && when.is_empty() {
         "section"
     } else {
         "key"
@@ -205,7 +227,7 @@ fn unknown_key(key: &str, known: &[&str], elsewhere: &[String]) -> (String, Opti
             .collect::<Vec<_>>();
         if sections {
             format!(
-                "`{key}` is a key of {}: write it below `[{section}]`",
+                "`{key}` is a key of {}: write it below `[{when}{section}]`",
                 all.join(" and ")
             )
         } else {

@@ -17,7 +17,9 @@ pub use super::profiles::{ProfileEntry, profiles};
 use super::diagnostic::ConfigError;
 use super::parse::{DEFAULT, DEFAULT_NAME, Text, parse_set};
 use super::schema::Sections;
+use super::site::{Site, SiteFile};
 use super::source::Layer;
+use super::when::Probe;
 
 /// The largest policy file that is read. A policy is written by hand; anything larger is a
 /// mistake (a log, a core file), and reading it would stall every launch.
@@ -30,8 +32,8 @@ pub struct Locations {
     pub home: PathBuf,
     /// The user's own directory for this program, `~/.config/agent-sandbox`.
     pub config_dir: PathBuf,
-    /// The site's directory, `/etc/agent-sandbox`.
-    pub site_dir: PathBuf,
+    /// The site's policy.
+    pub site: Site,
 }
 
 impl Locations {
@@ -46,7 +48,7 @@ impl Locations {
 }
 
 /// What decides which layers a launch has.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Request<'a> {
     /// Where to look.
     pub locations: &'a Locations,
@@ -58,6 +60,8 @@ pub struct Request<'a> {
     pub project: Option<&'a Path>,
     /// The `--set` options, as typed.
     pub set: &'a [String],
+    /// What the conditions in the site's files are about.
+    pub circumstances: Probe<'a>,
 }
 
 /// All layers of a launch, weakest first.
@@ -65,12 +69,12 @@ pub struct Request<'a> {
 /// Files that the launch does not use are not parsed, so that a mistake in one of them stops
 /// nothing; how that holds for the user's profiles stands at [`super::profiles`].
 pub fn load(request: &Request<'_>) -> Result<Vec<RawLayer>, ConfigError> {
-    let locations = request.locations;
-    refuse_site_policy(locations)?;
+    let (locations, circumstances) = (request.locations, request.circumstances);
     let mut layers = vec![parse(Layer::BuiltIn, DEFAULT_NAME, DEFAULT)?.raw];
     if let Some(profile) = super::profiles::choose(request)? {
         layers.push(profile);
     }
+    layers.extend(of_site(&locations.site, SiteFile::Defaults, circumstances)?);
     let path = locations.config_dir.join("config.toml");
     let file = locations.shown(&path);
     if let Some(bytes) = read(&path, &file)? {
@@ -84,6 +88,52 @@ pub fn load(request: &Request<'_>) -> Result<Vec<RawLayer>, ConfigError> {
     }
     for option in request.set {
         layers.push(parse_set(option)?);
+    }
+    layers.extend(of_site(&locations.site, SiteFile::Enforced, circumstances)?);
+    Ok(layers)
+}
+
+/// The layers that one of the site's files holds.
+fn of_site(
+    site: &Site,
+    file: SiteFile,
+    circumstances: Probe<'_>,
+) -> Result<Vec<RawLayer>, ConfigError> {
+    let Some(text) = site.read(file)? else {
+        return Ok(Vec::new());
+    };
+    let layer = match file {
+        SiteFile::Defaults => Layer::SiteDefaults,
+        SiteFile::Enforced => Layer::SiteEnforced,
+    };
+    let shown = site.path(file).display().to_string();
+    with_conditions(parse(layer, &shown, &text)?, circumstances)
+}
+
+/// A file's layers: what always holds, and what does so now.
+fn with_conditions(parsed: Parsed, circumstances: Probe<'_>) -> Result<Vec<RawLayer>, ConfigError> {
+    let mut layers = vec![parsed.raw];
+    if parsed.when.is_empty() {
+        return Ok(layers);
+    }
+    let now = circumstances();
+    for when in parsed.when {
+        let whole = &layers[0];
+        let holds = when.holds(&now).map_err(|why| {
+            let message = format!("whether this holds cannot be told: {why}");
+            let hint = "what it says of users and groups must have an answer on every node";
+            whole.reject(when.span.clone(), &message, Some(hint.to_owned()))
+        })?;
+        if holds {
+            layers.push(RawLayer {
+                layer: whole.layer,
+                file: Arc::clone(&whole.file),
+                text: Arc::clone(&whole.text),
+                project: None,
+                when: true,
+                sections: when.sections,
+            });
+        }
     }
     Ok(layers)
 }
@@ -99,18 +149,33 @@ pub struct Sealed<'a> {
     pub text: &'a str,
 }
 
-/// All layers of a job, weakest first: those of this node, and those that came with it.
+/// All layers of a job, weakest first: those of this node, and those that came with it. What the
+/// site enforces where the session was started holds besides what it enforces here.
 ///
 /// # Errors
-/// A site's policy, which [`load`] refuses as well; a text that this version does not understand.
+/// What is wrong with a file of this node's site; a text that this version does not understand.
 pub fn load_sealed(
     locations: &Locations,
     sealed: &[Sealed<'_>],
+    circumstances: Probe<'_>,
 ) -> Result<Vec<RawLayer>, ConfigError> {
-    refuse_site_policy(locations)?;
     let mut layers = vec![parse(Layer::BuiltIn, DEFAULT_NAME, DEFAULT)?.raw];
     let mut projects = Vec::new();
+    let mut defaults = of_site(&locations.site, SiteFile::Defaults, circumstances)?;
+    let enforced = of_site(&locations.site, SiteFile::Enforced, circumstances)?;
     for one in sealed {
+        // They stand behind the profile.
+        if one.layer > Layer::SiteDefaults {
+            layers.append(&mut defaults);
+        }
+        if one.layer == Layer::SiteEnforced {
+            // Mostly it is the same file on every node.
+            if enforced.first().is_none_or(|here| **here.text != *one.text) {
+                let parsed = parse(one.layer, one.file, one.text)?;
+                layers.extend(with_conditions(parsed, circumstances)?);
+            }
+            continue;
+        }
         if one.layer != Layer::Project {
             let parsed = parse(one.layer, one.file, one.text)?;
             projects.extend(parsed.projects);
@@ -129,6 +194,8 @@ pub fn load_sealed(
         let (written, sections) = projects.swap_remove(at);
         layers.push(project_layer(file, text, written.get_ref(), sections));
     }
+    layers.append(&mut defaults);
+    layers.extend(enforced);
     Ok(layers)
 }
 
@@ -138,6 +205,7 @@ fn project_layer(file: Arc<str>, text: Arc<Text>, written: &str, sections: Secti
         file,
         text,
         project: Some(Arc::from(written)),
+        when: false,
         sections,
     }
 }
@@ -230,32 +298,6 @@ fn rest(mut path: PathBuf, waiting: Vec<OsString>) -> PathBuf {
     path
 }
 
-/// A site's policy cannot be applied by this version. To ignore it would be the quieter run that
-/// nobody asked for.
-fn refuse_site_policy(locations: &Locations) -> Result<(), ConfigError> {
-    for name in ["enforced.toml", "defaults.toml"] {
-        let path = locations.site_dir.join(name);
-        match fs::symlink_metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                let message = format!("cannot tell whether {} exists: {error}", path.display());
-                let hint = "the site's policy must be readable; ask the site's administrators";
-                return Err(ConfigError::plain(&message, Some(hint.to_owned())));
-            }
-            Ok(_) => {
-                let message = format!(
-                    "{}: this version cannot apply a site's policy yet",
-                    path.display()
-                );
-                let hint = "it refuses to start rather than ignore the file; \
-                            install a version that applies it, or remove the file";
-                return Err(ConfigError::plain(&message, Some(hint.to_owned())));
-            }
-        }
-    }
-    Ok(())
-}
-
 /// The bytes of a policy file; `None` if there is no such file.
 ///
 /// Symbolic links are followed (people keep their configuration in a repository); what counts is
@@ -302,13 +344,13 @@ pub(super) fn read(path: &Path, shown: &str) -> Result<Option<Vec<u8>>, ConfigEr
         return Err(ConfigError::plain(&message, Some(hint)));
     }
     let bytes = read_limited(file).map_err(|error| unreadable(&error))?;
-    bytes.map(Some).ok_or_else(|| {
-        let message = format!("{shown} is larger than 1 MiB");
-        ConfigError::plain(
-            &message,
-            Some("a policy file holds a few lines; is this the right file?".to_owned()),
-        )
-    })
+    bytes.map(Some).ok_or_else(|| too_large(shown))
+}
+
+pub(super) fn too_large(shown: &str) -> ConfigError {
+    let message = format!("{shown} is larger than 1 MiB");
+    let hint = "a policy file holds a few lines; is this the right file?".to_owned();
+    ConfigError::plain(&message, Some(hint))
 }
 
 fn irregular(shown: &str) -> ConfigError {
@@ -321,7 +363,7 @@ fn irregular(shown: &str) -> ConfigError {
 
 /// Everything in the file, unless that is too much. The size in its status is not asked: a file
 /// can grow, and some file systems report none.
-fn read_limited(file: File) -> io::Result<Option<Vec<u8>>> {
+pub(super) fn read_limited(file: File) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= LARGEST).then_some(bytes))
@@ -336,16 +378,21 @@ fn distrust(owner: u32, mode: u32, me: u32, shown: &str) -> Option<(String, Stri
         );
         return Some((message, hint));
     }
-    let who = match mode & 0o022 {
-        0 => return None,
-        0o020 => "its group",
-        0o002 => "other users",
-        _ => "its group and other users",
-    };
+    let who = writers(mode)?;
     Some((
         format!("{shown} can be changed by {who}"),
         format!("chmod go-w {shown}"),
     ))
+}
+
+/// Who may write beside the owner.
+pub(super) fn writers(mode: u32) -> Option<&'static str> {
+    match mode & 0o022 {
+        0 => None,
+        0o020 => Some("its group"),
+        0o002 => Some("other users"),
+        _ => Some("its group and other users"),
+    }
 }
 
 /// The text of a policy file.

@@ -5,6 +5,9 @@
 pub mod diagnostic;
 pub mod load;
 pub mod parse;
+pub mod pattern;
 pub mod profiles;
 pub mod schema;
+pub mod site;
 pub mod source;
+pub mod when;

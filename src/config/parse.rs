@@ -10,6 +10,7 @@ use toml::Spanned;
 use super::diagnostic::{self, ConfigError};
 use super::schema::{Document, ProfileSection, Sections};
 use super::source::{Layer, Source};
+use super::when::When;
 
 /// The built-in policy, which is also the reference of every key.
 pub const DEFAULT: &str = include_str!("../../profiles/default.toml");
@@ -60,6 +61,8 @@ pub struct RawLayer {
     pub text: Arc<Text>,
     /// Of a `[projects]` section the path, as written.
     pub project: Option<Arc<str>>,
+    /// Whether it is a `[[when]]` section, whose file is a layer of its own.
+    pub when: bool,
     /// What the text says.
     pub sections: Sections,
 }
@@ -92,28 +95,19 @@ pub struct Parsed {
     /// The sections that hold for one project, in the user's file: the path as written, and what
     /// holds below it.
     pub projects: Vec<(Spanned<String>, Sections)>,
+    /// The sections that hold under conditions, in the site's files.
+    pub when: Vec<When>,
 }
 
 /// Parses one policy file. `file` is its name in messages.
 pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError> {
-    let document: Document = toml::from_str(text).map_err(|error| {
+    let mut document: Document = toml::from_str(text).map_err(|error| {
         let (path, prefix) = named(layer, file);
-        diagnostic::from_toml(path, prefix, text, &error, sections_with)
+        let error = diagnostic::from_toml(path, prefix, text, &error, sections_with);
+        addressed(layer, error)
     })?;
-    let Document {
-        profile,
-        projects,
-        project,
-        home,
-        files,
-        env,
-        devices,
-        jail,
-        landlock,
-        network,
-        slurm,
-        modules,
-    } = document;
+    let sections = document.take_sections();
+    let (profile, projects) = (document.profile, document.projects);
     if let Some(profile) = &profile {
         if layer != Layer::Profile {
             let message = "`[profile]` has a meaning only in a profile file";
@@ -154,23 +148,24 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
             }
         }
     }
-    let sections = Sections {
-        project,
-        home,
-        files,
-        env,
-        devices,
-        jail,
-        landlock,
-        network,
-        slurm,
-        modules,
-    };
+    let mut when = Vec::new();
+    for section in document.when {
+        let span = section.span();
+        if !matches!(layer, Layer::SiteDefaults | Layer::SiteEnforced) {
+            let message = "`[[when]]` has a meaning only in the site's files";
+            let hint = "write the sections without it".to_owned();
+            return Err(reject(layer, file, text, span, message, Some(hint)));
+        }
+        when.push(When::read(section).map_err(|(span, message, hint)| {
+            reject(layer, file, text, span, message, Some(hint.to_owned()))
+        })?);
+    }
     let raw = RawLayer {
         layer,
         file: Arc::from(file),
         text: Arc::new(Text::new(text)),
         project: None,
+        when: false,
         sections,
     };
     let projects = projects.map(|table| table.into_inner().into_iter().collect());
@@ -178,6 +173,7 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
         raw,
         profile: profile.map(Spanned::into_inner),
         projects: projects.unwrap_or_default(),
+        when,
     })
 }
 
@@ -200,7 +196,16 @@ fn reject(
     hint: Option<String>,
 ) -> ConfigError {
     let (path, prefix) = named(layer, file);
-    ConfigError::at(path, prefix, text, span, message, hint)
+    let error = ConfigError::at(path, prefix, text, span, message, hint);
+    addressed(layer, error)
+}
+
+/// The error with a hint for whoever can do something about it.
+fn addressed(layer: Layer, error: ConfigError) -> ConfigError {
+    match layer {
+        Layer::SiteDefaults | Layer::SiteEnforced => error.for_site(),
+        _ => error,
+    }
 }
 
 /// The sections that have a key of this name. The built-in policy holds every key, so it is the

@@ -3,67 +3,133 @@
 //! the keys mean stands in `profiles/default.toml`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 /// A list of strings, each with its own span.
 pub type Strings = Vec<Spanned<String>>;
 
-/// One policy file: the sections, and for the user's own file sections that hold for one project.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Document {
-    /// `[profile]`: only in profile files.
-    pub profile: Option<Spanned<ProfileSection>>,
-    /// `[projects."PATH"]`: only in the user's `config.toml`.
-    pub projects: Option<Spanned<BTreeMap<Spanned<String>, Sections>>>,
-    /// `[project]`
-    pub project: Option<ProjectSection>,
-    /// `[home]`
-    pub home: Option<HomeSection>,
-    /// `[files]`
-    pub files: Option<FilesSection>,
-    /// `[env]`
-    pub env: Option<EnvSection>,
-    /// `[devices]`
-    pub devices: Option<DevicesSection>,
-    /// `[jail]`
-    pub jail: Option<JailSection>,
-    /// `[landlock]`
-    pub landlock: Option<LandlockSection>,
-    /// `[network]`
-    pub network: Option<NetworkSection>,
-    /// `[slurm]`
-    pub slurm: Option<SlurmSection>,
-    /// `[modules]`
-    pub modules: Option<ModulesSection>,
+/// A table that holds sections of a policy, beside keys of its own.
+macro_rules! with_sections {
+    (
+        $(#[$about:meta])*
+        pub struct $name:ident {
+            $($(#[$doc:meta])* pub $key:ident: $kind:ty,)*
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$doc])* pub $key: $kind,)*
+            /// `[project]`
+            pub project: Option<ProjectSection>,
+            /// `[home]`
+            pub home: Option<HomeSection>,
+            /// `[files]`
+            pub files: Option<FilesSection>,
+            /// `[env]`
+            pub env: Option<EnvSection>,
+            /// `[devices]`
+            pub devices: Option<DevicesSection>,
+            /// `[jail]`
+            pub jail: Option<JailSection>,
+            /// `[landlock]`
+            pub landlock: Option<LandlockSection>,
+            /// `[network]`
+            pub network: Option<NetworkSection>,
+            /// `[slurm]`
+            pub slurm: Option<SlurmSection>,
+            /// `[modules]`
+            pub modules: Option<ModulesSection>,
+        }
+
+        impl $name {
+            /// Takes the sections out.
+            pub fn take_sections(&mut self) -> Sections {
+                Sections {
+                    project: self.project.take(),
+                    home: self.home.take(),
+                    files: self.files.take(),
+                    env: self.env.take(),
+                    devices: self.devices.take(),
+                    jail: self.jail.take(),
+                    landlock: self.landlock.take(),
+                    network: self.network.take(),
+                    slurm: self.slurm.take(),
+                    modules: self.modules.take(),
+                }
+            }
+        }
+    };
 }
 
-/// The sections that any layer may hold.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sections {
-    /// `[project]`
-    pub project: Option<ProjectSection>,
-    /// `[home]`
-    pub home: Option<HomeSection>,
-    /// `[files]`
-    pub files: Option<FilesSection>,
-    /// `[env]`
-    pub env: Option<EnvSection>,
-    /// `[devices]`
-    pub devices: Option<DevicesSection>,
-    /// `[jail]`
-    pub jail: Option<JailSection>,
-    /// `[landlock]`
-    pub landlock: Option<LandlockSection>,
-    /// `[network]`
-    pub network: Option<NetworkSection>,
-    /// `[slurm]`
-    pub slurm: Option<SlurmSection>,
-    /// `[modules]`
-    pub modules: Option<ModulesSection>,
+with_sections! {
+    /// The sections that any layer may hold.
+    pub struct Sections {}
+}
+
+with_sections! {
+    /// One policy file: the sections, and sections that hold for one project (in the user's own
+    /// file) or under a condition (in the site's).
+    pub struct Document {
+        /// `[profile]`: only in profile files.
+        pub profile: Option<Spanned<ProfileSection>>,
+        /// `[projects."PATH"]`: only in the user's `config.toml`.
+        pub projects: Option<Spanned<BTreeMap<Spanned<String>, Sections>>>,
+        /// `[[when]]`: only in the site's files.
+        #[serde(default)]
+        pub when: Vec<Spanned<WhenSection>>,
+    }
+}
+
+with_sections! {
+    /// `[[when]]`: conditions, and sections that hold where all of them are met.
+    pub struct WhenSection {
+        /// Names of groups, one of which the user is in.
+        pub group: Option<Spanned<Patterns>>,
+        /// Names of hosts, one of which this one has.
+        pub host: Option<Spanned<Patterns>>,
+        /// Partitions of Slurm's, in one of which the job runs.
+        pub partition: Option<Spanned<Patterns>>,
+        /// Names of users, one of which is the user's.
+        pub user: Option<Spanned<Patterns>>,
+    }
+}
+
+/// A pattern of names, or a list of them.
+#[derive(Debug, Default)]
+pub struct Patterns(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for Patterns {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMore;
+
+        impl<'de> Visitor<'de> for OneOrMore {
+            type Value = Patterns;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of them")
+            }
+
+            fn visit_str<E: de::Error>(self, one: &str) -> Result<Patterns, E> {
+                Ok(Patterns(vec![one.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Patterns, A::Error> {
+                let mut all = Vec::new();
+                while let Some(one) = list.next_element()? {
+                    all.push(one);
+                }
+                Ok(Patterns(all))
+            }
+        }
+
+        deserializer.deserialize_any(OneOrMore)
+    }
 }
 
 /// `[profile]`: what a profile file says about itself.

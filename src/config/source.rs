@@ -58,6 +58,13 @@ impl Source {
     }
 }
 
+impl Source {
+    /// Whether the place is in what is compiled in: the built-in policy and its profiles.
+    pub fn is_built_in(&self) -> bool {
+        self.line.is_some() && self.file.starts_with("built-in ")
+    }
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {

@@ -5,11 +5,14 @@
     reason = "an effect module: it looks at the host"
 )]
 
+pub mod accounts;
 pub mod authority;
+pub mod circumstances;
 pub mod files;
 pub mod looker;
 pub mod mediation;
 pub mod mount_table;
+pub mod places;
 pub mod slurm;
 pub mod walk;
 
@@ -27,6 +30,7 @@ use crate::policy::Policy;
 use crate::policy::paths::Expansion;
 use files::{Files, Found, HostFiles, Kind, Look, real_as_far_as_it_exists};
 use mount_table::Alias;
+use places::Places;
 use slurm::Slurm;
 
 /// The largest user database that is read; a site with more system users than this has LDAP.
@@ -203,8 +207,18 @@ impl HostFacts {
         let directories: Vec<PathBuf> = named
             .filter_map(|directory| directory.value.expand(self))
             .collect();
+        let lists = policy.bounds.layers.iter();
+        let bounds: Vec<Places> = lists
+            .filter_map(|layer| layer.directories.bound())
+            .map(|list| Places::of(list.iter().map(|entry| &entry.value), self, files))
+            .collect();
+        let allowed = |directory: &Path| {
+            let real = real_as_far_as_it_exists(files, directory);
+            bounds.iter().all(|places| places.hold(&real))
+        };
         let question = slurm::Question {
             directories: &directories,
+            allowed: &allowed,
             search: self.variable(env_vars::PATH),
             conf: self.variable(env_vars::SLURM_CONF),
             executable: &self.executable,
@@ -242,6 +256,14 @@ impl HostFacts {
     /// for something below one.
     fn is_home(&self, of: &Path) -> bool {
         self.home_reals.iter().any(|home| home == of)
+    }
+
+    /// The home that the user database names, whatever `HOME` says; `None` if it names none.
+    pub fn database_home(&self) -> Option<PathBuf> {
+        let line = self.databases.caller.as_ref();
+        let named = || line?.split(':').nth(5).map(PathBuf::from);
+        let home = self.passwd_home.clone().or_else(named)?;
+        home.is_absolute().then_some(home)
     }
 
     /// Every directory that counts as the caller's home.
@@ -310,7 +332,7 @@ fn meeting_places(uid: Uid, files: &HostFiles) -> Vec<PathBuf> {
 /// writing (`/proc/self/fd/0`), wherever it stands.
 fn input(files: &HostFiles) -> Option<Found> {
     let flags = fcntl(std::io::stdin(), FcntlArg::F_GETFL).ok()?;
-    let reading = OFlag::from_bits_truncate(flags) & OFlag::O_ACCMODE == OFlag::O_RDONLY;
+    let reading = OFlag::from_bits_truncate(flags) & crate::sys::paths::ACCESS_MODE == OFlag::O_RDONLY;
     let open = std::fs::metadata("/proc/self/fd/0").ok()?;
     if !reading || !open.is_file() {
         return None;
@@ -364,16 +386,7 @@ impl Databases {
             .and_then(|text| line_of(text, uid.as_raw()))
             .or_else(|| {
                 // Not in the file: LDAP or SSSD. The name service is asked once, for the caller alone.
-                let user = nix::unistd::User::from_uid(uid).ok().flatten()?;
-                Some(format!(
-                    "{}:x:{}:{}:{}:{}:{}",
-                    user.name,
-                    user.uid,
-                    user.gid,
-                    user.gecos.to_string_lossy(),
-                    user.dir.display(),
-                    user.shell.display()
-                ))
+                Some(accounts::account(uid).ok().flatten()?.line)
             });
         let mut ids: Vec<u32> = nix::unistd::getgroups()
             .into_iter()
@@ -387,12 +400,7 @@ impl Databases {
             .into_iter()
             .filter_map(|gid| {
                 let named = group.as_deref().and_then(|text| group_name(text, gid));
-                let name = named.or_else(|| {
-                    nix::unistd::Group::from_gid(Gid::from_raw(gid))
-                        .ok()
-                        .flatten()
-                        .map(|group| group.name)
-                })?;
+                let name = named.or_else(|| accounts::group(Gid::from_raw(gid)).ok().flatten())?;
                 Some((gid, name))
             })
             .collect();

@@ -78,6 +78,17 @@ impl MountTable {
             .collect()
     }
 
+    /// The type of the file system on which a path lies, and whether it is one of this machine alone.
+    /// `real` is a path without symbolic links.
+    pub fn kind_of(&self, real: &Path) -> Option<(String, bool)> {
+        let all = self.0.as_deref().unwrap_or_default();
+        let over = all.iter().filter(|mount| real.starts_with(&mount.at));
+        // Of several mounts on one place the last covers the others.
+        let own = over.max_by_key(|mount| mount.at.components().count())?;
+        let local = LOCAL.iter().any(|local| local.as_bytes() == own.kind);
+        Some((String::from_utf8_lossy(&own.kind).into_owned(), local))
+    }
+
     /// Other paths at which a directory, or some directory below it, appears: a home directory that
     /// is mounted at `/home/ada` and reachable below `/nfs/home`, too. `real` is a path without
     /// symbolic links.
@@ -203,6 +214,15 @@ mod tests {
             MountTable(None).may_hang(),
             HashSet::from([PathBuf::from("/")])
         );
+    }
+
+    #[test]
+    fn the_type_of_a_file_system_is_that_of_the_nearest_mount() {
+        let table = MountTable(Some(parse(TABLE)));
+        let kind = |path: &str| table.kind_of(Path::new(path));
+        assert_eq!(kind("/home/ada/x"), Some(("nfs4".to_owned(), false)));
+        assert_eq!(kind("/home/bob"), Some(("ext4".to_owned(), true)));
+        assert_eq!(MountTable(None).kind_of(Path::new("/")), None);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Slurm {
     pub covers: Vec<PathBuf>,
     /// Commands that are not used, and why.
     pub distrusted: Vec<(PathBuf, String)>,
+    /// Directories with commands that the site does not let be used.
+    pub refused: Vec<PathBuf>,
     /// `SLURM_CONF` of the launcher's own environment.
     pub conf: Conf,
     /// Sockets of the authority (munge) that its configuration names.
@@ -77,10 +79,13 @@ pub enum Conf {
 }
 
 /// What is asked about Slurm.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy)]
 pub struct Question<'a> {
     /// Directories to look in, the first preferred.
     pub directories: &'a [PathBuf],
+    /// Of which of them the commands may be used. What has their names in the others is covered all
+    /// the same.
+    pub allowed: &'a dyn Fn(&Path) -> bool,
     /// The caller's search path: a directory that stands in it earlier is preferred over all.
     pub search: Option<&'a OsStr>,
     /// `SLURM_CONF`
@@ -117,7 +122,11 @@ pub fn find(question: &Question<'_>, files: &dyn Files) -> Option<Slurm> {
     for directory in directories {
         let trusted = slurm.look_in(directory, question.uid, files);
         let rank = rank(question.search, directory);
-        let has_first = trusted.iter().any(|(command, _)| *command == FIRST);
+        let allowed = (question.allowed)(directory);
+        if !allowed {
+            slurm.refused.push(directory.clone());
+        }
+        let has_first = allowed && trusted.iter().any(|(command, _)| *command == FIRST);
         if has_first && best.as_ref().is_none_or(|(other, _)| rank < *other) {
             best = Some((rank, trusted));
         }

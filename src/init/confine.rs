@@ -6,13 +6,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use nix::fcntl::OFlag;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 
 use super::{landlock, streams};
 use crate::fence::Fence;
 use crate::handoff::Run;
-use crate::sys::{fds, passing, privileges, process, sockets};
+use crate::sys::{fds, passing, paths, privileges, process, sockets};
 
 /// What goes to the mediator with the listener.
 const LISTENER: &[u8] = b"l";
@@ -138,7 +139,7 @@ fn scope(sockets: bool, writable: Option<&[Vec<u8>]>) -> Result<(), Box<dyn std:
     }
     let mut rules = rules.create()?;
     for path in writable.unwrap_or_default() {
-        let file = open_path(Path::new(OsStr::from_bytes(path)))?;
+        let file = paths::path_only(Path::new(OsStr::from_bytes(path)), OFlag::empty())?;
         let rights = if file.metadata()?.is_dir() {
             write
         } else {
@@ -150,9 +151,9 @@ fn scope(sockets: bool, writable: Option<&[Vec<u8>]>) -> Result<(), Box<dyn std:
         // Programs write to /dev/stdout and /dev/stderr, which open the file behind them anew.
         // Pipes and sockets need no rule.
         for stream in [0, 1, 2] {
-            let file = match open_path(Path::new(&format!("/proc/self/fd/{stream}"))) {
-                Ok(file) => file,
-                Err(_) => continue,
+            let behind = format!("/proc/self/fd/{stream}");
+            let Ok(file) = paths::path_only(Path::new(&behind), OFlag::empty()) else {
+                continue;
             };
             let kind = file.metadata()?.file_type();
             let output = stream != 0 && kind.is_file();
@@ -164,12 +165,4 @@ fn scope(sockets: bool, writable: Option<&[Vec<u8>]>) -> Result<(), Box<dyn std:
     }
     rules.restrict_self()?;
     Ok(())
-}
-
-fn open_path(path: &Path) -> std::io::Result<std::fs::File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    std::fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_PATH | libc::O_CLOEXEC)
-        .open(path)
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use landlock::{
@@ -15,7 +15,7 @@ use landlock::{
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use crate::fence::{Right, Rule};
-use crate::sys::process;
+use crate::sys::{paths, process};
 
 /// The first ABI with scopes (`landlock(7)`).
 const SCOPES: i32 = 6;
@@ -122,7 +122,7 @@ fn shown(rule: &Rule) -> std::path::Display<'_> {
 fn planned(rule: &Rule) -> Result<Option<(File, bool)>, String> {
     let cannot = |error: io::Error| format!("cannot open `{}`: {error}", shown(rule));
     let path = Path::new(OsStr::from_bytes(&rule.path));
-    let file = match open_path(path, libc::O_NOFOLLOW) {
+    let file = match paths::path_only(path, OFlag::O_NOFOLLOW) {
         Ok(file) => file,
         Err(error) => {
             return match error.raw_os_error() {
@@ -165,14 +165,14 @@ fn stream_rule(stream: BorrowedFd<'_>) -> Option<(File, BitFlags<AccessFs>)> {
     // A stream may be closed.
     let flags = OFlag::from_bits_retain(fcntl(stream, FcntlArg::F_GETFL).ok()?);
     let behind = format!("/proc/self/fd/{}", stream.as_raw_fd());
-    let file = open_path(Path::new(&behind), 0).ok()?;
+    let file = paths::path_only(Path::new(&behind), OFlag::empty()).ok()?;
     let kind = file.metadata().ok()?.file_type();
     let device = kind.is_char_device();
     if !device && !kind.is_file() {
         return None;
     }
     let write = AccessFs::WriteFile | AccessFs::Truncate;
-    let mut given = match flags & OFlag::O_ACCMODE {
+    let mut given = match flags & paths::ACCESS_MODE {
         _ if flags.contains(OFlag::O_PATH) => return None,
         OFlag::O_RDONLY => AccessFs::ReadFile.into(),
         OFlag::O_WRONLY => write,
@@ -182,13 +182,6 @@ fn stream_rule(stream: BorrowedFd<'_>) -> Option<(File, BitFlags<AccessFs>)> {
         given |= AccessFs::IoctlDev;
     }
     Some((file, given))
-}
-
-fn open_path(path: &Path, flags: i32) -> io::Result<File> {
-    std::fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_PATH | libc::O_CLOEXEC | flags)
-        .open(path)
 }
 
 #[cfg(test)]

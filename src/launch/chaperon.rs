@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use agent_sandbox_wire::explain::Question;
 use agent_sandbox_wire::order::{JobContext, Order};
 use anyhow::{Context, Result};
 use nix::errno::Errno;
@@ -191,25 +192,35 @@ impl Drop for Chaperon {
 /// Lets the chaperon's program say what is allowed of a command line of Slurm's; its exit code.
 ///
 /// # Errors
-/// It is not installed, or cannot be started.
-pub fn explain(line: &OsStr) -> Result<u8> {
-    let executable = crate::host::executable()?;
-    let files = HostFiles::new(FIRST_TIMEOUT);
-    let program = slurm::program(slurm::CHAPERON, &executable, &files).ok_or_else(|| {
-        Failure::new(format!("`{}` is not installed", slurm::CHAPERON))
-            .hint("install agent-sandbox again with all of its programs")
-    })?;
-    let status = Command::new(&program)
+/// It cannot be started, or does not take the question.
+pub fn explain(program: &Path, question: &Question) -> Result<u8> {
+    let failed = || format!("cannot ask `{}`", program.display());
+    let text = postcard::to_allocvec(question).with_context(failed)?;
+    let asked = fds::memory_file(c"agent-sandbox-question", &text).with_context(failed)?;
+    let status = Command::new(program)
         .arg("explain")
-        .arg(line)
         .env_clear()
-        .stdin(Stdio::null())
+        .stdin(Stdio::from(asked))
         .status()
-        .with_context(|| format!("cannot start `{}`", program.display()))?;
+        .with_context(failed)?;
     Ok(status
         .code()
         .and_then(|code| u8::try_from(code).ok())
         .unwrap_or(failure::FAILED))
+}
+
+/// The chaperon's program, for questions alone.
+///
+/// # Errors
+/// It is not installed.
+pub fn program() -> Result<PathBuf> {
+    let executable = crate::host::executable()?;
+    let files = HostFiles::new(FIRST_TIMEOUT);
+    let found = slurm::program(slurm::CHAPERON, &executable, &files);
+    Ok(found.ok_or_else(|| {
+        Failure::new(format!("`{}` is not installed", slurm::CHAPERON))
+            .hint("install agent-sandbox again with all of its programs")
+    })?)
 }
 
 /// The file for what the chaperon has to say; `/dev/null` where there can be none.
@@ -243,7 +254,7 @@ fn user(host: &HostFacts) -> String {
 }
 
 /// The whole environment of the real commands, `NAME=VALUE`. Nothing of it comes from inside.
-fn environment(host: &HostFacts, conf: &Conf) -> Vec<Vec<u8>> {
+pub fn environment(host: &HostFacts, conf: &Conf) -> Vec<Vec<u8>> {
     let user = user(host);
     let line = host.databases.caller.as_deref().unwrap_or_default();
     let shell = line

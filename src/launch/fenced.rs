@@ -72,6 +72,7 @@ fn start(
     let mut text = String::new();
     if !options.quiet {
         text.push_str(&said::banner(plan));
+        text.push_str(&said::narrowed(plan).concat());
     }
     text.push_str(&ready.lacking(options.verbose).concat());
     failure::say(&text);

@@ -27,6 +27,7 @@ use anyhow::{Context, Result, bail};
 use crate::backend::seccomp;
 use crate::cli::{Backend, Options};
 use crate::config::load::{Locations, RawLayer, Request, load};
+use crate::config::site::Site;
 use crate::config::source::{Source, Sourced};
 use crate::env_vars;
 use crate::failure::Failure;
@@ -44,9 +45,7 @@ use fallback::Reason;
 use supervisor::{Company, Outcome};
 
 /// Until the policy says how long a path may take to answer.
-const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
-/// Where the site's policy stands.
-const SITE_DIRECTORY: &str = "/etc/agent-sandbox";
+pub const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Everything that is known before anything is started.
 pub struct Prepared {
@@ -75,7 +74,7 @@ pub fn locations() -> Result<Locations> {
     Ok(Locations {
         home,
         config_dir: directories.config,
-        site_dir: PathBuf::from(SITE_DIRECTORY),
+        site: Site::of_this_build(),
     })
 }
 
@@ -107,6 +106,7 @@ fn prepare_session(options: &Options, command: &[OsString], session: String) -> 
             .and_then(|command| Path::new(command).file_name()),
         project: Some(real_project.as_deref().unwrap_or(&project)),
         set: &options.set,
+        circumstances: &host::circumstances::probe,
     };
     let layers: Vec<RawLayer> = load(&request)?;
     let policy = merge(&layers, &additions(options, &cwd)?)?;
@@ -133,9 +133,12 @@ fn prepare_session(options: &Options, command: &[OsString], session: String) -> 
         job: None,
     };
     let real = real_project.as_deref().unwrap_or(&project);
+    let node = nix::unistd::gethostname().unwrap_or_default();
+    let node = node.to_string_lossy();
+    let (cwd, session) = (&invocation.cwd, &invocation.session);
     let seal = Seal {
         variables: seal::sealed_variables(&policy, &host.environment),
-        ..seal::seal(options, &invocation.cwd, &invocation.session, real, &layers)
+        ..seal::seal(options, cwd, session, real, &layers, &node)
     };
     Ok(Prepared {
         policy,
@@ -230,7 +233,10 @@ impl Prepared {
 }
 
 /// The current directory by the name that the user knows, if that is true.
-fn current_directory() -> Result<PathBuf> {
+///
+/// # Errors
+/// It does not exist any more.
+pub fn current_directory() -> Result<PathBuf> {
     let real = std::env::current_dir()
         .context("the current directory cannot be found; does it still exist?")?;
     let Some(named) = std::env::var_os(env_vars::PWD).map(PathBuf::from) else {

@@ -22,6 +22,9 @@ const USUAL_PLACES: [&str; 4] = [
     "/usr/local/lmod/lmod/libexec/lmod",
 ];
 
+/// How the message begins that modules are to be loaded and nothing can.
+pub const NEEDED: &str = "modules.load needs Lmod";
+
 /// What the shell runs: names come as arguments, never as text of the script.
 const SCRIPT: &str = r#"
 lmod=$1; shift
@@ -38,7 +41,7 @@ pub fn load(
     modules: &[Sourced<String>],
     before: &[(OsString, OsString)],
 ) -> Result<Vec<(OsString, OsString)>> {
-    let lmod = find(before).context("modules.load needs Lmod, and Lmod was not found")?;
+    let lmod = find(before).with_context(|| format!("{NEEDED}, and Lmod was not found"))?;
     let mut environment = before.to_vec();
     for (name, value) in &mut environment {
         // The evaluating shell must not take a program or a library from the current directory, which is the
@@ -61,7 +64,8 @@ fn absolute_entries(path: &OsStr) -> OsString {
     OsString::from_vec(absolute.join(&b':'))
 }
 
-fn find(environment: &[(OsString, OsString)]) -> Option<PathBuf> {
+/// Lmod's program: the one that the shell was initialised for, else one at a usual place.
+pub fn find(environment: &[(OsString, OsString)]) -> Option<PathBuf> {
     let named = environment
         .iter()
         .find(|(name, _)| name == env_vars::LMOD_CMD)

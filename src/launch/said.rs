@@ -6,6 +6,7 @@ use crate::cli::Options;
 use crate::failure;
 use crate::plan::lacks::Lack;
 use crate::plan::{NetworkMode, Omitted, Plan};
+use crate::policy::Narrowed;
 
 /// One line on standard error, at the start of every session.
 pub(super) fn banner(plan: &Plan) -> String {
@@ -26,9 +27,24 @@ pub(super) fn announce(plan: &Plan, options: &Options) {
     let mut text = String::new();
     if !options.quiet {
         text.push_str(&banner(plan));
+        text.push_str(&narrowed(plan).concat());
     }
     text.push_str(&shortcomings(plan, options.verbose).concat());
     failure::say(&text);
+}
+
+/// What the site does not allow of what the user asked for, a line each.
+pub(super) fn narrowed(plan: &Plan) -> Vec<String> {
+    let asked = plan.narrowed.iter().filter(|one| one.is_users());
+    let line = |one: &Narrowed| {
+        let (asked, allowed) = (&one.asked, &one.allowed);
+        let value = failure::one_line(&asked.value);
+        format!(
+            "agent-sandbox: site: {} `{value}` ({}) is not allowed as asked; {} allows: {}\n",
+            one.key, asked.source, allowed.source, allowed.value
+        )
+    };
+    asked.map(line).collect()
 }
 
 /// What the jail lacks of what was asked, a line each.

@@ -1,7 +1,8 @@
 //! The session's policy as it travels with a job, and back into layers on the job's node.
 //!
 //! Text travels, not the merged policy: the node merges it with its own built-in layer and its own
-//! site's, so that a job gets no more than its node allows.
+//! site's, so that a job gets no more than its node allows. What the site enforces where the session
+//! was started travels too, and narrows besides.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,18 +15,22 @@ use super::{absolute, additions, normal};
 use crate::cli::{Backend, Options};
 use crate::config::load::{Locations, RawLayer, Sealed, load_sealed};
 use crate::config::source::Layer;
+use crate::config::when::Probe;
 use crate::env_vars;
+use crate::host::circumstances;
 use crate::policy::Policy;
 use crate::policy::merge::Additions;
 
-/// What every job of a session carries: the layers that are the user's, and the options of the
-/// command line. `cwd` is the directory to which paths of the options are relative.
+/// What every job of a session carries: the layers that are the user's, what the site enforces on
+/// this node, and the options of the command line. `cwd` is the directory to which paths of the
+/// options are relative, `node` the name of this one.
 pub fn seal(
     options: &Options,
     cwd: &Path,
     session: &str,
     project: &Path,
     layers: &[RawLayer],
+    node: &str,
 ) -> Seal {
     let paths = |given: &[PathBuf]| {
         let whole = given.iter().map(|path| normal(&absolute(cwd, path)));
@@ -36,7 +41,10 @@ pub fn seal(
     Seal {
         session: session.to_owned(),
         project: project.as_os_str().as_bytes().to_vec(),
-        layers: layers.iter().filter_map(sealed_layer).collect(),
+        layers: layers
+            .iter()
+            .filter_map(|one| sealed_layer(one, node))
+            .collect(),
         options: capsule::Options {
             read: paths(&options.read),
             write: paths(&options.write),
@@ -83,10 +91,13 @@ pub fn variables(seal: &Seal) -> Vec<(OsString, OsString)> {
     pairs.collect()
 }
 
-/// A layer as it travels; `None` for those of which each node has its own.
-fn sealed_layer(layer: &RawLayer) -> Option<capsule::Layer> {
+/// A layer as it travels; `None` for those of which each node has its own, and for a section under
+/// conditions, which travels with its file: the node looks at them again.
+fn sealed_layer(layer: &RawLayer, node: &str) -> Option<capsule::Layer> {
     let kind = match layer.layer {
-        Layer::BuiltIn | Layer::SiteDefaults | Layer::SiteEnforced => return None,
+        Layer::BuiltIn | Layer::SiteDefaults => return None,
+        Layer::SiteEnforced if layer.when => return None,
+        Layer::SiteEnforced => LayerKind::SiteEnforced,
         Layer::Profile => LayerKind::Profile,
         Layer::User => LayerKind::User,
         Layer::Project => LayerKind::Project,
@@ -94,9 +105,14 @@ fn sealed_layer(layer: &RawLayer) -> Option<capsule::Layer> {
     };
     // The text of a section for a project is the user's file, which travels already.
     let text = layer.project.as_deref().unwrap_or(&layer.text);
+    // The node has a file of the same name.
+    let file = match kind {
+        LayerKind::SiteEnforced => format!("{node}:{}", layer.file),
+        _ => layer.file.to_string(),
+    };
     Some(capsule::Layer {
         kind,
-        file: layer.file.to_string(),
+        file,
         text: text.to_owned(),
     })
 }
@@ -117,10 +133,14 @@ pub fn backend(seal: &Seal) -> Backend {
 /// This node's site has a policy that cannot be applied; a text or an option means nothing to this
 /// version of agent-sandbox.
 pub fn unseal(seal: &Seal) -> Result<(Vec<RawLayer>, Additions)> {
-    unseal_at(&super::locations()?, seal)
+    unseal_at(&super::locations()?, seal, &circumstances::probe)
 }
 
-fn unseal_at(locations: &Locations, seal: &Seal) -> Result<(Vec<RawLayer>, Additions)> {
+fn unseal_at(
+    locations: &Locations,
+    seal: &Seal,
+    circumstances: Probe<'_>,
+) -> Result<(Vec<RawLayer>, Additions)> {
     let sealed: Vec<Sealed<'_>> = seal
         .layers
         .iter()
@@ -130,12 +150,13 @@ fn unseal_at(locations: &Locations, seal: &Seal) -> Result<(Vec<RawLayer>, Addit
                 LayerKind::User => Layer::User,
                 LayerKind::Project => Layer::Project,
                 LayerKind::CommandLine => Layer::CommandLine,
+                LayerKind::SiteEnforced => Layer::SiteEnforced,
             },
             file: &layer.file,
             text: &layer.text,
         })
         .collect();
-    let layers = load_sealed(locations, &sealed)?;
+    let layers = load_sealed(locations, &sealed, circumstances)?;
     let given = &seal.options;
     let paths = |all: &[Vec<u8>]| {
         all.iter()
@@ -160,8 +181,12 @@ fn unseal_at(locations: &Locations, seal: &Seal) -> Result<(Vec<RawLayer>, Addit
 mod tests {
     use proptest::prelude::*;
 
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::config::load::{Request, load};
+    use crate::config::site::{Site, SiteFile};
+    use crate::config::when::Circumstances;
     use crate::policy::merge::merge;
 
     const USER: &str = "[files]\nread = [\"/data\"]\n\n[slurm.limits]\njobs = 9\n\n\
@@ -170,17 +195,55 @@ mod tests {
         [projects.\"/elsewhere\".network]\nmode = \"isolated\"\n";
     const PROFILE: &str = "[profile]\ncommands = [\"tool\"]\n\n[env]\npass = [\"MY_KEY\"]\n";
 
+    const DEFAULTS: &str = "[env]\npass = [\"SITE_KEY\"]\n\n[[when]]\npartition = \"gpu\"\n\
+        [when.files]\nread = [\"/gpu\"]\n";
+    const ENFORCED: &str = "[jail]\ntmp_size = \"4G\"\n\n[[when]]\npartition = \"gpu\"\n\
+        [when.slurm.limits]\ngpus = 1\n\n[[when]]\npartition = \"cpu\"\n\
+        [when.slurm.limits]\nnodes = 1\n";
+
     fn locations(root: &Path) -> Locations {
         Locations {
             home: root.to_owned(),
             config_dir: root.join("config"),
-            site_dir: root.join("site"),
+            site: Site::of_tree(root, nix::unistd::getuid().as_raw()),
         }
     }
 
-    /// Both policies as text, sources included.
-    fn both(options: &Options, project: &str, command: &str) -> (String, String) {
+    /// A directory for a node, whose site has these files.
+    fn node(files: &[(SiteFile, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
+        let site = directory.path().join("site");
+        std::fs::create_dir(&site).unwrap();
+        set_mode(&site, 0o755);
+        for (file, text) in files {
+            let path = site.join(file.name());
+            std::fs::write(&path, text).unwrap();
+            set_mode(&path, 0o644);
+        }
+        directory
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// In a job on a node of the partition `gpu`.
+    fn in_job() -> Circumstances {
+        Circumstances {
+            partition: Some("gpu".into()),
+            ..Circumstances::default()
+        }
+    }
+
+    /// Both policies as text, sources included: at the node `login`, and at another one that has the
+    /// same files of the site's, where `same` says so, or none.
+    fn both(options: &Options, project: &str, command: &str, same: bool) -> (String, String) {
+        let files = [
+            (SiteFile::Defaults, DEFAULTS),
+            (SiteFile::Enforced, ENFORCED),
+        ];
+        let directory = node(&files);
+        let there = node(if same { &files } else { &files[..1] });
         let here = locations(directory.path());
         std::fs::create_dir_all(here.config_dir.join("profiles")).unwrap();
         std::fs::write(here.config_dir.join("config.toml"), USER).unwrap();
@@ -193,23 +256,82 @@ mod tests {
             command: Some(OsStr::new(command)),
             project: Some(project),
             set: &options.set,
+            circumstances: &in_job,
         })
         .unwrap();
         let policy = merge(&layers, &additions(options, cwd).unwrap()).unwrap();
-        let sealed = seal(options, cwd, "s", project, &layers);
+        let sealed = seal(options, cwd, "s", project, &layers, "login");
         let bytes = postcard::to_allocvec(&sealed).unwrap();
         let (layers, additions) = unseal_at(
-            &locations(Path::new("/nonexistent")),
+            &locations(there.path()),
             &postcard::from_bytes(&bytes).unwrap(),
+            &in_job,
         )
         .unwrap();
         let again = merge(&layers, &additions).unwrap();
         let text = |policy| serde_json::to_string_pretty(policy).unwrap();
-        (text(&policy), text(&again))
+        // What travelled says where it came from.
+        let again = text(&again).replace("login:/site/", "/site/");
+        (text(&policy), again)
+    }
+
+    /// The layers at a node whose site has this file, of a capsule with these texts of the site's
+    /// where it was sealed.
+    fn enforced_at(file: Option<&str>, carried: &[&str]) -> Vec<RawLayer> {
+        let files: Vec<_> = file
+            .map(|text| (SiteFile::Enforced, text))
+            .into_iter()
+            .collect();
+        let directory = node(&files);
+        let mut seal = seal(
+            &Options::default(),
+            Path::new("/"),
+            "s",
+            Path::new("/w"),
+            &[],
+            "login",
+        );
+        seal.layers = carried
+            .iter()
+            .map(|text| capsule::Layer {
+                kind: LayerKind::SiteEnforced,
+                file: "login:/site/enforced.toml".into(),
+                text: (*text).to_owned(),
+            })
+            .collect();
+        let (layers, _) = unseal_at(&locations(directory.path()), &seal, &in_job).unwrap();
+        layers
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn what_the_node_enforces_is_the_last_layer(
+            sizes in prop::collection::vec(1_u8..9, 0..3),
+            own in 1_u8..9,
+            conditional in proptest::bool::ANY,
+        ) {
+            let text = |size: &u8| format!("[jail]\ntmp_size = \"{size}G\"\n");
+            let carried: Vec<String> = sizes.iter().map(text).collect();
+            let carried: Vec<&str> = carried.iter().map(String::as_str).collect();
+            let mut here = text(&own);
+            if conditional {
+                here.push_str("[[when]]\npartition = \"gpu\"\n[when.jail]\nkeyctl = false\n");
+            }
+            let layers = enforced_at(Some(&here), &carried);
+            let last = layers.last().unwrap();
+            prop_assert_eq!((last.layer, &*last.file), (Layer::SiteEnforced, "/site/enforced.toml"));
+            prop_assert_eq!(last.when, conditional);
+            let size = |layers: &[RawLayer]| {
+                merge(layers, &Additions::default()).unwrap().jail.tmp_size.value
+            };
+            let least = sizes.iter().copied().map(|size| u64::from(size) << 30).min();
+            let least = least.unwrap_or(u64::MAX).min(size(&enforced_at(None, &[])));
+            prop_assert_eq!(size(&layers), least.min(u64::from(own) << 30));
+            // Without a file here, what travelled still narrows.
+            prop_assert_eq!(size(&enforced_at(None, &carried)), least);
+        }
+
         #[test]
         fn what_is_unsealed_is_the_policy_that_was_sealed(
             project in prop::sample::select(vec!["/work", "/work/a", "/work/a/b", "/other"]),
@@ -225,6 +347,7 @@ mod tests {
                 ]),
                 0..3,
             ),
+            same in proptest::bool::ANY,
         ) {
             let options = Options {
                 read: read.iter().map(PathBuf::from).collect(),
@@ -234,7 +357,7 @@ mod tests {
                 set: set.iter().map(|&one| one.to_owned()).collect(),
                 ..Options::default()
             };
-            let (before, after) = both(&options, project, command);
+            let (before, after) = both(&options, project, command, same);
             prop_assert_eq!(before, after);
         }
     }
@@ -262,6 +385,7 @@ mod tests {
                 "s",
                 Path::new("/w"),
                 &[],
+                "login",
             )
         };
         let back: Vec<String> = variables(&seal)
@@ -284,7 +408,7 @@ mod tests {
                 backend,
                 ..Options::default()
             };
-            let seal = seal(&options, Path::new("/"), "s", Path::new("/w"), &[]);
+            let seal = seal(&options, Path::new("/"), "s", Path::new("/w"), &[], "login");
             let bytes = postcard::to_allocvec(&seal).unwrap();
             postcard::from_bytes::<Seal>(&bytes).unwrap()
         };
@@ -312,30 +436,16 @@ mod tests {
             "s",
             Path::new("/w"),
             &[],
+            "login",
         );
-        let here = locations(Path::new("/nonexistent"));
+        let directory = node(&[]);
+        let here = locations(directory.path());
         seal.layers = vec![layer(LayerKind::Project, "/w")];
-        assert!(unseal_at(&here, &seal).is_err());
+        assert!(unseal_at(&here, &seal, &in_job).is_err());
         seal.layers = vec![
             layer(LayerKind::User, "[files]\nread = []\n"),
             layer(LayerKind::Project, "/w"),
         ];
-        assert!(unseal_at(&here, &seal).is_err());
-    }
-
-    #[test]
-    fn a_site_policy_of_the_node_refuses() {
-        let directory = tempfile::tempdir().unwrap();
-        let here = locations(directory.path());
-        std::fs::create_dir_all(&here.site_dir).unwrap();
-        std::fs::write(here.site_dir.join("enforced.toml"), "").unwrap();
-        let seal = seal(
-            &Options::default(),
-            Path::new("/"),
-            "s",
-            Path::new("/w"),
-            &[],
-        );
-        assert!(unseal_at(&here, &seal).is_err());
+        assert!(unseal_at(&here, &seal, &in_job).is_err());
     }
 }

@@ -15,6 +15,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::Resource;
 use nix::unistd::{Pid, getpid};
 
 use super::Context;
@@ -123,7 +124,7 @@ fn hold_still(spared: &dyn Fn(i32) -> bool) -> HashMap<i32, (Held, u64)> {
             if !family::is_below(number, own) {
                 continue;
             }
-            let _ = remote::limit(number, libc::RLIMIT_NPROC, Some((0, 0)));
+            let _ = remote::limit(number, Resource::RLIMIT_NPROC as u32, Some((0, 0)));
             let _ = remote::signal(&held.descriptor, libc::SIGSTOP, None);
             still.insert(number, (held, entry.start));
             news = true;

@@ -61,7 +61,7 @@ impl Wish<'_> {
     }
 
     fn access(&self) -> OFlag {
-        self.flags & OFlag::O_ACCMODE
+        self.flags & paths::ACCESS_MODE
     }
 
     /// Whether it changes what exists, or makes a file without a name.
@@ -120,7 +120,7 @@ pub fn carry_out(context: &Context, process: &dyn Process, wish: &Wish<'_>) -> A
     }
     let creates = wish.has(OFlag::O_CREAT);
     let makes = creates || wish.is_unnamed();
-    if wish.access() == OFlag::O_ACCMODE
+    if wish.access() == paths::ACCESS_MODE
         || creates && wish.has(OFlag::O_DIRECTORY)
         || wish.is_unnamed() && wish.access() == OFlag::O_RDONLY
     {

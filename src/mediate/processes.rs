@@ -23,6 +23,10 @@ use crate::sys::remote::{self, Queued};
 
 /// As many bytes of a mask of processors as are read: the kernel has no more than 8192 (`NR_CPUS`).
 const LONGEST_MASK: usize = 1024;
+/// `PRIO_*`, include/uapi/linux/resource.h; libc's have another type with each C library.
+const PRIO_PROCESS: i32 = 0;
+const PRIO_PGRP: i32 = 1;
+const PRIO_USER: i32 = 2;
 /// `IOPRIO_WHO_*`, include/uapi/linux/ioprio.h.
 const IO_PROCESS: i32 = 1;
 const IO_GROUP: i32 = 2;
@@ -168,10 +172,10 @@ fn set(context: &Context, caller: &Caller) -> Done {
     match i64::from(caller.call.number) {
         libc::SYS_prlimit64 => set_limit(context, caller),
         libc::SYS_setpriority => {
-            let who = match caller.int(0).cast_unsigned() {
-                libc::PRIO_PROCESS => Who::Process,
-                libc::PRIO_PGRP => Who::Group,
-                libc::PRIO_USER => Who::User,
+            let who = match caller.int(0) {
+                PRIO_PROCESS => Who::Process,
+                PRIO_PGRP => Who::Group,
+                PRIO_USER => Who::User,
                 _ => return fails(libc::EINVAL),
             };
             let nice = caller.int(2);

@@ -9,7 +9,7 @@ use nix::sys::stat::{SFlag, fstat, major, minor};
 
 use super::caller::Caller;
 use super::{Answer, Context};
-use crate::sys::terminals;
+use crate::sys::{paths, terminals};
 
 /// `TTYAUX_MAJOR` and the number of `/dev/ptmx` (include/uapi/linux/major.h, drivers/tty/pty.c): every
 /// open master is a file of this device.
@@ -29,7 +29,7 @@ pub fn peer(_context: &Context, caller: &Caller) -> Answer {
             return Err(Errno::ENOTTY);
         }
         let asked = OFlag::from_bits_truncate(caller.int(2));
-        let kept = OFlag::O_ACCMODE | OFlag::O_NONBLOCK;
+        let kept = paths::ACCESS_MODE | OFlag::O_NONBLOCK;
         // No terminal becomes the mediator's.
         let flags = (asked & kept) | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let file = terminals::peer(&master, flags.bits()).map_err(of_system)?;

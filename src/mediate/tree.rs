@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, RenameFlags, renameat2};
+use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::sys::stat::{FileStat, SFlag, fstatat, mkdirat, mknodat};
 use nix::unistd::{UnlinkatFlags, linkat, symlinkat, truncate, unlinkat};
 
@@ -35,8 +35,8 @@ pub enum Change<'a> {
     Symlink(&'a [u8], Given<'a>),
     /// Another name for what is there.
     Link(Given<'a>, How, Given<'a>),
-    /// Another name in place of the first, or both exchanged.
-    Rename(Given<'a>, Given<'a>, RenameFlags),
+    /// Another name in place of the first, or both exchanged (`RENAME_*`).
+    Rename(Given<'a>, Given<'a>, u32),
     /// The end of a directory.
     RemoveDirectory(Given<'a>),
     /// The end of a name of anything else.
@@ -93,7 +93,7 @@ fn asked<'a>(caller: &Caller, one: Given<'a>, other: Given<'a>) -> Result<Change
         libc::SYS_mknodat => Change::Node(one, mode(2)),
         libc::SYS_symlinkat => Change::Symlink(one.path, other),
         libc::SYS_linkat => Change::Link(one, link_how(caller.int(4))?, other),
-        libc::SYS_renameat => Change::Rename(one, other, RenameFlags::empty()),
+        libc::SYS_renameat => Change::Rename(one, other, 0),
         libc::SYS_renameat2 => Change::Rename(one, other, rename_flags(mode(4))?),
         libc::SYS_unlinkat => match caller.int(2) {
             0 => Change::Remove(one),
@@ -110,7 +110,7 @@ fn asked<'a>(caller: &Caller, one: Given<'a>, other: Given<'a>) -> Result<Change
         #[cfg(target_arch = "x86_64")]
         libc::SYS_link => Change::Link(one, How::default(), other),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_rename => Change::Rename(one, other, RenameFlags::empty()),
+        libc::SYS_rename => Change::Rename(one, other, 0),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_rmdir => Change::RemoveDirectory(one),
         #[cfg(target_arch = "x86_64")]
@@ -132,10 +132,13 @@ fn link_how(flags: i32) -> Result<How, Errno> {
 }
 
 /// The flags of `renameat2(2)`. A whiteout is a device node.
-fn rename_flags(flags: u32) -> Result<RenameFlags, Errno> {
-    RenameFlags::from_bits(flags)
-        .filter(|flags| !flags.contains(RenameFlags::RENAME_WHITEOUT))
-        .ok_or(Errno::EINVAL)
+fn rename_flags(flags: u32) -> Result<u32, Errno> {
+    let known = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE;
+    if flags & !known == 0 {
+        Ok(flags)
+    } else {
+        Err(Errno::EINVAL)
+    }
 }
 
 /// Why a change is not carried out.
@@ -388,7 +391,7 @@ fn rename(
     process: &dyn Process,
     from: Given<'_>,
     to: Given<'_>,
-    flags: RenameFlags,
+    flags: u32,
 ) -> Result<(), Not> {
     let from = entry(process, from, |_| Errno::EBUSY)?;
     let to = entry(process, to, |_| Errno::EBUSY)?;
@@ -429,19 +432,19 @@ fn rename(
     unpinned(context, &from)?;
     unpinned(context, &to)?;
     // In a region of the jail's own others make files as well: one that came meanwhile stays.
-    let flags = match is_own[1] && replaced.is_none() && flags.is_empty() {
-        true => RenameFlags::RENAME_NOREPLACE,
+    let flags = match is_own[1] && replaced.is_none() && flags == 0 {
+        true => libc::RENAME_NOREPLACE,
         false => flags,
     };
     let (old, new) = (from.slashed(), to.slashed());
-    renameat2(
+    paths::rename(
         &from.parent,
         old.as_os_str(),
         &to.parent,
         new.as_os_str(),
         flags,
     )?;
-    if is_own[0] && !flags.contains(RenameFlags::RENAME_EXCHANGE) {
+    if is_own[0] && flags & libc::RENAME_EXCHANGE == 0 {
         // Two names of one file are left as they are.
         if let Some(replaced) = replaced.filter(|replaced| id(replaced) != id(&there)) {
             forget(context, &replaced);
@@ -518,9 +521,9 @@ mod tests {
 
     #[test]
     fn flags_that_are_not_known_are_refused() {
-        assert_eq!(rename_flags(0).ok(), Some(RenameFlags::empty()));
-        assert_eq!(rename_flags(1).ok(), Some(RenameFlags::RENAME_NOREPLACE));
-        assert_eq!(rename_flags(2).ok(), Some(RenameFlags::RENAME_EXCHANGE));
+        assert_eq!(rename_flags(0).ok(), Some(0));
+        assert_eq!(rename_flags(1).ok(), Some(libc::RENAME_NOREPLACE));
+        assert_eq!(rename_flags(2).ok(), Some(libc::RENAME_EXCHANGE));
         for flags in [4, 5, 8, u32::MAX] {
             assert_eq!(rename_flags(flags).err(), Some(Errno::EINVAL), "{flags}");
         }

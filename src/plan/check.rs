@@ -1,6 +1,8 @@
 //! Invariants of every plan, checked before anything is started. They are written against the
 //! finished steps and share no code with the planner, so that a mistake there ends here.
 
+mod site;
+
 use std::path::{Component, Path, PathBuf};
 
 use agent_sandbox_wire::SOCKET;
@@ -8,14 +10,21 @@ use agent_sandbox_wire::SOCKET;
 use super::slurm::Use;
 use super::{Access, Mount, Plan, PlanError};
 use crate::host::HostFacts;
+use crate::host::files::Files;
 use crate::host::slurm::Slurm;
+use crate::policy::Policy;
 
 /// Checks a plan.
 ///
 /// # Errors
 /// Names the invariant and the step that breaks it. This is a defect of agent-sandbox or a race
 /// with somebody who changes files, never a mistake of the user's.
-pub fn check(plan: &Plan, host: &HostFacts) -> Result<(), PlanError> {
+pub fn check(
+    plan: &Plan,
+    policy: &Policy,
+    host: &HostFacts,
+    files: &dyn Files,
+) -> Result<(), PlanError> {
     let fail =
         |what: String| Err(PlanError::new(format!("refusing an unsafe plan: {what}")).hint(DEFECT));
     for pair in plan.steps.windows(2) {
@@ -107,6 +116,7 @@ pub fn check(plan: &Plan, host: &HostFacts) -> Result<(), PlanError> {
         }
     }
     check_slurm(plan, host).or_else(fail)?;
+    site::check(plan, policy, host, files).or_else(fail)?;
     for needed in ["/proc", "/dev", "/tmp", "/run"] {
         if !plan.steps.iter().any(|step| step.at == Path::new(needed)) {
             return fail(format!("`{needed}` is not private"));

@@ -3,22 +3,24 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::bounds::Ground;
 use crate::config::source::Sourced;
 use crate::host::files::{Files, Kind, Look};
 use crate::policy::paths::glob;
-use crate::policy::{PathSpec, Policy};
+use crate::policy::{Narrowed, PathSpec, Policy};
 
 /// The nodes that appear, each with the rule that allows it.
-pub fn resolve<'a>(policy: &'a Policy, files: &dyn Files) -> Vec<(PathBuf, &'a Sourced<PathSpec>)> {
-    let mut all: Vec<(PathBuf, &Sourced<PathSpec>)> = Vec::new();
-    let denied = |path: &Path| {
-        policy.devices.deny.iter().any(|rule| {
-            glob(
-                rule.value.to_string().as_bytes(),
-                path.as_os_str().as_bytes(),
-            )
-        })
-    };
+pub type Nodes<'a> = Vec<(PathBuf, &'a Sourced<PathSpec>)>;
+
+/// The nodes that appear, and notes of what enforced layers do not allow.
+pub fn resolve<'a>(
+    policy: &'a Policy,
+    files: &dyn Files,
+    ground: &Ground,
+) -> (Nodes<'a>, Vec<Narrowed>) {
+    let mut all: Nodes<'a> = Vec::new();
+    let mut narrowed = Vec::new();
+    let denied = |path: &Path| rule(&policy.devices.deny, &[path]).is_some();
     for rule in &policy.devices.allow {
         let written = PathBuf::from(rule.value.to_string());
         let candidates = if rule.value.is_pattern() {
@@ -44,9 +46,24 @@ pub fn resolve<'a>(policy: &'a Policy, files: &dyn Files) -> Vec<(PathBuf, &'a S
                 && !denied(&found.real)
                 && all.iter().all(|(path, _)| *path != found.real)
             {
-                all.push((found.real, rule));
+                match ground.refusing_device(&found.real) {
+                    None => all.push((found.real, rule)),
+                    Some(list) => {
+                        let asked = rule.clone().map(|path| path.to_string());
+                        narrowed.push(list.narrowed("devices.allow", asked));
+                    }
+                }
             }
         }
     }
-    all
+    (all, narrowed)
+}
+
+/// The rule of a list that names one of these paths.
+pub fn rule<'a>(list: &'a [Sourced<PathSpec>], paths: &[&Path]) -> Option<&'a Sourced<PathSpec>> {
+    list.iter().find(|rule| {
+        let pattern = rule.value.to_string();
+        let names = |path: &&Path| glob(pattern.as_bytes(), path.as_os_str().as_bytes());
+        paths.iter().any(names)
+    })
 }

@@ -9,11 +9,14 @@ use crate::config::source::Sourced;
 use crate::env_vars;
 use crate::host::HostFacts;
 use crate::policy::paths::glob;
-use crate::policy::{Env, Policy};
+use crate::policy::{Narrowed, Policy};
 
 /// A hidden value of at least this many bytes is looked for inside other values. Shorter ones
 /// (a display number, a region) occur by chance.
 const SHORTEST_SECRET: usize = 16;
+
+/// Why a variable passes that no rule names.
+pub const NO_RULE: &str = "no rule hides it";
 
 /// The two halves of the environment.
 pub struct Environment {
@@ -21,6 +24,8 @@ pub struct Environment {
     pub variables: Vec<Variable>,
     /// What does not.
     pub hidden: Vec<HiddenVariable>,
+    /// What enforced layers keep out although another layer lets it pass.
+    pub narrowed: Vec<Narrowed>,
 }
 
 /// What the rules say about one variable.
@@ -34,8 +39,12 @@ pub enum Verdict {
 }
 
 /// Judges a variable by its name and, where known, its value.
-pub fn verdict(rules: &Env, name: &OsStr, value: Option<&OsStr>) -> Verdict {
-    let name = name.as_bytes();
+pub fn verdict(policy: &Policy, name: &OsStr, value: Option<&OsStr>) -> Verdict {
+    let (rules, name) = (&policy.env, name.as_bytes());
+    // What the site hides no other layer lets pass.
+    if let Some(withheld) = policy.bounds.withheld(name, value.map(OsStr::as_bytes)) {
+        return Verdict::Hidden(Why::rule(withheld.key, &withheld.rule));
+    }
     let matching = |patterns: &[Sourced<String>], text: &[u8]| {
         patterns
             .iter()
@@ -43,7 +52,9 @@ pub fn verdict(rules: &Env, name: &OsStr, value: Option<&OsStr>) -> Verdict {
             .find(|rule| glob(rule.value.as_bytes(), text))
             .cloned()
     };
-    if let Some(rule) = matching(&rules.pass, name) {
+    if let Some(rule) = matching(&rules.pass, name)
+        && policy.bounds.unpassable(name).is_none()
+    {
         return Verdict::Passes(Why::rule("env.pass", &rule));
     }
     if let Some(rule) = matching(&rules.hide, name) {
@@ -52,7 +63,21 @@ pub fn verdict(rules: &Env, name: &OsStr, value: Option<&OsStr>) -> Verdict {
     if let Some(rule) = value.and_then(|value| matching(&rules.hide_values, value.as_bytes())) {
         return Verdict::Hidden(Why::rule("env.hide_values", &rule));
     }
-    Verdict::Passes(Why::Every("no rule hides it"))
+    Verdict::Passes(Why::Every(NO_RULE))
+}
+
+/// The note that `env.pass` lets a variable pass and an enforced layer does not.
+fn narrowed(policy: &Policy, name: &OsStr, value: &OsStr) -> Option<Narrowed> {
+    let bytes = name.as_bytes();
+    let mut rules = policy.env.pass.iter().rev();
+    let rule = rules.find(|rule| glob(rule.value.as_bytes(), bytes))?;
+    let withheld = policy.bounds.withheld(bytes, Some(value.as_bytes()));
+    let withheld = withheld.map(|it| it.rule.map(|rule| format!("{} `{rule}`", it.key)));
+    Some(Narrowed {
+        key: "env.pass",
+        asked: rule.clone(),
+        allowed: withheld.or_else(|| policy.bounds.unpassable(bytes))?,
+    })
 }
 
 /// What the environment tells of the jail.
@@ -64,8 +89,6 @@ pub struct Told<'a> {
     pub session: &'a str,
     /// The current directory.
     pub cwd: &'a Path,
-    /// See [`slurm::covered_directory`].
-    pub slurm: Option<&'a Path>,
 }
 
 /// Plans the environment.
@@ -74,14 +97,16 @@ pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
         project,
         session,
         cwd,
-        ..
     } = told;
     let rules = &policy.env;
     let mut variables: Vec<Variable> = Vec::new();
     let mut hidden: Vec<HiddenVariable> = Vec::new();
-    let mut secrets: Vec<(&OsStr, &[u8])> = Vec::new();
+    let mut narrowings: Vec<Narrowed> = Vec::new();
+    // The values of hidden variables, and whether the site hides them.
+    let mut secrets: Vec<(&[u8], bool)> = Vec::new();
     for (name, value) in &host.environment {
-        match verdict(rules, name, Some(value)) {
+        narrowings.extend(narrowed(policy, name, value));
+        match verdict(policy, name, Some(value)) {
             Verdict::Passes(why) => variables.push(Variable {
                 name: name.clone(),
                 value: value.clone(),
@@ -90,7 +115,9 @@ pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
             Verdict::Hidden(why) => {
                 let text = value.as_bytes();
                 if text.len() >= SHORTEST_SECRET && !text.starts_with(b"/") {
-                    secrets.push((name, text));
+                    let bounds = &policy.bounds;
+                    let by_site = bounds.withheld(name.as_bytes(), Some(text)).is_some();
+                    secrets.push((text, by_site));
                 }
                 hidden.push(HiddenVariable {
                     name: name.clone(),
@@ -102,17 +129,19 @@ pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
     // A secret that another variable repeats is still the secret.
     variables.retain(|variable| {
         let asked_for = matches!(&variable.why, Why::Rule { .. });
+        // One that the site hides stays one, whoever asks for the copy.
         let repeats = secrets
             .iter()
-            .any(|(_, secret)| contains(variable.value.as_bytes(), secret));
-        if repeats && !asked_for {
+            .filter(|(_, by_site)| *by_site || !asked_for)
+            .any(|(secret, _)| contains(variable.value.as_bytes(), secret));
+        if repeats {
             let why = Why::Every("its value holds the value of a hidden variable");
             hidden.push(HiddenVariable {
                 name: variable.name.clone(),
                 why,
             });
         }
-        asked_for || !repeats
+        !repeats
     });
     let mut set = |name: &str, value: OsString, why: Why| {
         variables.retain(|variable| variable.name != name);
@@ -156,18 +185,22 @@ pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
         let (name, value) = &rule.value;
         set(name, value.into(), Why::key("env.set", rule));
     }
-    if host.slurm.is_some()
-        && let Some(path) = variables
-            .iter_mut()
-            .find(|variable| variable.name == env_vars::PATH)
-        && let Some(longer) = slurm::search_path(&path.value, told.slurm)
+    if let Some(path) = variables
+        .iter_mut()
+        .find(|variable| variable.name == env_vars::PATH)
+        && let Some(longer) = slurm::search_path(&path.value)
     {
         path.value = longer;
     }
     variables.retain(|variable| variable.name != "OLDPWD" && valid(&variable.name));
     variables.sort_by(|a, b| a.name.cmp(&b.name));
     hidden.sort_by(|a, b| a.name.cmp(&b.name));
-    Environment { variables, hidden }
+    narrowings.dedup();
+    Environment {
+        variables,
+        hidden,
+        narrowed: narrowings,
+    }
 }
 
 /// Plans the environment of a job: the one that it brings, judged by the same rules. Where the
@@ -185,6 +218,9 @@ pub fn build_for_job(policy: &Policy, host: &HostFacts, job: &Job, told: Told<'_
             .find(|variable| variable.name == name);
         if let (Some(planned), Some(given)) = (planned, inside.variable(name))
             && matches!(planned.why, Why::Every(_))
+            && (policy.bounds)
+                .withheld(name.as_bytes(), Some(given.as_bytes()))
+                .is_none()
         {
             planned.value = given.to_owned();
         }

@@ -1,18 +1,27 @@
-//! Why a path or a variable is visible, read-only or absent inside.
+//! Why something is there inside, or is not: a path, a variable, a host, a device, Slurm. And what of
+//! that the inside is told ([`inside`]).
+
+pub mod change;
+mod devices;
+pub mod hosts;
+pub mod inside;
+pub mod slurm;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use self::change::{Change, Ways, Wish};
 use super::env::Verdict;
 use super::hides::OfSlurm;
 use super::{Access, Mount, Plan, Why, env};
-use crate::host::files::{Files, Look, real_as_far_as_it_exists};
-use crate::policy::Policy;
+use crate::config::source::{Layer, Sourced};
+use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
+use crate::policy::PathSpec;
 
-/// What the jail makes of a path or variable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// What the jail makes of what was asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
     /// Readable and writable, on the host.
@@ -25,8 +34,16 @@ pub enum Standing {
     Private,
     /// Nothing gives it: opening it fails with ENOENT.
     Absent,
+    /// A device node of the host's.
+    Device,
     /// A variable that exists inside as outside.
     Passes,
+    /// A host that can be connected to as from outside.
+    Reachable,
+    /// A host that cannot.
+    Unreachable,
+    /// Asked from inside: it does not exist, or the policy hides it.
+    NotVisible,
 }
 
 /// The answer to `agent-sandbox explain`.
@@ -42,87 +59,83 @@ pub struct Explanation {
     pub standing: Standing,
     /// The rule.
     pub why: Why,
+    /// What else there is to know, a sentence each.
+    pub notes: Vec<String>,
     /// How to change it.
-    pub change: String,
+    #[serde(flatten)]
+    pub change: Change,
 }
 
+/// A verdict with its rule and the way to another one.
+type Judged = (Standing, Why, Change);
+
 /// Explains a path.
-pub fn path(plan: &Plan, files: &dyn Files, asked: &Path, config: &str) -> Explanation {
+pub fn path(plan: &Plan, files: &dyn Files, asked: &Path, ways: &Ways<'_>) -> Explanation {
     let look = files.look(asked);
     let real = match &look {
         Look::Found(found) => found.real.clone(),
         _ => real_as_far_as_it_exists(files, asked),
     };
-    let shown = real.display();
-    let (standing, why, change) = judge(plan, &real, config, &shown.to_string());
+    let found = match &look {
+        Look::Found(found) => Some(found),
+        _ => None,
+    };
+    let (mut notes, (standing, why, change)) = match below_dev(asked, &real) {
+        true => devices::judge(plan, asked, &real, found, ways),
+        false => (Vec::new(), judge(plan, &real, ways)),
+    };
+    if found.is_none() {
+        notes.insert(0, "it does not exist outside either".to_owned());
+    }
+    let visible = matches!(standing, Standing::ReadOnly | Standing::Writable);
+    if visible && found.is_some_and(|found| found.kind == Kind::Other) {
+        notes.push("a socket there can be connected to from inside".to_owned());
+    }
     Explanation {
         subject: asked.display().to_string(),
         real: (real != asked).then_some(real),
-        exists: matches!(look, Look::Found(_)),
+        exists: found.is_some(),
         standing,
         why,
+        notes,
         change,
     }
 }
 
-fn judge(plan: &Plan, real: &Path, config: &str, shown: &str) -> (Standing, Why, String) {
+fn below_dev(asked: &Path, real: &Path) -> bool {
+    let dev = Path::new("/dev");
+    [asked, real]
+        .iter()
+        .any(|path| path.starts_with(dev) && *path != dev && !path.starts_with("/dev/shm"))
+}
+
+fn judge(plan: &Plan, real: &Path, ways: &Ways<'_>) -> Judged {
     if let Some(rule) = plan.hidden.rule_for(real) {
-        if plan.hidden.is_own(rule) {
-            let why = Why::Every("where tasks of your jobs meet");
-            let change =
-                "it cannot be given: whoever reaches it reaches the jails of your other jobs";
-            return (Standing::Hidden, why, change.to_owned());
-        }
-        if let Some(what) = plan.hidden.of_slurm(rule) {
-            let (name, change) = match what {
-                OfSlurm::Authority => (
-                    "the socket of Slurm's authority",
-                    "it cannot be given: whoever reaches it starts jobs outside of every jail",
-                ),
-                OfSlurm::Spool => (
-                    "the directory of Slurm's daemon",
-                    "it cannot be given: whoever reaches it signals and attaches to all of your jobs",
-                ),
-            };
-            return (Standing::Hidden, Why::rule(name, rule), change.to_owned());
-        }
-        let change = format!(
-            "if the jail must have it: add `{}` to files.unhide in {config}, and give it with files.read",
-            rule.value
-        );
-        return (Standing::Hidden, Why::rule("files.hide", rule), change);
+        return judge_hidden(plan, rule, real, ways);
     }
     let over = plan
         .steps
         .iter()
         .rev()
         .find(|step| real.starts_with(&step.at));
-    let give = || {
-        let list = if real.starts_with(&plan.home) {
-            "home"
-        } else {
-            "files"
-        };
-        format!(
-            "add `{shown}` to {list}.read or {list}.write in {config}, or use --read / --write for one run"
-        )
-    };
     let Some(step) = over else {
         return (
             Standing::Absent,
             Why::Every("nothing gives it: the jail shows only what is named"),
-            give(),
+            give(plan, real, ways),
         );
     };
     let why = step.why.clone();
+    let shown = real.display();
     match &step.mount {
         _ if is_of_slurm(&why) => (
             Standing::Private,
             why,
-            format!(
+            Change::by(format!(
                 "what stands there passes each call on to be checked outside; to switch Slurm off inside: \
-                 slurm.mode = \"off\" in {config}, or --set slurm.mode=off"
-            ),
+                 slurm.mode = \"off\" in {}, or --set slurm.mode=off",
+                ways.config
+            )),
         ),
         Mount::Bind {
             access: Access::Write,
@@ -130,30 +143,123 @@ fn judge(plan: &Plan, real: &Path, config: &str, shown: &str) -> (Standing, Why,
         } => (
             Standing::Writable,
             why,
-            format!("to hide it: add `{shown}` to files.hide in {config}, or use --hide"),
+            Change::by(format!(
+                "to hide it: add `{shown}` to files.hide in {}, or use --hide",
+                ways.config
+            )),
         ),
         Mount::Bind {
             access: Access::Read,
             ..
-        } => (
-            Standing::ReadOnly,
-            why,
-            format!(
-                "to make it writable: add `{shown}` to files.write in {config}, or use --write for one run"
-            ),
-        ),
-        Mount::HideDirectory | Mount::HideFile => (Standing::Hidden, why, give()),
+        } => {
+            let change = write(plan, real, &why, ways);
+            (Standing::ReadOnly, why, change)
+        }
+        Mount::HideDirectory | Mount::HideFile => (Standing::Hidden, why, give(plan, real, ways)),
         Mount::Tmpfs { .. } | Mount::Directory { .. } if step.at != real => (
             Standing::Absent,
             Why::Every("nothing gives it: the directory around it is the jail's own"),
-            give(),
+            give(plan, real, ways),
         ),
         _ => (
             Standing::Private,
             why,
-            "this is the same in every jail".to_owned(),
+            Change::never("this is the same in every jail"),
         ),
     }
+}
+
+fn judge_hidden(plan: &Plan, rule: &Sourced<PathSpec>, real: &Path, ways: &Ways<'_>) -> Judged {
+    if plan.hidden.is_own(rule) {
+        let why = Why::Every("where tasks of your jobs meet");
+        let change = "it cannot be given: whoever reaches it reaches the jails of your other jobs";
+        return (Standing::Hidden, why, Change::never(change));
+    }
+    if let Some(what) = plan.hidden.of_slurm(rule) {
+        let (name, change) = match what {
+            OfSlurm::Authority => (
+                "the socket of Slurm's authority",
+                "it cannot be given: whoever reaches it starts jobs outside of every jail",
+            ),
+            OfSlurm::Spool => (
+                "the directory of Slurm's daemon",
+                "it cannot be given: whoever reaches it signals and attaches to all of your jobs",
+            ),
+        };
+        return (
+            Standing::Hidden,
+            Why::rule(name, rule),
+            Change::never(change),
+        );
+    }
+    let (value, shown) = (&rule.value, real.display());
+    if let Some(forbidden) = ways.forbidden(&Wish::Unhide(rule, real)) {
+        return (Standing::Hidden, Why::rule("files.hide", rule), forbidden);
+    }
+    let text = match rule.source.layer {
+        Layer::CommandLine => format!("leave {} away", rule.source),
+        Layer::User | Layer::Project => {
+            format!("take `{value}` out of files.hide ({})", rule.source)
+        }
+        _ => format!(
+            "if the jail must have it: add `{value}` to files.unhide in {}, and give it with files.read; \
+             for one run: --set 'files.unhide=[\"{value}\"]' --read {shown}",
+            ways.config
+        ),
+    };
+    let change = ways.unless_forbidden(text, &[Wish::Give(real, Access::Read)]);
+    (Standing::Hidden, Why::rule("files.hide", rule), change)
+}
+
+/// The list that gives a path, by its section.
+fn section(plan: &Plan, real: &Path) -> &'static str {
+    if real.starts_with(&plan.home) {
+        "home"
+    } else {
+        "files"
+    }
+}
+
+/// How a path that nothing gives is given.
+fn give(plan: &Plan, real: &Path, ways: &Ways<'_>) -> Change {
+    let (shown, list) = (real.display(), section(plan, real));
+    let text = format!(
+        "add `{shown}` to {list}.read or {list}.write in {}, or use --read / --write for one run",
+        ways.config
+    );
+    ways.unless_forbidden(text, &[Wish::Give(real, Access::Read)])
+}
+
+/// How a readable path is made writable, which some rules forbid whatever gives it.
+fn write(plan: &Plan, real: &Path, why: &Why, ways: &Ways<'_>) -> Change {
+    if let Why::Rule { key, source } = why {
+        if key.starts_with("home.protect ") {
+            return match source.layer {
+                Layer::User | Layer::Project | Layer::CommandLine => {
+                    Change::by(format!("take it out of home.protect ({source})"))
+                }
+                Layer::SiteEnforced => Change::forbidden("home.protect", source),
+                _ => Change::never(
+                    "it cannot be made writable: home.protect wins over what makes it so, and the built-in list is \
+                     the same for all",
+                ),
+            };
+        }
+        if key == "project.git" {
+            let text = format!(
+                "to make git's hooks and configuration writable: project.git = \"writable\" in {}, or --set \
+                 project.git=writable for one run",
+                ways.config
+            );
+            return ways.unless_forbidden(text, &[Wish::Key("project.git")]);
+        }
+    }
+    let (shown, list) = (real.display(), section(plan, real));
+    let text = format!(
+        "to make it writable: add `{shown}` to {list}.write in {}, or use --write for one run",
+        ways.config
+    );
+    ways.unless_forbidden(text, &[Wish::Give(real, Access::Write)])
 }
 
 /// Whether something stands where it does because Slurm can be asked from inside.
@@ -162,7 +268,7 @@ fn is_of_slurm(why: &Why) -> bool {
 }
 
 /// Explains a variable.
-pub fn variable(plan: &Plan, policy: &Policy, name: &OsStr, config: &str) -> Explanation {
+pub fn variable(plan: &Plan, name: &OsStr, ways: &Ways<'_>) -> Explanation {
     let shown = name.display();
     let inside = plan.variables.iter().find(|variable| variable.name == name);
     let hidden = plan
@@ -172,23 +278,43 @@ pub fn variable(plan: &Plan, policy: &Policy, name: &OsStr, config: &str) -> Exp
     let (standing, why) = match (inside, hidden) {
         (Some(variable), _) => (Standing::Passes, variable.why.clone()),
         (None, Some(variable)) => (Standing::Hidden, variable.why.clone()),
-        (None, None) => match env::verdict(&policy.env, name, None) {
+        (None, None) => match env::verdict(&ways.policy, name, None) {
             Verdict::Passes(why) => (Standing::Passes, why),
             Verdict::Hidden(why) => (Standing::Hidden, why),
         },
     };
+    let set = matches!(&why, Why::Rule { key, .. } if key == "env.set");
+    let own = inside.is_some() && matches!(&why, Why::Every(reason) if *reason != env::NO_RULE);
+    let config = ways.config;
     let change = match standing {
         Standing::Hidden => {
-            format!("to pass it: add `{shown}` to env.pass in {config}, or use --env {shown}")
+            let text =
+                format!("to pass it: add `{shown}` to env.pass in {config}, or use --env {shown}");
+            ways.unless_forbidden(text, &[Wish::Pass(name, &why)])
         }
-        _ => format!("to hide it: add `{shown}` to env.hide in {config}"),
+        _ if set => ways.unless_forbidden(
+            format!("to set it otherwise: env.set in {config}, or --env {shown}=VALUE for one run"),
+            &[Wish::Set(&why)],
+        ),
+        _ if own => Change::by(format!(
+            "the jail sets it; to set it otherwise: env.set in {config}, or --env {shown}=VALUE for one run"
+        )),
+        _ => Change::by(format!(
+            "to hide it: add `{shown}` to env.hide in {config}, or use --set 'env.hide=[\"{shown}\"]' for one run"
+        )),
+    };
+    let exists = inside.is_some() || hidden.is_some();
+    let notes = match exists {
+        true => Vec::new(),
+        false => vec!["it is not set outside either".to_owned()],
     };
     Explanation {
         subject: shown.to_string(),
         real: None,
-        exists: inside.is_some() || hidden.is_some(),
+        exists,
         standing,
         why,
+        notes,
         change,
     }
 }

@@ -239,7 +239,12 @@ fn worktree(
             common.real.display()
         ));
     }
-    if let Some(reason) = refusal.of(&common.real) {
+    let by_site = refusal.ground.refusing_repository(&common.real);
+    let by_site = by_site.map(|refusing| {
+        let (key, source) = (refusing.key, refusing.list.source);
+        format!("the site's {key} ({source}) does not hold it")
+    });
+    if let Some(reason) = refusal.of(&common.real).or(by_site) {
         return Err(format!(
             "`{}` cannot be given: {reason}",
             common.real.display()

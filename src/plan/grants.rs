@@ -19,10 +19,11 @@ use std::path::{Path, PathBuf};
 
 use self::ground::rule;
 pub use self::stage::Places;
-use super::slurm::PROGRAM;
+use super::explain::inside::{DOCUMENT, Document};
+use super::slurm::{CHAPERON_INSIDE, PROGRAM};
 use super::syscalls::fence::FenceSwitches;
 use super::syscalls::{self, Switches};
-use super::{INPUT, Mount, NetworkMode, Omitted, Plan, PlanError, Step};
+use super::{INIT, INPUT, Mount, NetworkMode, Omitted, Plan, PlanError, Step};
 use crate::fence::{Charge, HandedOver, Reach, Region, Right, Rule, Territory};
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look};
@@ -121,7 +122,8 @@ pub fn translate(
         rules: ground.rules,
         regions: ground.regions,
     };
-    let shim = shim(&plan.steps);
+    let shim = bound(&plan.steps, PROGRAM);
+    let own = bound(&plan.steps, INIT);
     let socket = plan
         .wants_chaperon()
         .then(|| stage.join(stage::SOCKET_IN_OWN));
@@ -142,8 +144,11 @@ pub fn translate(
         truncations: abi < TRUNCATES,
     };
     let places = Places::of_plan(&plan, host, stage);
-    let staged = stage::furnish(&plan, shim, stage);
-    plan.variables = variables::moved(&plan, &places, stage, shim.is_some(), socket.is_some());
+    let mut staged = stage::furnish(&plan, shim, own, stage);
+    let has_shims = shim.is_some();
+    plan.variables = variables::moved(&plan, &places, stage, has_shims, socket.is_some());
+    staged.extend(document(&plan, &given.regions));
+    staged.sort_by(|one, other| one.at.cmp(&other.at));
     leave_out_copies(&mut plan);
     let script = plan.steps.iter().find_map(|step| match step.mount {
         Mount::Program { .. } => Some(&step.at),
@@ -180,11 +185,28 @@ pub fn translate(
     Ok(fenced)
 }
 
-/// The real path of the shim's program, if the plan has it.
-fn shim(steps: &[Step]) -> Option<&Path> {
+/// The real path of what the plan shows at a place of ours.
+fn bound<'a>(steps: &'a [Step], at: &str) -> Option<&'a Path> {
     steps.iter().find_map(|step| match &step.mount {
-        Mount::Bind { from, .. } if step.at == Path::new(PROGRAM) => Some(from.as_path()),
+        Mount::Bind { from, .. } if step.at == Path::new(at) => Some(from.as_path()),
         _ => None,
+    })
+}
+
+/// What `agent-sandbox explain` answers from inside, for what this jail shows.
+fn document(plan: &Plan, regions: &[Region]) -> Option<Staged> {
+    let step = plan
+        .steps
+        .iter()
+        .find(|step| step.at == Path::new(DOCUMENT))?;
+    let Mount::File { content } = &step.mount else {
+        return None;
+    };
+    let program = bound(&plan.steps, CHAPERON_INSIDE);
+    let document = Document::read(content)?.in_fence(plan, regions, program);
+    Some(Staged {
+        at: stage::DOCUMENT_IN_OWN.into(),
+        what: Thing::File(0o400, document.text()),
     })
 }
 
@@ -239,14 +261,15 @@ impl Given {
         });
     }
 
-    /// Files that mounts show elsewhere: the shim's program, and standard input, which programs open
+    /// Files that mounts show elsewhere: our own programs, and standard input, which programs open
     /// anew by `/dev/stdin`.
     fn of_steps(&mut self, steps: &[Step]) {
         for step in steps {
             let Mount::Bind { from, id, .. } = &step.mount else {
                 continue;
             };
-            if step.at == Path::new(PROGRAM) || step.at == Path::new(INPUT) {
+            let ours = [PROGRAM, INPUT, INIT, CHAPERON_INSIDE];
+            if ours.iter().any(|at| step.at == Path::new(at)) {
                 self.rules.push(rule(from, Some(*id), Right::ReadFiles));
                 self.region(from, Reach::Read, true);
             }

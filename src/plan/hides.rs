@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::bounds::Ground;
 use crate::config::source::{Layer, Source, Sourced};
 use crate::host::HostFacts;
 use crate::host::files::{
@@ -14,7 +15,7 @@ use crate::host::files::{
 };
 use crate::host::slurm::Named;
 use crate::policy::paths::{Expansion, glob};
-use crate::policy::{PathSpec, Policy};
+use crate::policy::{Narrowed, PathSpec, Policy};
 
 /// Listing a directory costs about as much as this many looks into it.
 const WORTH_LISTING: usize = 6;
@@ -58,6 +59,8 @@ pub struct Hides {
     unknown: Vec<Unknown>,
     /// Where rules stand that are none of the policy's, and what they hide.
     fixed: Vec<(Sourced<PathSpec>, OfSlurm)>,
+    /// Exceptions that enforced layers do not allow.
+    narrowed: Vec<Narrowed>,
 }
 
 /// What is hidden because Slurm's configuration names it.
@@ -102,19 +105,28 @@ impl Named {
 
 impl Hides {
     /// Applies the rules to this host.
-    pub fn resolve(policy: &Policy, host: &HostFacts, files: &dyn Files) -> Self {
+    pub fn resolve(policy: &Policy, host: &HostFacts, files: &dyn Files, ground: &Ground) -> Self {
         let mut wanted: Vec<(PathBuf, &Sourced<PathSpec>)> = Vec::new();
+        let (exceptions, narrowed) = exceptions(policy, host, files, ground);
+        // An exception cancels the rule that it names, word for word, and nothing else: what stands
+        // at the path may be a link that a jail planted. It cancels no rule of an enforced layer.
+        let excepted = |rule: &Sourced<PathSpec>| {
+            let names = |other: &&Sourced<PathSpec>| other.value == rule.value;
+            rule.source.layer != Layer::SiteEnforced && exceptions.iter().any(names)
+        };
+        let hides = || policy.files.hide.iter().filter(|rule| !excepted(rule));
+        // What a site hides in a home is that of the user database, too, where that is `/`.
+        if let Some(home) = host
+            .database_home()
+            .filter(|home| host.homes().all(|at| at != home))
+        {
+            for rule in hides().filter(|rule| rule.source.layer == Layer::SiteEnforced) {
+                let paths = rule.value.expand_list(&At(host, &home));
+                wanted.extend(paths.into_iter().map(|path| (path, rule)));
+            }
+        }
         for (at, home) in host.homes().enumerate() {
-            // An exception cancels the rule that it names, word for word, and nothing else: what
-            // stands at the path may be a link that a jail planted.
-            let excepted = |rule: &Sourced<PathSpec>| {
-                policy
-                    .files
-                    .unhide
-                    .iter()
-                    .any(|other| other.value == rule.value)
-            };
-            for rule in policy.files.hide.iter().filter(|rule| !excepted(rule)) {
+            for rule in hides() {
                 for path in rule.value.expand_list(&At(host, home)) {
                     // Rules that do not name the home expand alike for every home.
                     if at == 0 || path.starts_with(home) {
@@ -156,6 +168,7 @@ impl Hides {
         }
         let mut hides = Self {
             fixed: fixed.clone(),
+            narrowed,
             ..Self::default()
         };
         // Not among what exists: `meeting` covers the place, whatever stands there or will.
@@ -339,6 +352,11 @@ impl Hides {
         found.map(|(_, what)| *what)
     }
 
+    /// The exceptions that enforced layers do not allow.
+    pub fn narrowed(&self) -> &[Narrowed] {
+        &self.narrowed
+    }
+
     /// Whether the rule hides what is agent-sandbox's own.
     pub fn is_own(&self, rule: &Sourced<PathSpec>) -> bool {
         rule.source == Self::own()
@@ -369,6 +387,46 @@ impl Hides {
     pub fn parents(&self) -> impl Iterator<Item = &Path> {
         self.rules.keys().map(Path::new)
     }
+}
+
+/// The exceptions that enforced layers allow, by the places that they name in every home, and notes of
+/// the others.
+fn exceptions<'a>(
+    policy: &'a Policy,
+    host: &HostFacts,
+    files: &dyn Files,
+    ground: &Ground,
+) -> (Vec<&'a Sourced<PathSpec>>, Vec<Narrowed>) {
+    let mut narrowed = Vec::new();
+    let refusing = |rule: &Sourced<PathSpec>| {
+        let mut places = host
+            .homes()
+            .flat_map(|home| rule.value.expand_list(&At(host, home)));
+        places.find_map(|place| ground.refusing_exception(&place, files))
+    };
+    let allowed = policy.files.unhide.iter().filter(|rule| {
+        let refusing = refusing(rule);
+        let asked = || (*rule).clone().map(|path| path.to_string());
+        narrowed.extend(
+            refusing
+                .iter()
+                .map(|list| list.narrowed("files.unhide", asked())),
+        );
+        // What an enforced layer hides as well stays hidden.
+        let by_site = policy
+            .files
+            .hide
+            .iter()
+            .find(|hide| hide.value == rule.value && hide.source.layer == Layer::SiteEnforced);
+        narrowed.extend(by_site.map(|hide| Narrowed {
+            key: "files.unhide",
+            asked: asked(),
+            allowed: hide.clone().map(|path| format!("files.hide `{path}`")),
+        }));
+        refusing.is_none()
+    });
+    let allowed = allowed.collect();
+    (allowed, narrowed)
 }
 
 /// A home directory and the names in it.

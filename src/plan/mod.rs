@@ -2,6 +2,7 @@
 //! carries it out: what is mounted where and in which order, which variables exist, which system
 //! calls are answered how. Pure but for the questions that it asks through [`Files`].
 
+pub mod bounds;
 pub mod check;
 pub mod devices;
 pub mod env;
@@ -32,7 +33,7 @@ use crate::config::source::{Layer, Source, Sourced};
 use crate::host::HostFacts;
 use crate::host::files::Files;
 pub use crate::policy::NetworkMode;
-use crate::policy::Policy;
+use crate::policy::{Narrowed, Policy};
 use syscalls::SyscallRule;
 
 /// What is ours inside the jail stands below it, in a file system of its own that is read-only: it
@@ -41,6 +42,9 @@ pub const OWN: &str = "/run/agent-sandbox";
 
 /// Where init stands inside the jail.
 pub const INIT: &str = "/run/agent-sandbox/init";
+
+/// Where agent-sandbox is found inside under its own name.
+pub const NAMED: &str = "/run/agent-sandbox/bin/agent-sandbox";
 
 /// Where a file that is standard input is bound read-only.
 pub const INPUT: &str = "/run/agent-sandbox/input";
@@ -289,6 +293,10 @@ pub struct Plan {
     pub hidden_variables: Vec<HiddenVariable>,
     /// Paths of the policy that could not be given.
     pub omitted: Vec<Omitted>,
+    /// What the site's enforced layers do not allow as other layers ask for it.
+    pub narrowed: Vec<Narrowed>,
+    /// The bounds of these layers, by place.
+    pub ground: bounds::Ground,
     /// What this host cannot enforce, in a sentence each.
     pub weaknesses: Vec<String>,
     /// The filter of system calls.
@@ -351,7 +359,7 @@ impl PlanError {
 }
 
 /// The oldest Landlock ABI that scopes abstract sockets and signals (Linux 6.12).
-const LANDLOCK_SCOPES: i32 = 6;
+pub const LANDLOCK_SCOPES: i32 = 6;
 
 /// Bytes of the file system that stands for a hidden directory around the batch script. The script
 /// itself is mounted from elsewhere.
@@ -380,12 +388,23 @@ fn place_script(steps: &mut Vec<Step>, at: &Path, content: &[u8]) {
     steps.insert(place, step);
 }
 
+/// Puts in what `agent-sandbox explain` answers from inside. The steps stay in order.
+fn place_document(steps: &mut Vec<Step>, content: Vec<u8>) {
+    let at = Path::new(explain::inside::DOCUMENT);
+    let step = Step {
+        at: at.to_owned(),
+        mount: Mount::File { content },
+        why: Why::Every("what `agent-sandbox explain` answers from inside"),
+    };
+    let place = steps.partition_point(|other| other.at.as_path() < at);
+    steps.insert(place, step);
+}
+
 /// The environment of another task of the job for which `plan` was made. `given` is what the task
 /// brings, `NAME=VALUE`; it is judged by the same rules.
 pub fn environment_of_task(
     policy: &Policy,
     host: &HostFacts,
-    files: &dyn Files,
     plan: &Plan,
     given: &[Vec<u8>],
 ) -> Vec<Variable> {
@@ -402,7 +421,6 @@ pub fn environment_of_task(
         project: plan.project.as_deref(),
         session: &plan.session,
         cwd: &plan.cwd,
-        slurm: slurm::covered_directory(host, files, &plan.steps),
     };
     env::build_for_job(policy, host, &job, told).variables
 }
@@ -418,10 +436,11 @@ pub fn build(
     files: &dyn Files,
     invocation: &Invocation,
 ) -> Result<Plan, PlanError> {
-    let hides = hides::Hides::resolve(policy, host, files);
+    let ground = bounds::Ground::resolve(policy, host, files);
+    let hides = hides::Hides::resolve(policy, host, files, &ground);
     let project = match &invocation.project {
         Some(named) => {
-            let project = project::resolve(policy, host, files, &hides, named)?;
+            let project = project::resolve(policy, host, files, &hides, &ground, named)?;
             if invocation.job.is_some() {
                 project::unmoved(&project, host, files, named)?;
             }
@@ -433,7 +452,7 @@ pub fn build(
         policy,
         host,
         files,
-        &hides,
+        (&hides, &ground),
         project.as_ref(),
         invocation.job.as_ref(),
     )?;
@@ -447,7 +466,6 @@ pub fn build(
         project: real.as_deref(),
         session: &invocation.session,
         cwd: &cwd,
-        slurm: slurm::covered_directory(host, files, &steps),
     };
     let environment = match &invocation.job {
         None => env::build(policy, host, told),
@@ -458,6 +476,17 @@ pub fn build(
             env::build_for_job(policy, host, job, told)
         }
     };
+    let mut narrowed = policy.narrowed.clone();
+    narrowed.extend_from_slice(hides.narrowed());
+    narrowed.extend(mounted.narrowed);
+    narrowed.extend(environment.narrowed);
+    narrowed.extend(slurm::narrowed(policy, host));
+    let mut told = Vec::new();
+    for one in narrowed {
+        if !told.contains(&one) {
+            told.push(one);
+        }
+    }
     let landlock_scope = host.landlock_abi >= LANDLOCK_SCOPES;
     let mut weaknesses = Vec::new();
     if !landlock_scope {
@@ -475,7 +504,7 @@ pub fn build(
         );
     }
     let limit = policy.jail.max_processes.clone();
-    let plan = Plan {
+    let mut plan = Plan {
         session: invocation.session.clone(),
         project: real,
         home: mounted.home,
@@ -484,6 +513,8 @@ pub fn build(
         variables: environment.variables,
         hidden_variables: environment.hidden,
         omitted: mounted.omitted,
+        narrowed: told,
+        ground,
         weaknesses,
         syscalls: syscalls::rules(syscalls::Switches {
             nested: policy.jail.nested.value,
@@ -499,6 +530,8 @@ pub fn build(
         cwd,
         command: invocation.command.clone(),
     };
-    check::check(&plan, host)?;
+    let document = explain::inside::Document::of_plan(&plan, policy);
+    place_document(&mut plan.steps, document.text());
+    check::check(&plan, policy, host, files)?;
     Ok(plan)
 }

@@ -1,14 +1,16 @@
 //! From the policy's paths to the jail's file system.
 
+mod home;
 mod wishes;
 
 use std::path::{Path, PathBuf};
 
+use super::bounds::Ground;
 use super::hides::Hides;
-use super::project::{Project, closed};
+use super::project::Project;
 use super::tree::{Concealer, Tree};
 use super::{
-    Access, INIT, INPUT, Job, Mount, Omitted, PlanError, Step, Why, devices, meeting, memory, seed,
+    Access, INIT, INPUT, Job, Mount, Omitted, PlanError, Step, Why, devices, meeting, memory,
     slurm, users,
 };
 use crate::config::source::Sourced;
@@ -16,8 +18,7 @@ use crate::host::HostFacts;
 use crate::host::files::{
     Files, Found, Kind, Look, links_as_far_as_it_exists, real_as_far_as_it_exists,
 };
-use crate::policy::{HomeMode, PathSpec, Policy};
-use std::os::unix::ffi::OsStrExt;
+use crate::policy::{HomeMode, Narrowed, PathSpec, Policy};
 
 /// Links in `/etc` that lead into directories that the jail has private; the file at their end is
 /// bound alone.
@@ -39,6 +40,8 @@ pub struct Mounted {
     pub steps: Vec<Step>,
     /// Paths that are left out.
     pub omitted: Vec<Omitted>,
+    /// Paths and devices that enforced layers do not allow as asked.
+    pub narrowed: Vec<Narrowed>,
 }
 
 impl Mounted {
@@ -62,6 +65,7 @@ struct Builder<'a> {
     host: &'a HostFacts,
     files: &'a dyn Files,
     hides: &'a Hides,
+    ground: &'a Ground,
     tree: Tree,
     links: Vec<(PathBuf, PathBuf)>,
     /// Symbolic links in the path of the home directory.
@@ -69,6 +73,7 @@ struct Builder<'a> {
     /// Symbolic links that paths of the policy lead through, and which paths.
     followed: Vec<(PathBuf, String)>,
     omitted: Vec<Omitted>,
+    narrowed: Vec<Narrowed>,
     /// Real paths of the homes; the first is `$HOME`.
     homes: Vec<PathBuf>,
     /// Binds that `home.mode` made.
@@ -84,7 +89,7 @@ pub fn build(
     policy: &Policy,
     host: &HostFacts,
     files: &dyn Files,
-    hides: &Hides,
+    (hides, ground): (&Hides, &Ground),
     project: Option<&Project>,
     job: Option<&Job>,
 ) -> Result<Mounted, PlanError> {
@@ -97,11 +102,13 @@ pub fn build(
         host,
         files,
         hides,
+        ground,
         tree: Tree::default(),
         links: Vec::new(),
         home_links: Vec::new(),
         followed: Vec::new(),
         omitted: Vec::new(),
+        narrowed: Vec::new(),
         homes,
         by_mode: Vec::new(),
     };
@@ -154,6 +161,7 @@ pub fn build(
         home,
         steps,
         omitted: builder.omitted,
+        narrowed: builder.narrowed,
     })
 }
 
@@ -225,6 +233,9 @@ impl Builder<'_> {
                 mount,
                 Why::Every("agent-sandbox itself, the first process inside"),
             );
+            let target = PathBuf::from(INIT);
+            let why = Why::Every("agent-sandbox by its name, for `agent-sandbox explain`");
+            tree.put(super::NAMED, Mount::Link { target }, why);
         }
         if let Some(home) = self.homes.first() {
             tree.put(
@@ -237,49 +248,6 @@ impl Builder<'_> {
             self.home_links = home.links.iter().map(|(at, _)| at.clone()).collect();
             self.links.extend(home.links);
         }
-    }
-
-    /// Entries of the home directory that `home.mode` shows.
-    fn home_by_mode(&mut self) -> Result<(), PlanError> {
-        let mode = &self.policy.home.mode;
-        let access = match mode.value {
-            HomeMode::Tmpfs => return Ok(()),
-            HomeMode::Restricted | HomeMode::Read => Access::Read,
-            HomeMode::Write => Access::Write,
-        };
-        let Some(home) = self.homes.first().cloned() else {
-            return Ok(());
-        };
-        let Some(entries) = self.files.entries(&home) else {
-            return Err(PlanError::new(format!(
-                "cannot list the home directory `{}`",
-                home.display()
-            ))
-            .hint("home.mode = \"tmpfs\" does without"));
-        };
-        let why = Why::key("home.mode", mode);
-        let concealer = Concealer {
-            files: self.files,
-            hides: self.hides,
-            homes: &self.homes,
-            keep_absent: &[],
-        };
-        let shown = entries.iter().filter(|entry| {
-            mode.value != HomeMode::Restricted || !entry.name.as_bytes().starts_with(b".")
-        });
-        let children: Vec<PathBuf> = shown.clone().map(|entry| home.join(&entry.name)).collect();
-        self.files.prefetch(&children);
-        for (entry, child) in shown.zip(&children) {
-            concealer.place(&mut self.tree, entry, child, access, &why);
-        }
-        self.by_mode = self
-            .tree
-            .binds()
-            .into_iter()
-            .map(|(at, _)| at)
-            .filter(|at| at.starts_with(&home))
-            .collect();
-        Ok(())
     }
 
     fn project(&mut self, project: &Project) {
@@ -322,58 +290,6 @@ impl Builder<'_> {
         }
     }
 
-    /// `home.protect`: read-only wherever a writable bind would show it.
-    fn protect(&mut self, project: Option<&Project>) -> Result<(), PlanError> {
-        let rules = &self.policy.home.protect;
-        let paths: Vec<PathBuf> = rules
-            .iter()
-            .filter_map(|rule| rule.value.expand(self.host))
-            .collect();
-        self.files.prefetch(&paths);
-        for rule in rules {
-            let Some(path) = rule.value.expand(self.host) else {
-                continue;
-            };
-            let found = match self.files.look(&path) {
-                Look::Found(found) => found,
-                Look::Closed(directory) if self.tree.access(&directory) == Some(Access::Write) => {
-                    return Err(closed(&path, &directory));
-                }
-                _ => continue,
-            };
-            let what = format!("home.protect `{}` ({})", rule.value, rule.source);
-            self.followed
-                .extend(found.links.iter().map(|(at, _)| (at.clone(), what.clone())));
-            let around = project.is_some_and(|project| project.real.starts_with(&found.real));
-            let hidden = self.hides.rule_for(&found.real).is_some();
-            // What another list gives below it is not writable either.
-            for (at, access) in self.tree.binds() {
-                let below = at != found.real && at.starts_with(&found.real);
-                let own = around && project.is_some_and(|project| at.starts_with(&project.real));
-                if below && access == Access::Write && !own {
-                    self.tree
-                        .make_readable(&at, Why::rule("home.protect", rule));
-                }
-            }
-            let access = self.tree.access(&found.real);
-            if around || hidden || access.is_none() {
-                continue;
-            }
-            self.tree.pin(self.files, &found.real, &self.by_mode);
-            if access != Some(Access::Write) {
-                continue;
-            }
-            let mount = Mount::Bind {
-                from: found.real.clone(),
-                access: Access::Read,
-                id: found.id,
-            };
-            self.tree
-                .put(&found.real, mount, Why::rule("home.protect", rule));
-        }
-        Ok(())
-    }
-
     /// Links on the way to the policy and the state.
     fn own_links(&mut self) {
         for own in &self.host.own_directories {
@@ -410,10 +326,14 @@ impl Builder<'_> {
             for own in &self.host.own_directories {
                 keep_absent.push(real_as_far_as_it_exists(self.files, own));
             }
-            for rule in &self.policy.home.protect {
-                if let Some(path) = rule.value.expand(self.host) {
-                    keep_absent.push(real_as_far_as_it_exists(self.files, &path));
-                }
+            for path in self
+                .policy
+                .home
+                .protect
+                .iter()
+                .flat_map(|rule| self.protected(rule))
+            {
+                keep_absent.push(real_as_far_as_it_exists(self.files, &path));
             }
             // In a directory that is taken apart a link is the session's own.
             keep_absent.extend(self.followed.iter().map(|(at, _)| at.clone()));
@@ -495,40 +415,6 @@ impl Builder<'_> {
         }
     }
 
-    fn seeds(&mut self) -> Result<(), PlanError> {
-        for rule in &self.policy.home.seed {
-            let Some(path) = rule.value.expand(self.host) else {
-                continue;
-            };
-            if let Look::Found(found) = self.files.look(&path) {
-                let what = format!("home.seed `{}` ({})", rule.value, rule.source);
-                self.followed = found
-                    .links
-                    .into_iter()
-                    .map(|(at, _)| (at, what.clone()))
-                    .collect();
-                self.steady_links()?;
-            }
-            match seed::copies(self.files, self.hides, &self.tree, &path) {
-                Ok(copies) => {
-                    for (at, mount) in copies {
-                        // What is given as a real path, the project too, stays that.
-                        if self.tree.access(&at).is_some() {
-                            continue;
-                        }
-                        self.tree.put(at, mount, Why::rule("home.seed", rule));
-                    }
-                }
-                Err(seed::Skip::Quiet(reason)) => self.omit("home.seed", rule, reason, false),
-                Err(seed::Skip::Refuse(reason)) => {
-                    let message = format!("home.seed `{}` ({}) {reason}", rule.value, rule.source);
-                    return Err(PlanError::new(message));
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Files that links in `/etc` lead to and that stand in private directories.
     fn follow(&mut self) {
         for link in FOLLOWED {
@@ -536,6 +422,10 @@ impl Builder<'_> {
                 && found.kind == Kind::File
                 && self.tree.access(&found.real).is_none()
                 && self.hides.rule_for(&found.real).is_none()
+                && self
+                    .ground
+                    .refusing(Path::new(link), Access::Read)
+                    .is_none()
             {
                 self.tree.bind(
                     &found,
@@ -564,7 +454,9 @@ impl Builder<'_> {
     }
 
     fn devices(&mut self) {
-        for (from, rule) in devices::resolve(self.policy, self.files) {
+        let (nodes, narrowed) = devices::resolve(self.policy, self.files, self.ground);
+        self.narrowed.extend(narrowed);
+        for (from, rule) in nodes {
             self.tree.put(
                 &from,
                 Mount::Device { from: from.clone() },

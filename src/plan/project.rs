@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::PlanError;
+use super::bounds::Ground;
 use super::git::{self, GitEntry};
 use super::hides::Hides;
 use crate::host::HostFacts;
@@ -69,6 +70,7 @@ pub fn resolve(
     host: &HostFacts,
     files: &dyn Files,
     hides: &Hides,
+    ground: &Ground,
     named: &Path,
 ) -> Result<Project, PlanError> {
     let shown = named.display();
@@ -100,12 +102,27 @@ pub fn resolve(
             "the project `{shown}` is not a directory"
         )));
     }
-    let refusal = Refusal { host, files, hides };
+    let refusal = Refusal {
+        host,
+        files,
+        hides,
+        ground,
+    };
     if let Some(reason) = refusal.of(&found.real) {
         return Err(
             PlanError::new(format!("`{shown}` cannot be the project: {reason}"))
                 .hint("change into the directory of one project, or name it with -C DIR"),
         );
+    }
+    if let Some(refusing) = ground.refusing_project(&found.real) {
+        let (list, source) = (&refusing.list.value, &refusing.list.source);
+        return Err(PlanError::new(format!(
+            "`{shown}` cannot be the project: the site's project.parents ({source}) does not hold it"
+        ))
+        .hint(match list.as_str() {
+            "none" => "the site allows no project on this host; ask its administrators".to_owned(),
+            list => format!("projects must lie below {list}"),
+        }));
     }
     let parents = &policy.project.parents;
     if !parents.is_empty() {
@@ -164,6 +181,8 @@ pub struct Refusal<'a> {
     pub files: &'a dyn Files,
     /// What is hidden.
     pub hides: &'a Hides,
+    /// The bounds of enforced layers.
+    pub ground: &'a Ground,
 }
 
 impl Refusal<'_> {

@@ -6,25 +6,29 @@ use std::path::{Component, Path, PathBuf};
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::{SHIMS, SOCKET};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::hides::Hides;
 use super::tree::Tree;
-use super::{Access, Mount, OWN, Omitted, PlanError, Step, Why};
+use super::{Access, Mount, OWN, Omitted, PlanError, Why};
 use crate::config::source::{Layer, Sourced};
 use crate::host::HostFacts;
 use crate::host::files::{Files, Look, real_as_far_as_it_exists};
 use crate::host::slurm::{CHAPERON, Conf, SHIM, Slurm};
-use crate::policy::{Policy, SlurmMode};
+use crate::policy::{Narrowed, Policy, SlurmMode};
 
 /// Where the shim's program stands inside; the names in [`SHIMS`] are links to it.
 pub const PROGRAM: &str = "/run/agent-sandbox/shim";
+
+/// Where the chaperon's program stands inside, for what it knows: `agent-sandbox explain --slurm` asks
+/// its table there. It runs with the rights of whoever asks, and reaches nothing.
+pub const CHAPERON_INSIDE: &str = "/run/agent-sandbox/chaperon";
 
 /// Bytes of the file system in which the socket alone stands.
 pub const SOCKET_ROOM: u64 = 64 << 10;
 
 /// What the jail has of Slurm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Use {
     /// The host has none.
@@ -112,6 +116,15 @@ pub fn place(
         id: shim.id,
     };
     tree.put(PROGRAM, bind(), why.clone());
+    let chaperon = slurm.chaperon.as_deref().map(|path| files.look(path));
+    if let Some(Look::Found(chaperon)) = chaperon.filter(|_| on) {
+        let mount = Mount::Bind {
+            from: chaperon.real,
+            access: Access::Read,
+            id: chaperon.id,
+        };
+        tree.put(CHAPERON_INSIDE, mount, why.clone());
+    }
     for command in Command::ALL {
         let link = Mount::Link {
             target: PathBuf::from(PROGRAM),
@@ -208,6 +221,22 @@ fn tell_distrusted(omitted: &mut Vec<Omitted>, slurm: &Slurm, policy: &Policy) {
     }
 }
 
+/// Notes of directories whose commands enforced layers do not let be used.
+pub fn narrowed(policy: &Policy, host: &HostFacts) -> Vec<Narrowed> {
+    let refused = host.slurm.iter().flat_map(|slurm| &slurm.refused);
+    let each = refused.filter_map(|directory| {
+        let mut rules = policy.slurm.directories.iter();
+        let rule = rules.find(|rule| rule.value.expand(host).as_ref() == Some(directory))?;
+        let mut bounds = policy.bounds.layers.iter();
+        Some(Narrowed {
+            key: "slurm.directories",
+            asked: rule.clone().map(|path| path.to_string()),
+            allowed: bounds.find_map(|layer| layer.directories.shown())?,
+        })
+    });
+    each.collect()
+}
+
 fn missing(program: &str, host: &HostFacts) -> PlanError {
     let directory = host.executable.parent().unwrap_or(Path::new("/"));
     let above = directory.parent().unwrap_or(directory);
@@ -252,42 +281,10 @@ fn unchangeable_inside(tree: &Tree, slurm: &Slurm, files: &dyn Files) -> Result<
     Ok(())
 }
 
-/// The directory of Slurm's commands, if shims stand over all of them there, and the jail shows
-/// them by their usual names.
-pub fn covered_directory<'a>(
-    host: &'a HostFacts,
-    files: &dyn Files,
-    steps: &[Step],
-) -> Option<&'a Path> {
-    let slurm = host.slurm.as_ref()?;
-    let deciding = |path: &Path| steps.iter().rev().find(|step| path.starts_with(&step.at));
-    let shown = |path: &Path| {
-        let step = deciding(path);
-        step.is_some_and(|step| match step.mount {
-            Mount::Bind { .. } => true,
-            Mount::Link { .. } => step.at == path,
-            _ => false,
-        })
-    };
-    let stands_over = |path: &PathBuf| {
-        let Look::Found(found) = files.look(path) else {
-            return false;
-        };
-        let at_it = steps
-            .binary_search_by(|step| step.at.cmp(&found.real))
-            .is_ok();
-        at_it && slurm.covers.contains(&found.real) && found.links.iter().all(|(at, _)| shown(at))
-    };
-    let (_, first) = slurm.commands.first()?;
-    let all = slurm.commands.iter().all(|(_, path)| stands_over(path));
-    all.then(|| first.parent()).flatten()
-}
-
-/// The search path inside. It stays as it is where it has the directory of Slurm's commands, and
-/// shims stand there (`covered`). Elsewhere the shims come last.
-pub fn search_path(path: &std::ffi::OsStr, covered: Option<&Path>) -> Option<std::ffi::OsString> {
-    let leads_to_shims = |entry: PathBuf| entry == Path::new(SHIMS) || Some(&*entry) == covered;
-    if path.is_empty() || std::env::split_paths(path).any(leads_to_shims) {
+/// The search path inside: what is ours comes last, so that every name means what it meant. `None` where
+/// it stays as it is.
+pub fn search_path(path: &std::ffi::OsStr) -> Option<std::ffi::OsString> {
+    if path.is_empty() || std::env::split_paths(path).any(|entry| entry == Path::new(SHIMS)) {
         return None;
     }
     let mut longer = path.to_owned();

@@ -1,9 +1,13 @@
 //! What is allowed: every layer merged into one [`Policy`], each value with the place that set it.
 //! Pure: no file, process, clock or environment variable is touched here.
 
+pub mod bounds;
 pub mod merge;
+pub mod narrowing;
 pub mod paths;
+pub mod stated;
 pub mod typed;
+pub mod values;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,6 +16,8 @@ use agent_sandbox_wire::order::{Limits, Queries, Scope};
 use serde::{Serialize, Serializer};
 
 use crate::config::source::Sourced;
+pub use bounds::Bounds;
+pub use narrowing::Narrowed;
 pub use paths::PathSpec;
 
 /// The merged policy. What each key means, and its unit, stands in `profiles/default.toml`.
@@ -37,6 +43,13 @@ pub struct Policy {
     pub slurm: Slurm,
     /// `[modules]`
     pub modules: Modules,
+    /// What the site's enforced layers bound.
+    #[serde(skip)]
+    pub bounds: Bounds,
+    /// What they took away of what other layers ask for, as far as the policy alone tells; the rest
+    /// is judged in the plan.
+    #[serde(skip)]
+    pub narrowed: Vec<Narrowed>,
 }
 
 impl Policy {

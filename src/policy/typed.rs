@@ -2,14 +2,17 @@
 //! what was written.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use toml::Spanned;
 
+use super::narrowing::{Gives, Single};
+use super::values::Words;
 use super::{PathSpec, Paths, Patterns, ShmSize};
 use crate::config::diagnostic::{ConfigError, nearest};
 use crate::config::load::RawLayer;
 use crate::config::schema::Strings;
-use crate::config::source::{Layer, Sourced};
+use crate::config::source::{Layer, Source, Sourced};
 
 const SIZE_HINT: &str = "a whole number of bytes above 0, with K, M, G or T after it: \"512M\"";
 
@@ -45,20 +48,24 @@ impl<'a> Reader<'a> {
         self.0.reject(span, message, hint)
     }
 
-    /// One of some words.
+    /// One of the words that the value is written as; nothing where the layer says nothing.
     ///
     /// # Errors
     /// The value is something else.
-    pub fn word<T: Copy>(
+    pub fn word<T: Words + Copy>(
         &self,
-        written: &Spanned<String>,
-        words: &[(&str, T)],
-    ) -> Result<Sourced<T>, ConfigError> {
+        written: &Option<Spanned<String>>,
+    ) -> Result<Single<T>, ConfigError> {
+        let mut single = Single::default();
+        let Some(written) = written else {
+            return Ok(single);
+        };
         let given = written.get_ref();
-        if let Some((_, value)) = words.iter().find(|(word, _)| word == given) {
-            return Ok(Sourced::new(*value, self.0.source(written.span())));
+        if let Some((_, value)) = T::WORDS.iter().find(|(word, _)| word == given) {
+            single.set(Sourced::new(*value, self.0.source(written.span())));
+            return Ok(single);
         }
-        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let known: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
         let hint = match nearest(given, known.iter().copied()) {
             Some(word) => format!("did you mean \"{word}\"? valid: {}", known.join(", ")),
             None => format!("valid: {}", known.join(", ")),
@@ -68,6 +75,16 @@ impl<'a> Reader<'a> {
             &format!("unknown value `{given}`"),
             Some(hint),
         ))
+    }
+
+    /// A switch; nothing where the layer says nothing.
+    pub fn switch(&self, written: &Option<Spanned<bool>>) -> Single<bool> {
+        let mut single = Single::default();
+        if let Some(written) = written {
+            let source = self.0.source(written.span());
+            single.set(Sourced::new(*written.get_ref(), source));
+        }
+        single
     }
 
     /// A whole number in a range.
@@ -160,6 +177,11 @@ impl<'a> Reader<'a> {
                 None,
             )
         })?;
+        if let Some(name) = spec.variable().filter(|_| self.enforced()) {
+            let message = format!("`${name}` may not stand in an enforced policy: users set it");
+            let hint = "write the path itself, or `~/…`, the home of the user database".to_owned();
+            return Err(self.reject(written.span(), &message, Some(hint)));
+        }
         Ok(Sourced::new(spec, self.0.source(written.span())))
     }
 
@@ -198,46 +220,35 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A list that allows something. Open layers add to it. An enforced one cuts it down to the
-    /// entries that it names itself.
+    /// A list that gives.
     ///
     /// # Errors
     /// A path that means nothing.
-    pub fn grants(&self, into: &mut Paths, written: &Option<Strings>) -> Result<(), ConfigError> {
-        let mut new = Vec::new();
-        self.paths(&mut new, written)?;
-        self.combine(into, new, written.is_some());
-        Ok(())
+    pub fn grants(&self, written: &Option<Strings>) -> Result<Gives<PathSpec>, ConfigError> {
+        self.gives(written, Self::paths)
     }
 
     /// As [`Reader::grants`], for paths below the home directory.
     ///
     /// # Errors
     /// The value is something else.
-    pub fn home_grants(
-        &self,
-        into: &mut Paths,
-        written: &Option<Strings>,
-    ) -> Result<(), ConfigError> {
-        let mut new = Vec::new();
-        self.home_paths(&mut new, written)?;
-        self.combine(into, new, written.is_some());
-        Ok(())
+    pub fn home_grants(&self, written: &Option<Strings>) -> Result<Gives<PathSpec>, ConfigError> {
+        self.gives(written, Self::home_paths)
     }
 
-    fn combine<T: PartialEq>(
+    fn gives<T>(
         &self,
-        into: &mut Vec<Sourced<T>>,
-        new: Vec<Sourced<T>>,
-        written: bool,
-    ) {
-        if self.enforced() {
-            if written {
-                into.retain(|old| new.iter().any(|allowed| allowed.value == old.value));
-            }
-        } else {
-            into.extend(new);
-        }
+        written: &Option<Strings>,
+        read: impl Fn(&Self, &mut Vec<Sourced<T>>, &Option<Strings>) -> Result<(), ConfigError>,
+    ) -> Result<Gives<T>, ConfigError> {
+        let mut entries = Vec::new();
+        read(self, &mut entries, written)?;
+        let named = written.as_ref().map(|_| Source {
+            layer: self.0.layer,
+            file: Arc::clone(&self.0.file),
+            line: None,
+        });
+        Ok(Gives::new(named, entries))
     }
 
     /// Appends paths below /dev.
@@ -260,26 +271,15 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// The value is something else.
-    pub fn device_grants(
-        &self,
-        into: &mut Paths,
-        written: &Option<Strings>,
-    ) -> Result<(), ConfigError> {
-        let mut new = Vec::new();
-        self.devices(&mut new, written)?;
-        self.combine(into, new, written.is_some());
-        Ok(())
+    pub fn device_grants(&self, written: &Option<Strings>) -> Result<Gives<PathSpec>, ConfigError> {
+        self.gives(written, Self::devices)
     }
 
     /// As [`Reader::grants`], for paths that are no patterns.
     ///
     /// # Errors
     /// The value is something else.
-    pub fn plain_grants(
-        &self,
-        into: &mut Paths,
-        written: &Option<Strings>,
-    ) -> Result<(), ConfigError> {
+    pub fn plain_grants(&self, written: &Option<Strings>) -> Result<Gives<PathSpec>, ConfigError> {
         for entry in written.iter().flatten() {
             if self.path(entry)?.value.is_pattern() {
                 let message = format!(
@@ -289,7 +289,7 @@ impl<'a> Reader<'a> {
                 return Err(self.reject(entry.span(), &message, None));
             }
         }
-        self.grants(into, written)
+        self.grants(written)
     }
 
     /// Appends patterns.
@@ -315,22 +315,20 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// The value is something else.
-    pub fn granted_names(
-        &self,
-        into: &mut Patterns,
-        written: &Option<Strings>,
-    ) -> Result<(), ConfigError> {
-        let mut new = Vec::new();
-        self.patterns(&mut new, written)?;
-        self.combine(into, new, written.is_some());
-        Ok(())
+    pub fn granted_names(&self, written: &Option<Strings>) -> Result<Gives<String>, ConfigError> {
+        self.gives(written, Self::patterns)
     }
 
-    /// Appends names of modules.
+    /// Names of modules, in their order.
     ///
     /// # Errors
     /// The value is something else.
-    pub fn modules(
+    pub fn modules(&self, written: &Option<Strings>) -> Result<Gives<String>, ConfigError> {
+        self.gives(written, Self::module_names)
+    }
+
+    /// Appends names of modules.
+    fn module_names(
         &self,
         into: &mut Patterns,
         written: &Option<Strings>,

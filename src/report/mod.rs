@@ -2,6 +2,8 @@
 //! subcommands, for a person or as JSON.
 
 pub mod audit;
+pub mod inside;
+pub mod doctor;
 pub mod plan;
 pub mod policy;
 
@@ -12,21 +14,25 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::cli::{self, Backend, Call, Options};
+use crate::cli::{self, Backend, Call, Options, Question};
 use crate::config::diagnostic::{ConfigError, nearest};
 use crate::config::load::profiles;
 use crate::failure::{self, FAILED, Failure};
 use crate::host;
 use crate::launch::fallback::Reason;
 use crate::launch::{self, Prepared};
-use crate::plan::{PlanError, explain};
+use crate::plan::explain::change::Ways;
+use crate::plan::explain::hosts::{self, Peer};
+use crate::plan::slurm::Use;
+use crate::plan::{PlanError, Why, explain};
+use crate::policy::Narrowed;
 use crate::session;
 use audit::Record;
 
 /// Carries out a command line; the exit code.
 pub fn call(arguments: &[OsString]) -> u8 {
     let done = match cli::parse(arguments) {
-        Ok(call) => carry_out(call),
+        Ok(call) => inside::call(&call).unwrap_or_else(|| carry_out(call)),
         Err(misuse) => {
             failure::say(&format!("{}\n", misuse.0));
             return FAILED;
@@ -110,18 +116,14 @@ fn carry_out(call: Call) -> Result<u8> {
         }
         Call::Policy { options } => {
             let prepared = launch::prepare(&options, &[])?;
+            let narrowed = narrowed(&prepared);
             if options.json {
-                print_json(&policy::json(&prepared.policy)?)?;
+                print_json(&policy::json(&prepared.policy, &narrowed)?)?;
             } else {
-                print(&policy::text(&prepared.policy)?)?;
+                print(&policy::text(&prepared.policy, &narrowed)?)?;
             }
         }
-        Call::Explain {
-            options,
-            subject,
-            variable,
-        } => explain_subject(&options, &subject, variable)?,
-        Call::ExplainSlurm { line } => return launch::chaperon::explain(&line),
+        Call::Explain { options, question } => return explain(&options, &question),
         Call::Log {
             options,
             session,
@@ -130,8 +132,20 @@ fn carry_out(call: Call) -> Result<u8> {
         Call::ProfileList { options } => list_profiles(&options)?,
         Call::ProfileShow { name } => show_profile(&name)?,
         Call::Sessions { options } => list_sessions(&options)?,
+        Call::Doctor { options, nodes } => return doctor::call(&options, nodes.as_deref()),
     }
     Ok(0)
+}
+
+/// What the site narrows, as far as it can be told: paths are judged in the plan, and from a directory
+/// that could be no project in one without.
+fn narrowed(prepared: &Prepared) -> Vec<Narrowed> {
+    let policy = &prepared.policy;
+    if policy.bounds.is_empty() {
+        return Vec::new();
+    }
+    let plan = prepared.plan().or_else(|_| prepared.plan_without_project());
+    plan.map_or_else(|_| policy.narrowed.clone(), |plan| plan.narrowed)
 }
 
 /// The plan of the jail that a launch would make. Which it would be is found by trying, if the
@@ -160,31 +174,84 @@ fn show_plan(options: &Options, prepared: &Prepared) -> Result<()> {
     }
 }
 
-fn explain_subject(options: &Options, subject: &OsStr, variable: bool) -> Result<()> {
+fn explain(options: &Options, question: &Question) -> Result<u8> {
+    let peer = match question {
+        Question::Host(host) => {
+            let text = host_text(host)?;
+            Some((text, hosts::parse(text).map_err(Failure::new)?))
+        }
+        _ => None,
+    };
     let prepared = launch::prepare(options, &[])?;
+    let ways = Ways {
+        policy: &prepared.policy,
+        config: &prepared.config,
+        places: None,
+    };
+    if let Question::Slurm(line) = question {
+        return explain_slurm(&prepared, &ways, line, options.json);
+    }
     // The question is about the rules, also from a directory that could be no project.
     let plan = prepared.plan().or_else(|error| match &options.project {
         None => prepared.plan_without_project().map_err(|_| error),
         Some(_) => Err(error),
     })?;
-    let answer = if variable {
-        explain::variable(&plan, &prepared.policy, subject, &prepared.config)
-    } else {
-        let path = prepared
-            .invocation
-            .cwd
-            .join(expand_home(subject, &prepared.host.home));
-        explain::path(
-            &plan,
-            &prepared.files,
-            &launch::normal(&path),
-            &prepared.config,
-        )
+    let ways = Ways {
+        places: Some((&plan.ground, &prepared.files)),
+        ..ways
+    };
+    let path = |path: &Path| explain::path(&plan, &prepared.files, path, &ways);
+    let answer = match (question, peer) {
+        (Question::Variable(name), _) => explain::variable(&plan, name, &ways),
+        (_, Some((_, Peer::Path(socket)))) => path(&launch::normal(&socket)),
+        (_, Some((text, peer))) => hosts::explain(&plan, text, &peer, &ways),
+        (Question::Path(asked) | Question::Host(asked) | Question::Slurm(asked), None) => {
+            let asked = expand_home(asked, &prepared.host.home);
+            path(&launch::normal(&prepared.invocation.cwd.join(asked)))
+        }
     };
     if options.json {
-        return print_json(&serde_json::to_value(&answer)?);
+        print_json(&serde_json::to_value(&answer)?)?;
+    } else {
+        print(&plan::explanation(&answer))?;
     }
-    print(&plan::explanation(&answer))
+    Ok(0)
+}
+
+fn explain_slurm(prepared: &Prepared, ways: &Ways<'_>, line: &OsStr, json: bool) -> Result<u8> {
+    let line = slurm_line(line)?;
+    let standing = crate::plan::slurm::standing(&prepared.policy, &prepared.host)?;
+    let why = Why::key("slurm.mode", &standing).to_string();
+    match inside::without_slurm(standing.value, &why, json) {
+        // The table is the same on every host, and its answer what a host with Slurm would give.
+        Some(_) if standing.value == Use::Absent => {}
+        Some(said) => {
+            print(&said)?;
+            return Ok(0);
+        }
+        None => {}
+    }
+    let question = agent_sandbox_wire::explain::Question {
+        line,
+        json,
+        limits: prepared.policy.slurm.limits.values(),
+        rules: explain::slurm::rules(ways),
+    };
+    launch::chaperon::explain(&launch::chaperon::program()?, &question)
+}
+
+/// A line of Slurm's as text.
+fn slurm_line(line: &OsStr) -> Result<String> {
+    let text = line.to_str();
+    Ok(text
+        .ok_or_else(|| Failure::new(format!("--slurm `{}` is not UTF-8", line.display())))?
+        .to_owned())
+}
+
+/// The name of a host as text.
+fn host_text(host: &OsStr) -> Result<&str> {
+    let text = host.to_str();
+    Ok(text.ok_or_else(|| Failure::new(format!("--host `{}` is not UTF-8", host.display())))?)
 }
 
 /// A `~` that the shell left alone (it was quoted).

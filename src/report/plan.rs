@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::fence::Reach;
 use crate::launch::fenced::Planned;
 use crate::launch::said;
+use crate::plan::explain::inside::Answer;
 use crate::plan::explain::{Explanation, Standing};
 use crate::plan::grants::Thing;
 use crate::plan::slurm::Use;
@@ -41,6 +42,7 @@ pub fn json(plan: &Plan, layers: &[String], backend: &str) -> Value {
                 hidden.rule.value, hidden.rule.source) }))
             .collect::<Vec<_>>(),
         "omitted": plan.omitted,
+        "narrowed": super::policy::narrowed_json(&plan.narrowed),
         "weaknesses": plan.weaknesses,
         "syscalls": plan.syscalls,
         "network": plan.network,
@@ -231,6 +233,13 @@ pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
             usual.len()
         ));
     }
+    if !plan.narrowed.is_empty() {
+        line(String::new());
+        line("narrowed by the site".into());
+    }
+    for one in &plan.narrowed {
+        line(format!("  {}", super::policy::narrowed_line(one)));
+    }
     line(String::new());
     line("variables that do not pass".into());
     for variable in &plan.hidden_variables {
@@ -281,24 +290,61 @@ fn place(step: &Step) -> String {
 
 /// The answer of `explain` for a person.
 pub fn explanation(answer: &Explanation) -> String {
+    let why = answer.why.to_string();
+    lines(&Lines {
+        subject: &answer.subject,
+        standing: answer.standing,
+        real: answer.real.as_deref(),
+        notes: &answer.notes,
+        why: Some(&why),
+        change: &answer.change.text,
+    })
+}
+
+/// The same from inside.
+pub fn answer(answer: &Answer) -> String {
+    lines(&Lines {
+        subject: &answer.subject,
+        standing: answer.standing,
+        real: answer.real.as_deref(),
+        notes: &answer.notes,
+        why: answer.why.as_deref(),
+        change: &answer.change,
+    })
+}
+
+struct Lines<'a> {
+    subject: &'a str,
+    standing: Standing,
+    real: Option<&'a Path>,
+    notes: &'a [String],
+    why: Option<&'a str>,
+    change: &'a str,
+}
+
+fn lines(answer: &Lines<'_>) -> String {
     let verdict = match answer.standing {
         Standing::Writable => "writable inside",
         Standing::ReadOnly => "readable inside, not writable",
         Standing::Hidden => "hidden: it does not exist inside",
         Standing::Private => "the jail has its own",
         Standing::Absent => "not there inside",
+        Standing::Device => "a device node of the host's, there inside",
         Standing::Passes => "passes into the jail",
+        Standing::Reachable => "can be connected to from inside",
+        Standing::Unreachable => "cannot be connected to from inside",
+        Standing::NotVisible => "not visible here: it does not exist, or the policy hides it",
     };
     let mut text = format!("{}: {verdict}\n", answer.subject);
-    if let Some(real) = &answer.real {
+    if let Some(real) = answer.real {
         text.push_str(&format!("  path: {}\n", real.display()));
     }
-    if !answer.exists {
-        text.push_str("  note: it does not exist outside either\n");
+    for note in answer.notes {
+        text.push_str(&format!("  note: {note}\n"));
     }
-    text.push_str(&format!(
-        "  rule: {}\n  change: {}\n",
-        answer.why, answer.change
-    ));
+    if let Some(why) = answer.why {
+        text.push_str(&format!("  rule: {why}\n"));
+    }
+    text.push_str(&format!("  change: {}\n", answer.change));
     text
 }

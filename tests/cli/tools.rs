@@ -136,7 +136,7 @@ fn modules_are_loaded() {
     )
     .expect(
         0,
-        "/opt/demo\n/usr/lib/demo/bin:/usr/local/bin:/usr/bin:/bin\nhidden\ndemo/1.0\n",
+        "/opt/demo\n/usr/lib/demo/bin:/usr/local/bin:/usr/bin:/bin:/run/agent-sandbox/bin\nhidden\ndemo/1.0\n",
         "",
     );
     load("\"demo\"", "echo $DEMO_ROOT").expect(0, "/opt/demo\n", "");

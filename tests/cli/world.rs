@@ -16,7 +16,7 @@ use crate::transcript::like;
 /// What every planted secret holds.
 pub(crate) const CANARY: &str = "canary-3f9c1e";
 /// No case takes longer, with room for a machine that is busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn binary() -> PathBuf {
     std::env::var_os("AGENT_SANDBOX_BIN")

@@ -189,31 +189,3 @@ fn owned_by_somebody_else() {
         refused(&world, &["belongs to another user (uid 12345)", "chown"]);
     }
 }
-
-#[test]
-fn site_policy_is_never_ignored() {
-    for name in ["enforced.toml", "defaults.toml"] {
-        let world = World::new();
-        let path = world.locations.site_dir.join(name);
-        write(&path, "");
-        refused(
-            &world,
-            &[
-                &path.display().to_string(),
-                "cannot apply a site's policy yet",
-            ],
-        );
-        fs::remove_file(&path).unwrap();
-        symlink("/nowhere", &path).unwrap();
-        refused(&world, &["cannot apply a site's policy yet"]);
-    }
-}
-
-#[test]
-fn site_policy_that_cannot_be_looked_at() {
-    let mut world = World::new();
-    let file = world.locations.site_dir.join("file");
-    write(&file, "");
-    world.locations.site_dir = file;
-    refused(&world, &["cannot tell whether"]);
-}

@@ -6,10 +6,11 @@ use proptest::prelude::*;
 
 const DEFAULT: &str = include_str!("../../profiles/default.toml");
 
-const LAYERS: [Layer; 4] = [
+const LAYERS: [Layer; 5] = [
     Layer::BuiltIn,
     Layer::Profile,
     Layer::User,
+    Layer::SiteEnforced,
     Layer::CommandLine,
 ];
 
@@ -67,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn text_that_looks_like_toml(text in r#"([\[\]{}=."',#\\ \n\r\t]|files|read|hide|projects|profile|"~/a"|set|-?[0-9]{1,25}|true|\PC){0,60}"#) {
+    fn text_that_looks_like_toml(text in r#"([\[\]{}=."',#\\ \n\r\t]|files|read|hide|projects|profile|when|group|"~/a"|set|-?[0-9]{1,25}|true|\PC){0,60}"#) {
         check(&text);
     }
 

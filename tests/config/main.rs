@@ -2,9 +2,12 @@
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 #![allow(clippy::disallowed_methods)] // effects: a home and a site in a temporary directory
 
+mod documents;
 mod errors;
 mod files;
 mod fuzz;
+mod keys;
 mod layers;
 mod reference;
+mod site;
 mod support;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use agent_sandbox::config::load::parse;
 use agent_sandbox::config::source::Layer;
+use agent_sandbox::policy::stated::RULES;
 
 const SCHEMA: &str = include_str!("../../src/config/schema.rs");
 const DEFAULT: &str = include_str!("../../profiles/default.toml");
@@ -127,6 +128,28 @@ fn nothing_of_other_people_is_readable_by_default() {
     ];
     for path in table["files"]["read"].as_array().unwrap() {
         assert!(!whole.contains(&path.as_str().unwrap()), "{path:?}");
+    }
+}
+
+/// Every key of the schema has a rule of narrowing, and the page says it.
+#[test]
+fn page_has_the_narrowing_rule_of_every_key() {
+    let rules: BTreeSet<String> = RULES.iter().map(|(key, _)| (*key).to_owned()).collect();
+    let keys = schema_keys().into_iter().filter(|key| {
+        // A section within a section; what a profile says of itself.
+        key != "slurm.limits" && !key.starts_with("profile.") && !key.starts_with("when.")
+    });
+    assert_eq!(rules, keys.collect());
+    let heading = "\n### What an enforced layer narrows\n";
+    let start = PAGE.find(heading).expect("the section on narrowing");
+    let rows: Vec<&str> = PAGE[start..]
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .take(RULES.len())
+        .collect();
+    for ((key, rule), row) in RULES.iter().zip(rows) {
+        let expected = format!("| `{key}` | {} |", rule.text());
+        assert!(row.starts_with(&expected), "{row}\n{expected}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! A user's home and a site in a temporary directory.
+//! A user's home in a temporary directory.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use agent_sandbox::config::diagnostic::ConfigError;
 use agent_sandbox::config::load::{self, Locations, RawLayer, Request};
+use agent_sandbox::config::site::Site;
+use agent_sandbox::config::when::Circumstances;
 
 pub(crate) struct World {
     // Removed on drop.
@@ -21,11 +23,11 @@ impl World {
         let home = at.join("home");
         let locations = Locations {
             config_dir: home.join(".config/agent-sandbox"),
-            site_dir: at.join("etc"),
+            // A site without a policy, whatever this machine has.
+            site: Site::in_directory("/agent-sandbox-has-no-such-site".into()),
             home,
         };
         fs::create_dir_all(locations.config_dir.join("profiles")).unwrap();
-        fs::create_dir_all(&locations.site_dir).unwrap();
         Self {
             _root: root,
             locations,
@@ -50,6 +52,7 @@ impl World {
             command: None,
             project: None,
             set: &[],
+            circumstances: &Circumstances::default,
         };
         change(&mut request);
         load::load(&request)
@@ -76,6 +79,7 @@ impl World {
             command: command.map(OsStr::new),
             project,
             set: &set,
+            circumstances: &Circumstances::default,
         })
     }
 }

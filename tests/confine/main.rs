@@ -16,6 +16,7 @@ mod chosen;
 mod descriptors;
 mod devices;
 mod environment;
+mod explaining;
 mod files;
 mod git;
 mod home;

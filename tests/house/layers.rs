@@ -67,7 +67,7 @@ const USES: &[Row] = &[
     ("cli", &[]),
     ("config", &[]),
     ("policy", &["config"]),
-    ("host", &["env_vars", "policy", "sys"]),
+    ("host", &["config::when", "env_vars", "policy", "sys"]),
     // What holds a command without bubblewrap, as data.
     ("fence", &[]),
     (
@@ -81,6 +81,8 @@ const USES: &[Row] = &[
     ("init", &["fence", "handoff", "sys"]),
     // Runs beside a jail and has no policy to ask either.
     ("mediate", &["fence", "init", "sys"]),
+    // What the program knows when it is called inside the jail.
+    ("inside", &["env_vars", "plan"]),
     ("report", &[EVERYTHING]),
     ("session", &[]),
     ("own_directory", &["host"]),
@@ -91,6 +93,8 @@ const USES: &[Row] = &[
     ("share", &[EVERYTHING]),
     // A launch that Slurm asks for, on a compute node.
     ("job", &[EVERYTHING]),
+    // Whether a launch would work; `report` shows it.
+    ("doctor", &[EVERYTHING]),
     ("main", &[EVERYTHING]),
 ];
 
@@ -102,6 +106,8 @@ const WIRE: &[Row] = &[
     ("capsule", &[]),
     ("step", &["capsule"]),
     ("order", &["capsule", "command"]),
+    // What is asked about the policy, as data.
+    ("explain", &["order"]),
 ];
 
 /// The shim: `sys < streams < trouble < signals < files, link, child < conversation`.
@@ -172,7 +178,7 @@ const CHAPERON: &[Row] = &[
 const SLURM: &[Row] = &[
     ("options", &[]),
     ("parse", &["options"]),
-    ("explain", &["options", "parse"]),
+    ("explain", &["limits", "options", "parse"]),
     ("ids", &[]),
     ("export", &[]),
     ("streams", &[]),

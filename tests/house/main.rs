@@ -4,6 +4,7 @@
 
 #![allow(clippy::disallowed_methods)] // a test: reads the tree, runs the binary
 
+mod book;
 mod docs;
 mod layers;
 mod lex;
@@ -185,12 +186,10 @@ fn every_option_is_in_the_reference() {
         {
             complaints.push(format!("{file}: says nothing about `{name}`"));
         }
-        complaints.extend(docs::option_reference(
-            &name,
-            &help(&[command]),
-            file,
-            &reference,
-        ));
+        let help = help(&[command]);
+        complaints.extend(docs::option_reference(&name, &help, file, &reference));
+        let own = &docs::options(&help) - &docs::options(&top);
+        complaints.extend(docs::own_options(command, &own, file, &reference));
     }
     settle(complaints);
 }
@@ -204,10 +203,10 @@ fn every_policy_key_is_in_the_reference_and_in_the_default_policy() {
     );
     let file = "docs/reference/policy.md";
     let mut complaints = docs::key_reference(&keys, file, &read(file));
-    // [profile] describes a profile file; the default policy is none.
+    // [profile] describes a profile file, [[when]] a site's; the default policy is neither.
     let policy: Vec<_> = keys
         .into_iter()
-        .filter(|key| key.section != "profile")
+        .filter(|key| !matches!(key.section.as_str(), "profile" | "when"))
         .collect();
     let file = "profiles/default.toml";
     complaints.extend(docs::key_defaults(&policy, file, &read(file)));
@@ -216,9 +215,33 @@ fn every_policy_key_is_in_the_reference_and_in_the_default_policy() {
 
 #[test]
 fn links_in_documents_lead_somewhere() {
+    let tree = tree();
     let there = |path: &str| root().join(path).exists();
+    let text = |path: &str| tree.get(path).map(String::as_str);
     settle(each(
         |f| f.ends_with(".md"),
-        |file, text| docs::links(file, text, there),
+        |file, markdown| book::links(file, markdown, there, text),
     ));
+}
+
+#[test]
+fn the_book_lists_every_page_once_and_leads_nowhere_else() {
+    let page = |file: &str| file.starts_with("docs/") && file.ends_with(".md");
+    let tree = tree();
+    let pages = tree.keys().map(String::as_str).filter(|file| page(file));
+    let file = "docs/SUMMARY.md";
+    let mut complaints = book::summary(file, &read(file), pages);
+    let other = |name: &str| page(name) && name != file;
+    complaints.extend(each(other, |file, text| {
+        book::stays(file, text, "docs/")
+    }));
+    settle(complaints);
+}
+
+#[test]
+fn what_make_offers_is_in_the_page_about_installing() {
+    let (targets, _) = book::offers(&read("Makefile"));
+    assert!(targets.contains("install"), "{targets:?}");
+    let file = "docs/install.md";
+    settle(book::make_reference(&read("Makefile"), file, &read(file)));
 }

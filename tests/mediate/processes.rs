@@ -138,14 +138,17 @@ fn processes_of_the_jail_are_changed_and_no_others() {
             // A thread of its own.
             let (reader, writer) = pipe().expect("a pipe");
             std::thread::scope(|scope| {
-                scope.spawn(|| {
+                let (done, wait_until_done) = std::sync::mpsc::channel::<()>();
+                scope.spawn(move || {
                     say(&writer, &nix::unistd::gettid().as_raw().to_ne_bytes());
-                    std::thread::sleep(Duration::from_millis(500));
+                    // Until the other end is gone.
+                    let _ = wait_until_done.recv();
                 });
                 all(
                     number(Pid::from_raw(i32::from_ne_bytes(hear(&reader)))),
                     Ok(0),
                 );
+                drop(done);
             });
             // Who is not of the jail.
             for stranger in [u64::from(launcher), number(outside), number(attendant), 1] {
@@ -329,6 +332,7 @@ fn processes_of_the_jail_are_signalled_and_no_others() {
                 set.add(Signal::SIGUSR2);
                 set.add(Signal::SIGTERM);
                 set.thread_block().expect("blocked");
+                say(&writer, b"up");
                 loop {
                     // SAFETY: all zeroes is a siginfo_t, which the call fills in.
                     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -346,14 +350,13 @@ fn processes_of_the_jail_are_signalled_and_no_others() {
                 }
             });
             let usr2 = libc::SIGUSR2 as u8;
-            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(hear(&reader), *b"up");
             for (name, done) in signal_each_way(counts, libc::SIGUSR2) {
                 assert_eq!(done, Ok(0), "{name}");
             }
             // Signals of one kind that are pending are one.
             let [first, _] = hear::<2>(&reader);
             assert_eq!(first, usr2);
-            std::thread::sleep(Duration::from_millis(50));
             let mut info = [0u64; 16];
             info[1] = u64::from(libc::SI_QUEUE.cast_unsigned());
             info[3] = 4711;

@@ -11,7 +11,9 @@ use nix::sys::socket::{
 };
 use nix::unistd::{Pid, pipe};
 
-use crate::jail::{call, child, hear, in_jail, in_launcher, possible, runs, say, start, until};
+use crate::jail::{
+    PATIENCE, call, child, hear, in_jail, in_launcher, possible, runs, say, start, until,
+};
 
 /// A socket at which one waits to be accepted, and the next waits for that.
 fn crowded(address: &UnixAddr) -> (impl AsRawFd, impl AsRawFd) {
@@ -73,7 +75,7 @@ fn calls_that_wait_do_not_keep_others_waiting() {
         for _ in 0..100 {
             assert_eq!(asks(), Ok(0));
         }
-        assert!(begin.elapsed() < Duration::from_secs(5), "held up");
+        assert!(begin.elapsed() < PATIENCE, "held up");
         assert!(waiting.iter().all(|&pid| runs(pid)));
         // Each that is accepted makes room for the next.
         let mut accepted = Vec::new();
@@ -116,10 +118,7 @@ fn callers_that_are_killed_leave_no_thread_behind() {
             }
             let begin = Instant::now();
             assert_eq!(asks(), Ok(0));
-            assert!(
-                begin.elapsed() < Duration::from_secs(5),
-                "no thread is left"
-            );
+            assert!(begin.elapsed() < PATIENCE, "no thread is left");
         }
     });
 }

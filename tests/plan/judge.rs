@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use agent_sandbox::host::HostFacts;
-use agent_sandbox::plan::slurm::PROGRAM;
+use agent_sandbox::plan::slurm::{CHAPERON_INSIDE, PROGRAM};
 use agent_sandbox::plan::{Access, INIT, Mount, Plan, Step};
 use agent_sandbox::policy::{PathSpec, Policy, paths::Expansion};
 
@@ -136,12 +136,14 @@ fn misplaced(before: &[Step], step: &Step, host: &HostFacts, tree: &Tree) -> Vec
     let at = step.at.display();
     if let Mount::Bind { from, .. } = &step.mount {
         let there = tree.get(from).map(|node| &node.what);
-        // Init alone stands at another place than on the host, and the shim.
+        // Programs of ours alone stand at another place than on the host.
         let shim = host.slurm.as_ref().is_some_and(|slurm| {
             slurm.shim.as_ref() == Some(from)
                 && (slurm.covers.contains(&step.at) || step.at == Path::new(PROGRAM))
         });
-        if *from != step.at && step.at != Path::new(INIT) && !shim {
+        let chaperon = step.at == Path::new(CHAPERON_INSIDE)
+            && host.slurm.as_ref().and_then(|slurm| slurm.chaperon.as_ref()) == Some(from);
+        if *from != step.at && step.at != Path::new(INIT) && !shim && !chaperon {
             all.push(format!("{at} shows {}", from.display()));
         }
         if !matches!(there, Some(What::Directory | What::File(_) | What::Socket)) {

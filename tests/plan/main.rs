@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 #![allow(clippy::disallowed_methods)] // effects: asks where the snapshots stand
 
+mod explain;
 mod files;
 mod git;
 mod home;
@@ -12,6 +13,7 @@ mod judge;
 mod landlock;
 mod meeting;
 mod memory;
+mod narrowing;
 mod project;
 mod random;
 mod scenario;

@@ -25,7 +25,7 @@ const ROOTS: [&str; 5] = [
 const SQUEUE: &str = "/usr/bin/squeue";
 const SHIM: &str = "/usr/libexec/agent-sandbox/agent-sandbox-shim";
 
-fn path() -> impl Strategy<Value = String> {
+pub(crate) fn path() -> impl Strategy<Value = String> {
     let names = prop::collection::vec(prop::sample::select(&NAMES[..]), 0..4);
     (prop::sample::select(&ROOTS[..]), names).prop_map(|(root, names)| {
         names
@@ -34,7 +34,7 @@ fn path() -> impl Strategy<Value = String> {
     })
 }
 
-fn what() -> impl Strategy<Value = What> {
+pub(crate) fn what() -> impl Strategy<Value = What> {
     prop_oneof![
         4 => Just(What::File(b"x".to_vec())),
         3 => Just(What::Directory),

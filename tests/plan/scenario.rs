@@ -7,6 +7,7 @@ use agent_sandbox::config::load::{RawLayer, parse};
 use agent_sandbox::config::parse::DEFAULT;
 use agent_sandbox::config::source::Layer;
 use agent_sandbox::host::HostFacts;
+use agent_sandbox::plan::explain::inside::DOCUMENT;
 use agent_sandbox::plan::{self, Access, Invocation, Job, Mount, Plan, PlanError};
 use agent_sandbox::policy::Policy;
 use agent_sandbox::policy::merge::{Additions, merge};
@@ -21,6 +22,7 @@ pub(crate) struct Scenario {
     pub(crate) tree: Tree,
     pub(crate) host: HostFacts,
     layers: Vec<RawLayer>,
+    additions: Additions,
     invocation: Invocation,
 }
 
@@ -32,6 +34,7 @@ impl Scenario {
             tree,
             host: host::facts(),
             layers: vec![layer(Layer::BuiltIn, BUILT_IN, DEFAULT)],
+            additions: Additions::default(),
             invocation: Invocation {
                 project: Some(project.clone()),
                 cwd: project,
@@ -51,6 +54,19 @@ impl Scenario {
     /// Instead of the built-in policy, a short one.
     pub(crate) fn only_policy(mut self, text: &str) -> Self {
         self.layers = vec![layer(Layer::User, "config.toml", text)];
+        self
+    }
+
+    /// A file of the site's that users cannot override.
+    pub(crate) fn enforced(mut self, text: &str) -> Self {
+        self.layers
+            .push(layer(Layer::SiteEnforced, "enforced.toml", text));
+        self
+    }
+
+    /// Options of the command line.
+    pub(crate) fn options(mut self, additions: Additions) -> Self {
+        self.additions = additions;
         self
     }
 
@@ -110,7 +126,7 @@ impl Scenario {
     }
 
     pub(crate) fn merged(&self) -> Policy {
-        merge(&self.layers, &Additions::default()).unwrap()
+        merge(&self.layers, &self.additions).unwrap()
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, PlanError> {
@@ -186,6 +202,8 @@ pub(crate) fn text(plan: &Plan) -> String {
             Mount::Tmpfs { size, mode } => format!("tmpfs   {at} ({mode:o}, {} MiB)", size >> 20),
             Mount::Directory { mode } => format!("mkdir   {at} ({mode:o})"),
             Mount::Link { target } => format!("link    {at} -> {}", target.display()),
+            // Its length changes with every line of the built-in policy.
+            Mount::File { .. } if step.at == Path::new(DOCUMENT) => format!("file    {at}"),
             Mount::File { content } => format!("file    {at} ({} bytes)", content.len()),
             Mount::Copy { content, mode, .. } => {
                 format!("copy    {at} ({mode:o}, {} bytes)", content.len())

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agent_sandbox::host::slurm::{Conf, Question, Slurm, find};
-use agent_sandbox::plan::{self, Mount, slurm::Use};
+use agent_sandbox::plan::{Mount, slurm::Use};
 use agent_sandbox_wire::command::Command;
 
 use crate::host::plain;
@@ -41,6 +41,7 @@ fn root_owns(mut tree: Tree, paths: &[&str]) -> Tree {
 fn found(tree: &Tree, directories: &[&str], search: &str, conf: Option<&str>) -> Option<Slurm> {
     let directories: Vec<PathBuf> = directories.iter().map(PathBuf::from).collect();
     let question = Question {
+        allowed: &|_| true,
         directories: &directories,
         search: Some(search.as_ref()),
         conf: conf.map(AsRef::as_ref),
@@ -91,7 +92,9 @@ fn a_host_without_slurm_has_nothing_of_it() {
     let scenario = scenario(programs(plain()));
     let plan = scenario.plan().unwrap();
     assert_eq!(plan.slurm.value, Use::Absent);
-    assert!(!scenario.text().contains("/run/agent-sandbox/bin"));
+    for name in ["bin/sbatch", "shim", "chaperon", "slurm"] {
+        assert!(!scenario.text().contains(&format!("/run/agent-sandbox/{name}")));
+    }
 }
 
 #[test]
@@ -256,10 +259,10 @@ fn the_configuration_of_the_real_commands() {
     }
 }
 
-/// The search path changes only where Slurm's commands would not be found as they are outside.
+/// What is ours comes last in the search path, so that every other name means what it meant.
 #[test]
-fn the_search_path_stays_where_shims_are_found_anyway() {
-    let path = |tree: Tree, path: &str, policy: &str| {
+fn the_search_path_ends_with_what_is_ours() {
+    let path = |path: &str, tree: Tree, policy: &str| {
         let mut scenario = scenario_with(tree, policy);
         scenario.host.environment.retain(|(name, _)| name != "PATH");
         let plan = scenario.variable("PATH", path).plan().unwrap();
@@ -269,40 +272,17 @@ fn the_search_path_stays_where_shims_are_found_anyway() {
             .find(|variable| variable.name == "PATH");
         found.unwrap().value.to_str().unwrap().to_owned()
     };
-    let usual = "/home/ada/bin:/usr/bin:/bin:";
-    assert_eq!(path(with_slurm(), usual, ""), usual);
-    assert_eq!(path(with_slurm(), usual, "slurm.mode = \"off\""), usual);
     let longer = |path: &str| format!("{path}:/run/agent-sandbox/bin");
-    assert_eq!(path(with_slurm(), "/opt/bin", ""), longer("/opt/bin"));
-    // Installed where no jail looks, and hidden.
-    let elsewhere = || {
-        root_owns(
-            slurm_in(programs(plain()), "/cm/slurm/bin"),
-            &[
-                "/cm",
-                "/cm/slurm",
-                "/cm/slurm/bin",
-                "/cm/slurm/bin/squeue",
-                "/cm/slurm/bin/sbatch",
-            ],
-        )
-    };
-    let there = "/cm/slurm/bin:/usr/bin";
-    let policy = "slurm.directories = [\"/cm/slurm/bin\"]";
-    assert_eq!(path(elsewhere(), there, policy), longer(there));
-    let shown = format!("{policy}\nfiles.read = [\"/cm\"]");
-    assert_eq!(path(elsewhere(), there, &shown), there);
-    let hidden = format!("{shown}\nfiles.hide = [\"/cm/slurm/bin\"]");
-    assert_eq!(path(elsewhere(), there, &hidden), longer(there));
-    // By the name of a link that the jail lacks.
-    let linked = || {
-        elsewhere()
-            .link("/links/slurm", "/cm/slurm")
-            .owned_by("/links", ROOT)
-    };
-    let named = "slurm.directories = [\"/links/slurm/bin\"]\nfiles.read = [\"/cm\"]";
-    let by_link = "/links/slurm/bin:/usr/bin";
-    assert_eq!(path(linked(), by_link, named), longer(by_link));
+    for given in ["/home/ada/bin:/usr/bin:/bin:", "/opt/bin", "/usr/bin"] {
+        assert_eq!(path(given, with_slurm(), ""), longer(given));
+        assert_eq!(
+            path(given, with_slurm(), "slurm.mode = \"off\""),
+            longer(given)
+        );
+        assert_eq!(path(given, programs(plain()), ""), longer(given));
+    }
+    let there = "/run/agent-sandbox/bin:/usr/bin";
+    assert_eq!(path(there, with_slurm(), ""), there);
 }
 
 #[test]
@@ -317,9 +297,9 @@ fn sockets_that_slurms_configuration_names_are_hidden() {
     let rule = |path: &str| plan.hidden.rule_for(Path::new(path));
     let source = rule("/opt/munge/a.socket").unwrap().source.to_string();
     assert_eq!(source, "/etc/slurm/slurm.conf:2");
-    let asked = Path::new("/opt/munge/a.socket");
-    let told = plan::explain::path(&plan, &scenario.tree, asked, "config.toml");
-    assert!(told.change.starts_with("it cannot be given"), "{told:?}");
+    let asked = "/opt/munge/a.socket";
+    let told = crate::explain::asked(&scenario, asked);
+    assert!(told.change.text.starts_with("it cannot be given"), "{told:?}");
     assert!(rule("/opt/munge/b.socket").is_none());
     assert!(scenario.text().contains("/opt/munge/a.socket"));
 }
@@ -361,8 +341,8 @@ fn the_directory_of_slurms_daemon_is_hidden() {
             let at = format!("{spool}/n1_7.0");
             let source = rule(&at).unwrap().source.to_string();
             assert_eq!(source, "/etc/slurm/slurm.conf:2");
-            let told = plan::explain::path(&plan, &scenario.tree, Path::new(&at), "config.toml");
-            assert!(told.change.starts_with("it cannot be given"), "{told:?}");
+            let told = crate::explain::asked(&scenario, &at);
+            assert!(told.change.text.starts_with("it cannot be given"), "{told:?}");
             let why = told.why.to_string();
             assert!(why.starts_with("the directory of Slurm's daemon"), "{why}");
             for other in ["/srv", "/srv/data/table", "/srv/spool-of-mail/ada"] {

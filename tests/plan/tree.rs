@@ -152,6 +152,14 @@ impl Tree {
         self.nodes.get(real)
     }
 
+    /// Whether root alone can have made what stands in a directory.
+    pub(crate) fn is_roots(&self, directory: &Path) -> bool {
+        directory.ancestors().all(|at| {
+            let node = self.nodes.get(at);
+            node.is_some_and(|node| owner(at, node) == 0 && node.mode & 0o022 == 0)
+        })
+    }
+
     /// Everything at and below a real path.
     pub(crate) fn below<'a>(
         &'a self,
@@ -241,6 +249,14 @@ impl Tree {
     }
 }
 
+/// The root and what stands in it is root's.
+fn owner(real: &Path, node: &Node) -> u32 {
+    match real.components().count() {
+        0..=2 => 0,
+        _ => node.uid,
+    }
+}
+
 fn kind(what: &What) -> Kind {
     match what {
         What::Directory | What::Hung => Kind::Directory,
@@ -263,12 +279,7 @@ impl Files for Tree {
                 Look::Found(Found {
                     kind: kind(&node.what),
                     id: (1, node.number),
-                    // The root and what stands in it is root's.
-                    uid: if real.components().count() <= 2 {
-                        0
-                    } else {
-                        node.uid
-                    },
+                    uid: owner(&real, node),
                     mode: node.mode,
                     readable: node.readable,
                     real,

@@ -272,9 +272,17 @@ fn killed_during_the_call() {
     }));
     if getuid().is_root() {
         // Listeners of tasks that have gone are closed: none piles up.
-        std::thread::sleep(Duration::from_millis(100));
-        let open = fs::read_dir(format!("/proc/{}/fd", maker.pid()));
-        assert_eq!(open.expect("fds").count(), 4);
+        let open = || {
+            let open = fs::read_dir(format!("/proc/{}/fd", maker.pid()));
+            open.expect("fds").count()
+        };
+        for _ in 0..1000 {
+            if open() == 4 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(open(), 4);
     }
 }
 

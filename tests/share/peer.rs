@@ -105,13 +105,10 @@ fn a_listener_that_has_ended_is_not_believed() {
     let _first = world.first(Room::Step(1));
     let path = world.job().join("0000000002.batch");
     let (_listener, other) = listened_by_another(&path);
-    let arrive = || {
-        let patience = Duration::from_millis(50);
-        world.patient(patience).arrive(&place(7), Room::Batch)
-    };
-    arrive().unwrap();
+    world.rendezvous().arrive(&place(7), Room::Batch).unwrap();
     drop(other);
-    let error = arrive().unwrap_err();
+    let short = world.patient(Duration::from_millis(50));
+    let error = short.arrive(&place(7), Room::Batch).unwrap_err();
     assert!(error.to_string().contains("waited"), "{error:#}");
 }
 

@@ -1,7 +1,9 @@
 //! What a review found, tried again: steps of the user's own in a recorded job, words for programs
 //! of the site's, allocations that nobody records, and directories that Slurm tells about.
 
-use crate::world::{Side, World};
+use std::time::{Duration, Instant};
+
+use crate::world::{PATIENCE, Side, World, until};
 
 /// Ids of this world's jobs, with names and states, as Slurm has them.
 fn queue(world: &World, name: &str) -> String {
@@ -48,7 +50,7 @@ fn a_pending_allocation_that_lost_its_salloc_is_recorded_and_counts() {
     let name = format!("lost-{}", &world.cluster.marker[6..14]);
     let output = world
         .inside(&format!(
-            "salloc -J {name} --begin=now+200 -t 1 true 2> /dev/null & sleep 1; kill -ALRM $!; wait $!; echo ended $?
+            "salloc -J {name} --begin=now+200 -t 1 true 2> /dev/null & for i in $(seq 100); do squeue -h -n {name} -o %i | grep -q . && break; sleep 0.1; done; sleep 1; kill -ALRM $!; wait $!; echo ended $?
              sbatch -H -t 1 --wrap true; echo sbatch $?
              squeue -h -o %j; scancel $(squeue -h -n {name} -o %i); squeue -h -n {name} | wc -l"
         ))
@@ -69,12 +71,20 @@ fn a_pending_allocation_that_lost_its_salloc_is_recorded_and_counts() {
 fn a_submission_that_was_ended_early_is_recorded() {
     let Some(world) = World::new() else { return };
     let name = format!("early-{}", &world.cluster.marker[6..14]);
-    let output = world
+    // What became of those that were ended last is known a while later.
+    let running = world
         .inside(&format!(
-            "for after in 1 2 3 4 5 6 7 8 9; do sbatch -H -J {name} -t 1 --wrap true > /dev/null & sleep 0.00$after; kill -TERM $!; done; wait; sleep 5; scancel -n {name}; true"
+            "for after in 1 2 3 4 5 6 7 8 9; do sbatch -H -J {name} -t 1 --wrap true > /dev/null & sleep 0.00$after; kill -TERM $!; done; wait; sleep 5; touch asked
+             until [ -e over ]; do scancel -n {name}; sleep 0.5; done"
         ))
-        .run()
-        .good();
+        .start();
+    until("the submissions", || world.project().join("asked").exists());
+    let deadline = Instant::now() + PATIENCE / 3;
+    while !queue(&world, &name).is_empty() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    world.write("over", "");
+    let output = running.end().good();
     assert_eq!(queue(&world, &name), "", "not within reach: {output}");
 }
 
@@ -128,14 +138,14 @@ fn the_directory_that_was_asked_for_is_shown() {
         "mkdir sub; id=$(sbatch --parsable -H --chdir=sub --wrap true)
          squeue -h -j $id -o %Z; squeue -h -j $id -O WorkDir:300
          scontrol show job $id | grep WorkDir
-         scancel $id; sleep 1; sacct -X -P -j $id -o State,WorkDir,JobName
+         scancel $id; until sacct -X -n -j $id -o State | grep -q CANCELLED; do sleep 0.3; done; sacct -X -P -j $id -o State,WorkDir,JobName
          salloc --no-shell -Q -t 1 -J kept --chdir=sub; squeue -h -n kept -o %Z; scancel -n kept
          srun --chdir=sub bash -c pwd",
     );
     let output = world
         .inside(
             "id=$(sbatch --parsable -H --chdir=/nowhere --wrap true); squeue --json | grep current_working; scancel $id
-             sleep 1; sacct --json -j $id | grep working_directory; sacct -j $id -o WorkDir",
+             until sacct -X -n -j $id -o State | grep -q CANCELLED; do sleep 0.3; done; sacct --json -j $id | grep working_directory; sacct -j $id -o WorkDir",
         )
         .run();
     assert_eq!(

@@ -32,7 +32,12 @@ pub(crate) struct Cluster {
     pub(crate) name: String,
     /// Its nodes.
     pub(crate) nodes: Vec<String>,
+    /// What the users' own commands see as the site's directory; `None`: the machine's.
+    pub(crate) site: Option<PathBuf>,
 }
+
+/// Where a site's policy stands.
+pub(crate) const SITE: &str = "/etc/agent-sandbox";
 
 /// The cluster; where there is none, says so and answers `None`.
 pub(crate) fn cluster() -> Option<&'static Cluster> {
@@ -96,23 +101,50 @@ fn find() -> Result<Cluster, String> {
         marker: format!("MARKER{digits}"),
         name: String::new(),
         nodes: Vec::new(),
+        site: None,
     };
-    let config = cluster.ask("scontrol", ["show", "config"])?;
-    let line = config.lines().find(|line| line.starts_with("ClusterName"));
-    let name = line.and_then(|line| line.split_once('='));
-    cluster.name = name
-        .ok_or("scontrol does not know the cluster's name")?
-        .1
-        .trim()
-        .to_owned();
-    let nodes = cluster.ask("sinfo", ["-h", "-N", "-p", "debug", "-o", "%N"])?;
-    cluster.nodes = nodes.split_whitespace().map(str::to_owned).collect();
+    cluster.look()?;
     cluster.prepare(&cluster.alice);
     cluster.prepare(&cluster.bob);
     Ok(cluster)
 }
 
 impl Cluster {
+    /// Another cluster of the same users, which runs with this `SLURM_CONF`. `site` is what their own
+    /// commands see as the site's directory.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(crate) fn beside(&self, conf: PathBuf, site: PathBuf) -> Result<Self, String> {
+        let mut cluster = Self {
+            conf,
+            launcher: self.launcher.clone(),
+            alice: self.alice.clone(),
+            bob: self.bob.clone(),
+            marker: self.marker.clone(),
+            name: String::new(),
+            nodes: Vec::new(),
+            site: Some(site),
+        };
+        cluster.look()?;
+        Ok(cluster)
+    }
+
+    /// Asks for its name and its nodes.
+    fn look(&mut self) -> Result<(), String> {
+        let config = self.ask("scontrol", ["show", "config"])?;
+        let line = config.lines().find(|line| line.starts_with("ClusterName"));
+        let name = line.and_then(|line| line.split_once('='));
+        self.name = name
+            .ok_or("scontrol does not know the cluster's name")?
+            .1
+            .trim()
+            .to_owned();
+        let nodes = self.ask("sinfo", ["-h", "-N", "-p", "debug", "-o", "%N"])?;
+        self.nodes = nodes.split_whitespace().map(str::to_owned).collect();
+        Ok(())
+    }
+
     /// Plants secrets, and the start files that attacks would like to write.
     fn prepare(&self, user: &User) {
         // A new cluster counts its jobs from the beginning: what is recorded of others of the same
@@ -161,7 +193,19 @@ impl Cluster {
 
     /// A command as one of the users, with the environment of somebody who is logged in.
     pub(crate) fn command(&self, user: &User, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new("/usr/bin/setpriv");
+        let mut command = match &self.site {
+            None => Command::new("/usr/bin/setpriv"),
+            Some(site) => {
+                let mut command = Command::new("/usr/bin/unshare");
+                command
+                    .args(["--mount", "--propagation", "slave", "--", "/bin/sh", "-c"])
+                    .arg(r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#)
+                    .arg("sh")
+                    .arg(site)
+                    .args([SITE, "/usr/bin/setpriv"]);
+                command
+            }
+        };
         command
             .arg(format!("--reuid={}", user.uid))
             .arg(format!("--regid={}", user.gid))

@@ -1,26 +1,38 @@
-//! The session that the page about Slurm shows, run in a jail and compared.
+//! The sessions that the book shows of a cluster, run in a jail and compared.
 
 use std::fs;
 use std::path::PathBuf;
 
 use crate::cluster::put;
-use crate::transcript::{like, sessions};
+use crate::transcript::{Step, book, like, sessions};
 use crate::world::{Side, World};
 
+/// What stands above a session that needs Slurm; the suite `cli` leaves these to this one.
+const MARK: &str = "cluster";
+
 #[test]
-fn the_session_of_the_page_about_slurm() {
-    let Some(world) = World::new() else { return };
+fn sessions_of_the_book_about_slurm() {
     let root = std::env::var_os("AGENT_SANDBOX_ROOT")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
-    let document = "docs/slurm.md";
-    let text = fs::read_to_string(root.join(document)).unwrap();
-    let sessions = sessions(&text);
-    let [session] = sessions.as_slice() else {
-        panic!("{document} shows {} sessions", sessions.len());
-    };
+    let mut ran = 0;
+    for document in book(&root) {
+        let text = fs::read_to_string(root.join(&document)).unwrap();
+        for session in sessions(&text) {
+            if session.mark.as_deref() == Some(MARK) {
+                let Some(world) = World::new() else { return };
+                check(&world, &document, &session.steps);
+                ran += 1;
+            }
+        }
+    }
+    assert!(ran > 0, "the book shows no session marked `{MARK}`");
+}
+
+/// One session, in a project of its own.
+fn check(world: &World, document: &str, steps: &[Step]) {
     // The first line starts the jail; the others are typed inside.
-    let (first, inner) = session.split_first().unwrap();
-    assert_eq!(first.command, "agent-sandbox -q bash");
+    let (first, inner) = steps.split_first().unwrap();
+    assert_eq!(first.command, "agent-sandbox -q bash", "{document}");
     let mut script = String::new();
     for step in inner {
         if let Some(file) = step.command.strip_prefix("cat ")
@@ -42,7 +54,7 @@ fn the_session_of_the_page_about_slurm() {
     assert_eq!(
         said.len(),
         inner.len() + 1,
-        "{}",
+        "{document}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
     for (step, said) in inner.iter().zip(said) {

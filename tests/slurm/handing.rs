@@ -170,23 +170,6 @@ fn no_task_changes_the_program_that_it_comes_from() {
     assert!(outside.to_string().contains("mode CHANGED"), "{outside}");
 }
 
-/// Ranks that stop what watches over them are ended with Slurm's daemon all the same.
-#[test]
-fn stopped_tasks_end_with_the_daemon_of_their_step() {
-    let Some(world) = World::rooms() else {
-        return;
-    };
-    world.write("stop.py", include_str!("rooms/stop.py"));
-    world
-        .inside("timeout -k 1 6 srun -Q -N1 -n2 --mpi=pmi2 python3 stop.py")
-        .run();
-    let counts = || ["alive.0", "alive.1"].map(|name| world.read(name));
-    let before = counts();
-    std::thread::sleep(std::time::Duration::from_secs(1));
-    assert_eq!(counts(), before);
-    world.settle(Side::Inside);
-}
-
 /// The program of the process that opens it: in a job a file of the host's.
 #[test]
 fn the_launcher_is_not_written_as_a_stream() {

@@ -435,23 +435,6 @@ fn a_rank_that_kills_everything_kills_its_room() {
     assert_eq!(out, "137\n1\n1\n1\n0\none\n0\n", "{output}");
 }
 
-/// Slurm's own daemon of the step ends of it (22.05: "fatal: this is impossible"), outside as well.
-#[test]
-fn nonsense_at_the_socket_of_pmi_harms_nobody_else() {
-    let Some(world) = with_probe() else { return };
-    let output = world
-        .inside(
-            "srun -Q -n2 bash -c 'touch up; until [ -e over ]; do sleep 0.05; done; echo on' & other=$!; until [ -e up ]; do sleep 0.05; done
-             timeout -k 1 2 srun -Q -n2 --mpi=pmi2 ./probe garbage > garbage.txt 2>&1; echo $? > garbage
-             srun -Q -n2 --mpi=pmi2 echo next; touch over; wait $other; echo $?",
-        )
-        .run();
-    assert_eq!(output.out(), "next\nnext\non\non\n0\n", "{output}");
-    // What slurmstepd says before it ends does not always arrive; srun waits for it in vain.
-    let ended = world.read("garbage");
-    assert!(!["", "0\n"].contains(&ended.as_str()), "{ended}: {output}");
-}
-
 #[test]
 fn inside_no_task_can_be_started_by_hand() {
     let Some(world) = with_probe() else { return };

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 #![allow(clippy::disallowed_methods)] // effects: starts processes, makes throw-away projects
 
+mod admin;
 mod agent;
 mod allocation;
 mod attacks;
@@ -16,6 +17,7 @@ mod call;
 mod chosen;
 mod cluster;
 mod control;
+mod doctor;
 mod documents;
 mod ends;
 mod environment;
@@ -28,6 +30,8 @@ mod injection;
 mod joining;
 mod limits;
 mod mpi;
+mod orphans;
+mod own;
 mod paths;
 mod pmi;
 mod processes;
@@ -38,6 +42,7 @@ mod rooms;
 mod scope;
 mod script;
 mod shared;
+mod site;
 mod step;
 mod terminal;
 mod world;

@@ -31,13 +31,13 @@ fn world() -> Option<World> {
 
 /// Looks for what was stolen for a while.
 const LOOK: &str =
-    "for i in $(seq 30); do [ -s stolen.txt ] && break; sleep 0.1; done; cat stolen.txt";
+    "for i in $(seq 80); do [ -s stolen.txt ] && break; sleep 0.1; done; cat stolen.txt";
 
 #[test]
 fn a_task_that_asks_by_its_descriptor_gets_no_process_outside() {
     let Some(world) = world() else { return };
     let script = format!(
-        "srun -Q -n1 --overlap --mpi=pmi2 bash -c './ask fd /bin/cp ~/.ssh/id_rsa $PWD/{STOLEN}; sleep 1'; {LOOK}"
+        "srun -Q -n1 --overlap --mpi=pmi2 bash -c './ask fd /bin/cp ~/.ssh/id_rsa $PWD/{STOLEN}; {LOOK}'"
     );
     let output = world.attack(&script);
     assert!(

@@ -118,7 +118,7 @@ pub(crate) fn tasks(world: &World, job: &str) -> Vec<Process> {
 }
 
 /// The process that forked this one, or has taken it on.
-fn parent(process: &Process) -> i32 {
+pub(crate) fn parent(process: &Process) -> i32 {
     let status = fs::read_to_string(process.path("status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
     line.and_then(|pid| pid.parse().ok()).unwrap_or(0)

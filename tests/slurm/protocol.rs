@@ -206,7 +206,9 @@ fn what_is_said_by_hand_does_no_harm() {
 fn nobody_outside_of_this_jail_reaches_its_chaperon() {
     let Some(world) = World::new() else { return };
     let running = world
-        .inside("squeue -h > /dev/null; echo ready > ready.txt; sleep 5")
+        .inside(
+            "squeue -h > /dev/null; echo ready > ready.txt; until [ -e over ]; do sleep 0.05; done",
+        )
         .start();
     world.until(crate::world::Side::Inside, "ready.txt", "ready");
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
@@ -219,5 +221,6 @@ fn nobody_outside_of_this_jail_reaches_its_chaperon() {
         let output = side.run();
         assert!(!output.out().contains("there"), "{output}\n{sockets}");
     }
+    world.write("over", "");
     running.end();
 }

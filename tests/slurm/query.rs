@@ -95,7 +95,7 @@ fn sacct_shows_own_jobs_as_outside() {
     world.same(
         r#"id=$(sbatch --parsable -o s.txt -J named --comment 'a comment' -t 3 --wrap 'srun true; exit 2')
         until sacct -X -n -j $id -o State | grep -q FAILED; do sleep 0.3; done
-        sleep 1
+        while sacct -n -j $id -o State | grep -q RUNNING; do sleep 0.3; done; sleep 1
         sacct -j $id -P -o JobID,JobIDRaw,JobName,User,Account,Partition,State,ExitCode,ReqCPUS,AllocCPUS,NTasks,Timelimit,WorkDir,Comment | grep -v extern
         sacct -X -n -j $id -o JobName%20,State; sacct -b -n -X -j $id; sacct -n -X -j $id.batch -o JobName
         sacct -n -X --name=named -j $id -o JobName; sacct -n -X -s F -j $id -o JobName; sacct -n -X -s CD -j $id

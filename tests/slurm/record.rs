@@ -113,4 +113,15 @@ fn what_is_allowed_can_be_asked_for() {
     assert!(explain("sbatch --time=5 -o x.txt").out().contains("time"));
     assert!(!explain("sbatch --no-such=1").out().is_empty());
     assert!(explain("strigger --set").out().contains("strigger"));
+    // The same from inside, in a session and in a job.
+    let ask = "agent-sandbox explain --slurm 'sbatch --uid=0'; agent-sandbox explain --slurm squeue | head -n 1; \
+               agent-sandbox explain --host localhost | head -n 1";
+    let says = |text: &str| {
+        assert!(text.contains("--uid=0: refused: "), "{text}");
+        assert!(text.contains("squeue: works inside: "), "{text}");
+        assert!(text.contains("localhost: can be connected to from inside"), "{text}");
+    };
+    says(&world.inside(ask).run().out());
+    let job = format!("sbatch -W -o told.txt --wrap \"{ask}\" > /dev/null; cat told.txt");
+    says(&world.inside(&job).run().out());
 }

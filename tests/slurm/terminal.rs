@@ -31,7 +31,9 @@ fn a_shell_in_a_step_is_interactive() {
         terminal.expect("33 111");
         terminal.expect("a tty");
         terminal.resize(44, 122);
-        terminal.line("sleep 0.3; stty size");
+        // It travels through srun.
+        terminal
+            .line("until [ \"$(stty size | tr ' ' x)\" = 44x122 ]; do sleep 0.1; done; stty size");
         terminal.expect("44 122");
         // ^C ends the command and not the shell.
         terminal.line("sleep 60; echo \"after\" $?");
@@ -78,7 +80,7 @@ fn an_interrupt_reaches_commands_that_wait() {
 fn a_command_is_stopped_and_goes_on() {
     let Some(world) = World::new() else { return };
     let mut terminal = shell(&world, Side::Inside);
-    terminal.line("srun bash -c 'echo \"begu\"n; sleep 2; echo \"don\"e'");
+    terminal.line("srun bash -c 'echo \"begu\"n; sleep 6; echo \"don\"e'");
     terminal.expect("begun");
     terminal.suspend();
     terminal.expect("Stopped");

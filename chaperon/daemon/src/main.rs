@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use agent_sandbox_chaperon::server;
 use agent_sandbox_chaperon::slurm::explain::explain;
+use agent_sandbox_wire::explain::{LONGEST_QUESTION, Question};
 
 const USAGE: &str =
     "agent-sandbox-chaperon: started by agent-sandbox; it is no command of its own\n";
@@ -34,14 +35,33 @@ fn main() -> ExitCode {
                 }
             }
         }
-        ["explain", line] => {
-            print!("{}", explain(line));
-            ExitCode::SUCCESS
-        }
+        ["explain"] => answer(),
         ["hold"] => hold(),
         _ => {
             eprint!("{USAGE}");
             ExitCode::from(2)
+        }
+    }
+}
+
+/// Answers a question about a command line of Slurm's, which is on standard input.
+fn answer() -> ExitCode {
+    let mut text = Vec::new();
+    let read = std::io::stdin()
+        .take(LONGEST_QUESTION)
+        .read_to_end(&mut text)
+        .map_err(|error| error.to_string());
+    let question = read
+        .and_then(|_| postcard::from_bytes::<Question>(&text).map_err(|error| error.to_string()));
+    match question {
+        Ok(question) => {
+            // A reader that closed the pipe has seen enough.
+            let _ = std::io::stdout().write_all(explain(&question).as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("agent-sandbox-chaperon: error: cannot read the question: {error}");
+            ExitCode::FAILURE
         }
     }
 }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 /// Version of the format; a node reads this one only.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// The second line of a batch script that is a capsule, up to the version.
 const MARK: &str = "# agent-sandbox capsule ";
@@ -37,8 +37,9 @@ pub struct Seal {
     pub session: String,
     /// The project directory, its real path.
     pub project: Vec<u8>,
-    /// The user's layers of the policy, weakest first. The built-in layer and the site's are the
-    /// node's own.
+    /// The user's layers of the policy, weakest first, and what the site enforces where the session
+    /// was started. The built-in layer and the site's defaults are the node's own, and what the
+    /// site enforces there narrows besides.
     pub layers: Vec<Layer>,
     /// Options of the launcher's command line that shape the jail.
     pub options: Options,
@@ -71,6 +72,8 @@ pub enum LayerKind {
     Project,
     /// A `--set` of the command line.
     CommandLine,
+    /// What the site enforces on the node where the session was started.
+    SiteEnforced,
 }
 
 /// Options of the launcher.

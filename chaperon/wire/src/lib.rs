@@ -5,6 +5,7 @@
 
 pub mod capsule;
 pub mod command;
+pub mod explain;
 pub mod frame;
 pub mod message;
 pub mod order;

@@ -6,7 +6,7 @@
 use std::io::Read;
 
 use agent_sandbox_wire::capsule::{
-    Capsule, CapsuleError, Layer, LayerKind, Options, Program, Seal, Streams, TaskCommand,
+    Capsule, CapsuleError, Layer, LayerKind, Options, Program, Seal, Streams, TaskCommand, VERSION,
 };
 use agent_sandbox_wire::frame::{self, FrameError, LONGEST};
 use agent_sandbox_wire::message::{Call, End, FromShim, How, Source, Stream, ToShim};
@@ -300,11 +300,11 @@ fn scripts_of_any_size_are_inert() {
 
 /// Content that unpacks to this many bytes.
 fn bomb(unpacked: usize) -> Vec<u8> {
-    let mut bytes = vec![1, 1];
+    let mut bytes = vec![VERSION, 1];
     bytes.extend(miniz_oxide::deflate::compress_to_vec(&vec![0; unpacked], 9));
     let body = STANDARD.encode(bytes);
     let length = body.len();
-    format!("#!/x job\n# agent-sandbox capsule 1 {length}\n{body}\n").into_bytes()
+    format!("#!/x job\n# agent-sandbox capsule {VERSION} {length}\n{body}\n").into_bytes()
 }
 
 #[test]

@@ -19,10 +19,14 @@ pub(in crate::plan) const TMP: &str = "tmp";
 pub(in crate::plan) const RUN: &str = "run";
 /// What is ours; read-only.
 pub(in crate::plan) const OWN: &str = "own";
-/// The shims.
+/// The shims, and agent-sandbox under its name.
 pub(super) const SHIMS_IN_OWN: &str = "own/slurm";
 /// The socket on which shims reach the chaperon.
 pub(super) const SOCKET_IN_OWN: &str = "own/chaperon";
+/// agent-sandbox under its own name.
+const NAMED_IN_OWN: &str = "own/slurm/agent-sandbox";
+/// What `agent-sandbox explain` answers from inside.
+pub(super) const DOCUMENT_IN_OWN: &str = "own/explain";
 /// The batch script.
 pub(super) const SCRIPT_IN_OWN: &str = "own/script";
 
@@ -123,10 +127,19 @@ fn joined(to: &Path, rest: &Path) -> PathBuf {
 }
 
 /// Everything in the session's directory, parents first.
-pub(super) fn furnish(plan: &Plan, shim: Option<&Path>, stage: &Path) -> Vec<Staged> {
+pub(super) fn furnish(
+    plan: &Plan,
+    shim: Option<&Path>,
+    own: Option<&Path>,
+    stage: &Path,
+) -> Vec<Staged> {
     let mut all: BTreeMap<PathBuf, Thing> = BTreeMap::new();
     for name in [HOME, TMP, RUN, OWN] {
         all.insert(name.into(), Thing::Directory(0o700));
+    }
+    if let Some(own) = own {
+        all.insert(SHIMS_IN_OWN.into(), Thing::Directory(0o700));
+        all.insert(NAMED_IN_OWN.into(), Thing::Link(own.to_path_buf()));
     }
     for step in &plan.steps {
         if let Mount::Program { content } = &step.mount {

@@ -41,6 +41,13 @@ pub(super) fn moved(
         let at = own.join(stage::SOCKET_IN_OWN);
         set(&mut all, SOCKET_VARIABLE, at.into(), "the chaperon");
     }
+    let document = own.join(stage::DOCUMENT_IN_OWN);
+    set(
+        &mut all,
+        env_vars::DOCUMENT,
+        document.into(),
+        "what `agent-sandbox explain` answers from inside",
+    );
     if shims {
         shims_first(&mut all, &own.join(stage::SHIMS_IN_OWN));
     }

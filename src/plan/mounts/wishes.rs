@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::Builder;
 use crate::config::source::{Layer, Sourced};
-use crate::host::files::{Kind, Look};
+use crate::host::files::{Files, Found, Kind, Look};
+use crate::plan::bounds::Ground;
+use crate::plan::hides::Hides;
 use crate::plan::project::Refusal;
 use crate::plan::{Access, Omitted, PlanError, Why};
 use crate::policy::PathSpec;
@@ -13,6 +15,37 @@ use crate::policy::paths::glob;
 
 /// Directories that a policy cannot give as a whole: the jail has its own.
 const PRIVATE: [&str; 3] = ["/dev", "/proc", "/run"];
+
+/// Whether something stands at a path itself, not behind a link, and is not hidden.
+pub(super) fn is_whole(found: &Found, at: &Path, hides: &Hides) -> bool {
+    found.real == at && hides.rule_for(at).is_none()
+}
+
+/// What enforced layers let a real path be given as: the whole of it with less access, or parts of it.
+pub(super) fn within(
+    ground: &Ground,
+    files: &dyn Files,
+    real: &Path,
+    access: Access,
+) -> Vec<(PathBuf, Access)> {
+    let most = |place: &Path| {
+        let all = [Access::Write, Access::Read].into_iter();
+        let mut less = all.filter(|less| *less <= access);
+        less.find(|less| ground.refusing(place, *less).is_none())
+    };
+    let whole = most(real);
+    let mut all: Vec<(PathBuf, Access)> = Vec::new();
+    all.extend(whole.map(|access| (real.to_path_buf(), access)));
+    if whole != Some(access) {
+        for part in ground.parts(real, files) {
+            let more = most(&part).filter(|access| whole.is_none_or(|whole| whole < *access));
+            all.extend(more.map(|access| (part, access)));
+        }
+    }
+    all
+}
+
+
 impl Builder<'_> {
     /// The lists `read` and `write` of `[home]` and `[files]`.
     pub(super) fn wishes(&mut self) -> Result<(), PlanError> {
@@ -99,7 +132,7 @@ impl Builder<'_> {
 
     fn wish(
         &mut self,
-        key: &str,
+        key: &'static str,
         rule: &Sourced<PathSpec>,
         access: Access,
         path: &Path,
@@ -137,13 +170,7 @@ impl Builder<'_> {
                 return Ok(());
             }
         };
-        let refuse = |reason: &str, hint: &str| {
-            let asked = format!(
-                "{key} `{}` ({}) cannot be given: {reason}",
-                rule.value, rule.source
-            );
-            Err(PlanError::new(asked).hint(hint))
-        };
+        let refuse = |reason: &str, hint: &str| refused(key, rule, reason, hint);
         let real = &found.real;
         if real == Path::new("/") {
             return refuse(
@@ -174,6 +201,34 @@ impl Builder<'_> {
             self.omit(key, rule, &reason, asked_for);
             return Ok(());
         }
+        let Some(refusing) = self.ground.refusing(real, access) else {
+            return self.give(key, rule, access, &found);
+        };
+        let asked = rule.clone().map(|path| path.to_string());
+        self.narrowed.push(refusing.narrowed(key, asked));
+        for (place, access) in within(self.ground, self.files, real, access) {
+            if place == *real {
+                self.give(key, rule, access, &found)?;
+            } else if let Look::Found(part) = self.files.look(&place)
+                && is_whole(&part, &place, self.hides)
+            {
+                self.give(key, rule, access, &part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives what enforced layers let be given, unless it would open what no jail may have.
+    fn give(
+        &mut self,
+        key: &'static str,
+        rule: &Sourced<PathSpec>,
+        access: Access,
+        found: &Found,
+    ) -> Result<(), PlanError> {
+        let asked_for = rule.source.layer > Layer::Profile;
+        let real = &found.real;
+        let refuse = |reason: &str, hint: &str| refused(key, rule, reason, hint);
         if access == Access::Write {
             if self.homes.iter().any(|home| home.starts_with(real)) {
                 return refuse(
@@ -185,6 +240,7 @@ impl Builder<'_> {
                 host: self.host,
                 files: self.files,
                 hides: self.hides,
+                ground: self.ground,
             };
             if let Some(reason) = refusal.own_directory(real) {
                 return refuse(
@@ -225,7 +281,13 @@ impl Builder<'_> {
         let followed = found.links.iter().map(|(at, _)| (at.clone(), what.clone()));
         self.followed.extend(followed);
         // Through a link the real place may stand inside something wider; the bind is by real path.
-        self.tree.bind(&found, access, Why::rule(key, rule));
+        self.tree.bind(found, access, Why::rule(key, rule));
         Ok(())
     }
+}
+
+fn refused(key: &str, rule: &Sourced<PathSpec>, reason: &str, hint: &str) -> Result<(), PlanError> {
+    let (path, source) = (&rule.value, &rule.source);
+    let asked = format!("{key} `{path}` ({source}) cannot be given: {reason}");
+    Err(PlanError::new(asked).hint(hint))
 }

@@ -19,8 +19,9 @@ if os.fork() == 0:
             pass
         os.close(pmi)
     for count in range(100):
-        with open("alive." + rank, "w") as file:
+        with open("next." + rank, "w") as file:
             file.write(str(count))
+        os.rename("next." + rank, "alive." + rank)
         time.sleep(0.2)
     os._exit(0)
 if rank == "0":

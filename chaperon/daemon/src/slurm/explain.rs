@@ -1,262 +1,456 @@
 //! The option table, told to people: `agent-sandbox explain --slurm "sbatch --uid=0"`, and the page
 //! of the reference.
 
+mod page;
+
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 
 use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::explain::{Question, Rule};
+use agent_sandbox_wire::order::Limits;
+use serde::Serialize;
 
-use super::options::{self, Arity, Kind, Opt, Table, Verdict};
-use super::parse::{self, Origin, Word};
+use super::limits;
+use super::options::{self, Opt, Table, Verdict};
+use super::parse::{self, Origin, Parsed, Word};
+use crate::refusal::Refusal;
 
-/// What becomes of a command line, option by option. The line is split into words as a shell does,
-/// with quotes and backslashes; nothing in it is expanded or run.
-pub fn explain(line: &str) -> String {
-    let words = split(line);
-    let Some((name, words)) = words.split_first() else {
-        return commands();
-    };
-    let base = name.rsplit('/').next().unwrap_or_default();
-    let Some(command) = Command::named(base.as_bytes()) else {
-        return format!("{name} is none of Slurm's commands\n\n{}", commands());
-    };
-    match options::table(command) {
-        Some(table) if words.is_empty() => whole(table),
-        Some(table) => given(table, words),
-        None => format!(
-            "{command} is refused: {}\n",
-            options::refused(command).unwrap_or_default()
-        ),
+pub use page::reference;
+
+/// What no policy changes.
+const BY_TABLE: &str = "nothing changes it: the table of options is the same under every policy";
+
+/// What becomes of a command line.
+#[derive(Debug, Serialize)]
+pub struct Answer {
+    /// The command; none if the line names none of Slurm's.
+    command: Option<String>,
+    /// What becomes of the whole line.
+    verdict: Outcome,
+    /// Why, and what it does inside.
+    reason: String,
+    /// The options of the line, or every option of the command.
+    options: Vec<Told>,
+    /// What stops the line.
+    errors: Vec<Wrong>,
+    /// Keys of the policy that are judged when it runs.
+    judged: Vec<Judged>,
+    /// How to change it.
+    change: Option<String>,
+    /// Every command and what becomes of it, where the line names none.
+    commands: Vec<Told>,
+}
+
+/// What becomes of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Outcome {
+    /// No such command of Slurm's.
+    Unknown,
+    /// A rule refuses it.
+    Refused,
+    /// It makes no sense.
+    Mistaken,
+    /// Nothing in the line is refused.
+    Allowed,
+    /// The command works; the line gives no option.
+    Works,
+}
+
+/// An option or a command, and what becomes of it.
+#[derive(Debug, Serialize)]
+struct Told {
+    name: String,
+    verdict: &'static str,
+    why: Option<String>,
+    variables: Vec<&'static str>,
+    /// The line that people read.
+    #[serde(skip)]
+    line: String,
+}
+
+/// What is wrong with a line.
+#[derive(Debug, Serialize)]
+struct Wrong {
+    message: String,
+    hints: Vec<String>,
+    /// The key of the policy that decided.
+    rule: Option<Judged>,
+}
+
+/// A key of the policy.
+#[derive(Clone, Debug, Serialize)]
+struct Judged {
+    key: String,
+    value: String,
+    source: String,
+    change: String,
+}
+
+impl From<&Rule> for Judged {
+    fn from(rule: &Rule) -> Self {
+        Self {
+            key: rule.key.clone(),
+            value: rule.value.clone(),
+            source: rule.source.clone(),
+            change: rule.change.clone(),
+        }
     }
 }
 
-/// The page `docs/reference/slurm.md`.
-pub fn reference() -> String {
-    let mut page = String::from(INTRODUCTION);
-    for command in Command::ALL {
-        if let Some(table) = options::table(command) {
-            section(&mut page, table);
-        }
+/// The answer, as text or JSON. The line is split into words as a shell does, with quotes and
+/// backslashes; nothing in it is expanded or run.
+pub fn explain(question: &Question) -> String {
+    let answer = Answer::to(question);
+    if question.json {
+        // Strings and lists of them: nothing that could not be written.
+        return serde_json::to_string_pretty(&answer).unwrap_or_default() + "\n";
     }
-    page.push_str(
-        "\n## Commands that are refused\n\n| command | why, and what instead |\n|---|---|\n",
-    );
-    for command in Command::ALL {
-        if let Some(reason) = options::refused(command) {
-            row(&mut page, &[&format!("`{command}`"), reason]);
-        }
-    }
-    page
+    answer.text()
 }
 
-const INTRODUCTION: &str = "\
-# Slurm's options
-
-<!-- Written by the program: UPDATE=1 cargo test -p agent-sandbox-chaperon --test options -->
-
-Inside the jail, Slurm's commands are answered by the chaperon. It reads the command line as Slurm does,
-judges each option by this table, and writes what passes anew for the real command. Options that are not
-here, those of plug-ins among them, are refused by name.
-
-- **passes**: the value is checked, and the real command gets the option.
-- **here**: the chaperon does what the option asks for; the real command never sees it.
-- **refused**: the command ends with an error that gives this reason.
-
-An option that a variable of the environment stands for is judged in the same way when the variable is
-set. `[value]` can be left out and counts only behind `=`, or in the same word behind a short name. The
-table covers Slurm 20.11 to 26.05; what the installed version does not know, it says itself.
-
-`agent-sandbox explain --slurm \"sbatch --uid=0\"` answers from this table.
-";
-
-fn section(page: &mut String, table: &Table) {
-    let _ = write!(
-        page,
-        "\n## {}\n\n| option | value | variable | what becomes of it |\n|---|---|---|---|\n",
-        table.command
-    );
-    for option in table.options {
-        let variables = option
-            .variables()
-            .map(|name| format!("`{name}`"))
-            .collect::<Vec<_>>()
-            .join(", ");
-        row(
-            page,
-            &[
-                &spellings(option),
-                &value(option),
-                &variables,
-                &verdict(option),
-            ],
-        );
+impl Answer {
+    fn to(question: &Question) -> Self {
+        let words = split(&question.line);
+        let Some((name, words)) = words.split_first() else {
+            return Self::none(String::new());
+        };
+        let base = name.rsplit('/').next().unwrap_or_default();
+        let Some(command) = Command::named(base.as_bytes()) else {
+            return Self::none(format!("{name} is none of Slurm's commands"));
+        };
+        let mut answer = Self {
+            command: Some(command.to_string()),
+            verdict: Outcome::Works,
+            reason: String::new(),
+            options: Vec::new(),
+            errors: Vec::new(),
+            judged: Vec::new(),
+            change: None,
+            commands: Vec::new(),
+        };
+        let Some(table) = options::table(command) else {
+            answer.verdict = Outcome::Refused;
+            answer.reason = options::refused(command).unwrap_or_default().to_owned();
+            answer.change = Some(BY_TABLE.to_owned());
+            return answer;
+        };
+        let keys = keys(command);
+        let judged = question
+            .rules
+            .iter()
+            .filter(|rule| keys.contains(&rule.key.as_str()));
+        answer.judged = judged.map(Judged::from).collect();
+        if words.is_empty() {
+            answer.reason = inside(command).to_owned();
+            answer.options = table.options.iter().map(row).collect();
+            let mode = question.rules.iter().find(|rule| rule.key == "slurm.mode");
+            answer.change = mode.map(|rule| rule.change.clone());
+        } else {
+            answer.line(table, words, question);
+        }
+        answer
     }
-    for (title, lines) in [
-        (
-            "Variables that reach the real command, checked",
-            table
-                .kept
-                .iter()
-                .map(|(name, kind)| format!("`{name}`: {}", noun(*kind)))
-                .collect::<Vec<_>>(),
-        ),
-        (
-            "Variables that are left out",
-            table
-                .dropped
-                .iter()
-                .map(|(name, reason)| format!("`{name}`: {reason}"))
-                .collect(),
-        ),
-    ] {
-        if !lines.is_empty() {
-            let _ = write!(page, "\n{title}:\n\n");
-            for line in lines {
-                let _ = writeln!(page, "- {line}");
+
+    fn none(reason: String) -> Self {
+        let told = |command: Command| {
+            let why = options::refused(command).map(str::to_owned);
+            let (verdict, line) = match &why {
+                Some(reason) => ("refused", format!("{command}: refused: {reason}")),
+                None => ("judged", format!("{command}: each option is judged")),
+            };
+            Told {
+                name: command.to_string(),
+                verdict,
+                why,
+                variables: Vec::new(),
+                line,
+            }
+        };
+        Self {
+            command: None,
+            verdict: Outcome::Unknown,
+            reason,
+            options: Vec::new(),
+            errors: Vec::new(),
+            judged: Vec::new(),
+            change: None,
+            commands: Command::ALL.into_iter().map(told).collect(),
+        }
+    }
+
+    /// Judges the words of a line, option by option.
+    fn line(&mut self, table: &'static Table, words: &[String], question: &Question) {
+        // An option alone, whose value is left out: the question is about the option.
+        if let [only] = words
+            && let Some(option) = alone(table, only)
+        {
+            let refused = matches!(option.verdict, Verdict::Refused(_));
+            self.options.push(row(option));
+            self.verdict = if refused {
+                Outcome::Refused
+            } else {
+                Outcome::Allowed
+            };
+            self.change = refused.then(|| BY_TABLE.to_owned());
+            return;
+        }
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let mut refused = false;
+        let scanned = {
+            let words = words.iter().map(|text| Word {
+                text,
+                origin: Origin::Argument,
+            });
+            let words: Vec<Word<'_>> = words.collect();
+            parse::scan(table, &words, |option, value, _| {
+                refused |= matches!(option.verdict, Verdict::Refused(_));
+                self.options.push(given(option, value));
+                Ok(())
+            })
+            .map(drop)
+        };
+        // What is wrong with the words themselves; a refused option has been told already.
+        let wrong = match scanned {
+            Ok(()) if refused => None,
+            Ok(()) => match parse::arguments(table, &words) {
+                Ok(parsed) => {
+                    self.too_large(table.command, &parsed, question);
+                    None
+                }
+                Err(refusal) => Some(refusal),
+            },
+            Err(refusal) => Some(refusal),
+        };
+        let by_rule = refused || wrong.as_ref().is_some_and(|refusal| refusal.by_rule);
+        self.verdict = match &wrong {
+            _ if by_rule || !self.errors.is_empty() => Outcome::Refused,
+            Some(_) => Outcome::Mistaken,
+            None => Outcome::Allowed,
+        };
+        self.change = by_rule.then(|| BY_TABLE.to_owned());
+        self.errors
+            .extend(wrong.map(|refusal| Wrong::new(refusal, None)));
+    }
+
+    /// What of the line is more than `[slurm.limits]` allow. Each limit by itself, to name its place.
+    fn too_large(&mut self, command: Command, parsed: &Parsed, question: &Question) {
+        if !matches!(command, Command::Sbatch | Command::Salloc | Command::Srun) {
+            return;
+        }
+        let all = question.limits;
+        let one = |nodes, gpus, minutes| Limits {
+            queries_per_minute: 0,
+            jobs: 0,
+            nodes,
+            gpus,
+            minutes,
+        };
+        let found = [
+            (
+                "slurm.limits.nodes",
+                limits::check(&one(all.nodes, 0, 0), parsed).err(),
+            ),
+            (
+                "slurm.limits.gpus",
+                limits::check(&one(0, all.gpus, 0), parsed).err(),
+            ),
+            (
+                "slurm.limits.minutes",
+                limits::check(&one(0, 0, all.minutes), parsed).err(),
+            ),
+            (
+                "slurm.limits.jobs",
+                limits::check_array(all.jobs, parsed).err(),
+            ),
+        ];
+        for (key, refusal) in found {
+            let rule = self.judged.iter().find(|rule| rule.key == key).cloned();
+            self.errors
+                .extend(refusal.map(|refusal| Wrong::new(refusal, rule)));
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let Some(command) = &self.command else {
+            if !self.reason.is_empty() {
+                let _ = writeln!(text, "{}\n", self.reason);
+            }
+            for command in &self.commands {
+                let _ = writeln!(text, "{}", command.line);
+            }
+            return text;
+        };
+        let _ = match self.verdict {
+            Outcome::Refused if !self.reason.is_empty() => {
+                writeln!(text, "{command} is refused: {}", self.reason)
+            }
+            Outcome::Works => writeln!(text, "{command}: works inside: {}", self.reason),
+            _ => Ok(()),
+        };
+        for option in &self.options {
+            let _ = writeln!(text, "{}", option.line);
+        }
+        for wrong in &self.errors {
+            let _ = writeln!(text, "error: {}", wrong.message);
+            for hint in &wrong.hints {
+                let _ = writeln!(text, "hint: {hint}");
+            }
+            if let Some(rule) = &wrong.rule {
+                let _ = writeln!(
+                    text,
+                    "  rule: {} = {} ({})",
+                    rule.key, rule.value, rule.source
+                );
+                let _ = writeln!(text, "  change: {}", rule.change);
+            }
+        }
+        if self.verdict != Outcome::Works && self.reason.is_empty() {
+            let _ = writeln!(text, "{command}: {}", self.verdict.sentence());
+        }
+        if let Some(change) = &self.change {
+            let _ = writeln!(text, "  change: {change}");
+        }
+        for rule in &self.judged {
+            let _ = writeln!(
+                text,
+                "  judged when it runs: {} = {} ({})",
+                rule.key, rule.value, rule.source
+            );
+        }
+        text
+    }
+}
+
+impl Outcome {
+    fn sentence(self) -> &'static str {
+        match self {
+            Self::Unknown => "none of Slurm's commands",
+            Self::Refused => "this command line is refused",
+            Self::Mistaken | Self::Allowed | Self::Works => {
+                "no option here is refused; jobs, scope and limits are judged when it runs"
             }
         }
     }
 }
 
-/// A row of a Markdown table.
-fn row(page: &mut String, cells: &[&str]) {
-    for cell in cells {
-        let _ = write!(page, "| {} ", cell.replace('|', "\\|"));
-    }
-    page.push_str("|\n");
-}
-
-/// All names of an option.
-fn spellings(option: &Opt) -> String {
-    let short = option.short.map(|short| format!("`-{short}`"));
-    let longs = option.names().map(|long| format!("`--{long}`"));
-    longs.chain(short).collect::<Vec<_>>().join(", ")
-}
-
-fn value(option: &Opt) -> String {
-    match option.arity {
-        Arity::None => String::new(),
-        Arity::Required => noun(option.kind),
-        Arity::Optional => format!("[{}]", noun(option.kind)),
-    }
-}
-
-/// What a value is called.
-fn noun(kind: Kind) -> String {
-    match kind {
-        Kind::Flag => "",
-        Kind::Text => "text",
-        Kind::Word => "word",
-        Kind::Name => "name",
-        Kind::Nodes => "nodes",
-        Kind::Number => "number",
-        Kind::OneOf(words) => return words.join(" or "),
-        Kind::Path => "path",
-        Kind::Raw => "anything",
-        Kind::Jobs => "job ids",
-        Kind::Mail => "addresses",
-        Kind::Dependency => "dependency",
-        Kind::TimeFormat => "format of times",
-        Kind::Time => "time",
-        Kind::Format => "format",
-    }
-    .to_owned()
-}
-
-fn verdict(option: &Opt) -> String {
-    match option.verdict {
-        Verdict::Pass => "passes".to_owned(),
-        Verdict::Ours(how) => format!("here: {how}"),
-        Verdict::Refused(why) => format!("**refused**: {why}"),
-    }
-}
-
-/// As [`verdict`], for a terminal.
-fn judged(option: &Opt) -> String {
-    verdict(option).replace("**", "")
-}
-
-/// Every command, one a line.
-fn commands() -> String {
-    let mut text = String::new();
-    for command in Command::ALL {
-        let _ = match options::refused(command) {
-            Some(reason) => writeln!(text, "{command}: refused: {reason}"),
-            None => writeln!(text, "{command}: each option is judged"),
-        };
-    }
-    text
-}
-
-/// Every option of a command, one a line.
-fn whole(table: &Table) -> String {
-    let mut text = String::new();
-    for option in table.options {
-        let _ = writeln!(
-            text,
-            "{}: {}",
-            spellings(option).replace('`', ""),
-            judged(option)
-        );
-    }
-    text
-}
-
-/// Each option that a command line gives, one a line, and what stops it.
-fn given(table: &'static Table, words: &[String]) -> String {
-    let words = words.iter().map(OsString::from).collect::<Vec<_>>();
-    let mut text = String::new();
-    let mut refused = false;
-    let scanned = {
-        let words = words
-            .iter()
-            .map(|text| Word {
-                text,
-                origin: Origin::Argument,
-            })
-            .collect::<Vec<_>>();
-        parse::scan(table, &words, |option, value, _| {
-            refused |= matches!(option.verdict, Verdict::Refused(_));
-            describe(&mut text, option, value);
-            Ok(())
-        })
-        .map(drop)
-    };
-    // What is wrong with the words themselves; a refused option has been told already.
-    let wrong = match scanned {
-        Ok(()) if refused => None,
-        Ok(()) => parse::arguments(table, &words).err(),
-        Err(refusal) => Some(refusal),
-    };
-    if let Some(refusal) = &wrong {
-        let _ = writeln!(text, "error: {refusal}");
-        for hint in &refusal.hints {
-            let _ = writeln!(text, "hint: {hint}");
+impl Wrong {
+    fn new(refusal: Refusal, rule: Option<Judged>) -> Self {
+        Self {
+            message: refusal.message,
+            // The rule says more exactly how to change it.
+            hints: if rule.is_some() {
+                Vec::new()
+            } else {
+                refusal.hints
+            },
+            rule,
         }
     }
-    let _ = if refused || wrong.is_some_and(|refusal| refusal.by_rule) {
-        writeln!(text, "{}: this command line is refused", table.command)
-    } else {
-        writeln!(
-            text,
-            "{}: no option here is refused; jobs, scope and limits are judged when it runs",
-            table.command
-        )
-    };
-    text
 }
 
-fn describe(text: &mut String, option: &Opt, value: Option<&OsStr>) {
-    let shown = match value {
+/// The keys of the policy by which a command is judged when it runs.
+fn keys(command: Command) -> &'static [&'static str] {
+    match command {
+        Command::Sbatch | Command::Salloc | Command::Srun => &[
+            "slurm.scope",
+            "slurm.limits.jobs",
+            "slurm.limits.nodes",
+            "slurm.limits.gpus",
+            "slurm.limits.minutes",
+        ],
+        Command::Scancel => &["slurm.scope"],
+        _ => &[
+            "slurm.scope",
+            "slurm.queries",
+            "slurm.limits.queries_per_minute",
+        ],
+    }
+}
+
+/// What a command does inside, a clause.
+fn inside(command: Command) -> &'static str {
+    match command {
+        Command::Sbatch | Command::Salloc | Command::Srun => {
+            "a stand-in asks the chaperon outside; what it starts runs in a jail under the same policy"
+        }
+        Command::Scancel | Command::Scontrol => {
+            "a stand-in asks the chaperon outside; it changes jobs of the scope alone"
+        }
+        _ => {
+            "a stand-in asks the chaperon outside; of jobs outside the scope it shows what slurm.queries says"
+        }
+    }
+}
+
+/// The option that a word names without its value, if it takes one.
+fn alone(table: &'static Table, word: &str) -> Option<&'static Opt> {
+    let option = match word.strip_prefix("--") {
+        Some(long) if !long.is_empty() && !long.contains('=') => {
+            let meant = table.meant_by(long);
+            let [only] = meant[..] else { return None };
+            only
+        }
+        Some(_) => return None,
+        None => {
+            let mut letters = word.strip_prefix('-')?.chars();
+            let (Some(letter), None) = (letters.next(), letters.next()) else {
+                return None;
+            };
+            table.short(letter)?
+        }
+    };
+    matches!(option.arity, options::Arity::Required).then_some(option)
+}
+
+fn name_of(verdict: Verdict) -> (&'static str, Option<String>) {
+    match verdict {
+        Verdict::Pass => ("passes", None),
+        Verdict::Ours(how) => ("here", Some(how.to_owned())),
+        Verdict::Refused(why) => ("refused", Some(why.to_owned())),
+    }
+}
+
+/// What becomes of an option, for a terminal.
+fn judged(option: &Opt) -> String {
+    page::verdict(option).replace("**", "")
+}
+
+/// An option of the table.
+fn row(option: &'static Opt) -> Told {
+    let name = page::spellings(option).replace('`', "");
+    let takes = match page::value(option) {
+        value if value.is_empty() => String::new(),
+        value => format!(" ({value})"),
+    };
+    told(option, name, takes)
+}
+
+/// An option as a line gives it.
+fn given(option: &'static Opt, value: Option<&OsStr>) -> Told {
+    let name = match value {
         Some(value) => format!("{}={}", option.shown(), value.to_string_lossy()),
         None => option.shown(),
     };
-    let _ = write!(text, "{shown}: {}", judged(option));
-    let variables = option.variables().collect::<Vec<_>>().join(", ");
+    told(option, name, String::new())
+}
+
+fn told(option: &'static Opt, name: String, takes: String) -> Told {
+    let (verdict, why) = name_of(option.verdict);
+    let variables: Vec<&'static str> = option.variables().collect();
+    let mut line = format!("{name}{takes}: {}", judged(option));
     if !variables.is_empty() {
-        let _ = write!(text, " (so is {variables})");
+        let _ = write!(line, " (so is {})", variables.join(", "));
     }
-    text.push('\n');
+    Told {
+        name,
+        verdict,
+        why,
+        variables,
+        line,
+    }
 }
 
 /// A line as words: quotes and backslashes hold words together, as in a shell.
@@ -282,45 +476,4 @@ fn split(line: &str) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refused_option_is_told_with_its_reason_and_variable() {
-        let told = explain("sbatch --uid=0 --get-user-env -N2 job.sh");
-        assert!(
-            told.contains("--uid=0: refused: jobs run as the user"),
-            "{told}"
-        );
-        assert!(told.contains("(so is SBATCH_GET_USER_ENV)"), "{told}");
-        assert!(told.contains("--nodes=2: passes"), "{told}");
-        assert!(
-            told.ends_with("sbatch: this command line is refused\n"),
-            "{told}"
-        );
-    }
-
-    #[test]
-    fn words_that_make_no_sense_are_told() {
-        let told = explain("/usr/bin/squeue --fromat=%i");
-        assert!(told.contains("unrecognized option '--fromat'"), "{told}");
-        assert!(told.contains("did you mean --format?"), "{told}");
-        assert!(explain("squeue -u 'a b'").contains("invalid value 'a b'"));
-    }
-
-    #[test]
-    fn commands_are_told_without_options() {
-        assert!(explain("strigger --set").starts_with("strigger is refused: it would run"));
-        assert!(explain("srun").contains("--bcast: refused"));
-        assert!(explain("").contains("sbcast: refused"));
-        assert!(explain("ls").starts_with("ls is none of Slurm's commands"));
-    }
-
-    #[test]
-    fn a_line_is_split_as_a_shell_does() {
-        assert_eq!(
-            split(r#"sbatch --wrap 'a b' "c \"d" e\ f '' g"#),
-            ["sbatch", "--wrap", "a b", "c \"d", "e f", "", "g"]
-        );
-    }
-}
+mod tests;

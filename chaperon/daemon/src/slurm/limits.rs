@@ -77,20 +77,31 @@ pub fn check_tasks(limits: &Limits, parsed: &Parsed, tasks: u32) -> Result<Vec<O
     Ok(added)
 }
 
-/// Checks how many jobs of the scope are in the queue, with those that are to come.
+/// Checks that a job alone is not more jobs than there may be; how many it is. `None` without a limit.
 ///
 /// # Errors
-/// There are too many, or Slurm does not say.
-pub async fn check_queue(session: &Rc<Session>, parsed: &Parsed) -> Result<(), Refusal> {
-    let most = session.order.limits.jobs;
+/// It is an array of more tasks, or their number cannot be told.
+pub fn check_array(most: u32, parsed: &Parsed) -> Result<Option<u64>, Refusal> {
     if most == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let new = match parsed.value("array") {
         None => 1,
         Some(text) => known(array_tasks(text), "jobs")?,
     };
     at_most(new, most, "jobs", "jobs in the queue")?;
+    Ok(Some(new))
+}
+
+/// Checks how many jobs of the scope are in the queue, with those that are to come.
+///
+/// # Errors
+/// There are too many, or Slurm does not say.
+pub async fn check_queue(session: &Rc<Session>, parsed: &Parsed) -> Result<(), Refusal> {
+    let most = session.order.limits.jobs;
+    let Some(new) = check_array(most, parsed)? else {
+        return Ok(());
+    };
     loop {
         let old = queued(session).await?;
         // Each command that has not got its job yet will, for all that is known.

@@ -1,0 +1,266 @@
+//! What was found on a node, as data. The judges make lines of it, so that causes that this machine
+//! does not have are tested as well.
+
+use std::path::PathBuf;
+
+use crate::cli::Backend;
+use crate::host::mediation;
+use crate::launch::diagnose;
+
+/// An error as its message and the ways out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// What went wrong.
+    pub message: String,
+    /// Ways out, a sentence each; those that begin with `admin:` are for administrators.
+    pub hints: Vec<String>,
+}
+
+/// Everything.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Who asks.
+    pub user: User,
+    /// The kernel.
+    pub kernel: Kernel,
+    /// What makes jails.
+    pub jail: Jail,
+    /// Directories.
+    pub files: Files,
+    /// The policy; why there is none.
+    pub policy: Policy,
+    /// Programs that people use.
+    pub tools: Tools,
+    /// Slurm; `None` where there is none.
+    pub slurm: Option<Slurm>,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default)]
+pub struct User {
+    /// Whether it is root, for whom no session starts.
+    pub root: bool,
+    /// Where agent-sandbox stands.
+    pub executable: PathBuf,
+}
+
+/// The kernel and its settings.
+#[derive(Clone, Debug, Default)]
+pub struct Kernel {
+    /// `uname -srm`
+    pub release: String,
+    /// User namespaces.
+    pub namespaces: diagnose::Findings,
+    /// What Landlock's mediator needs.
+    pub mediation: mediation::Findings,
+    /// `/proc/sys/kernel/seccomp/actions_avail` (seccomp(2)).
+    pub seccomp: Option<String>,
+    /// Control groups.
+    pub cgroups: Cgroups,
+}
+
+/// Control groups (cgroups(7)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cgroups {
+    /// A v2 hierarchy is mounted.
+    pub second: bool,
+    /// v1 hierarchies are.
+    pub first: bool,
+    /// The caller may make groups below the own one of v2.
+    pub delegated: bool,
+}
+
+/// What makes jails.
+#[derive(Clone, Debug, Default)]
+pub struct Jail {
+    /// What the options ask for.
+    pub asked: Backend,
+    /// bubblewrap.
+    pub bubblewrap: Bubblewrap,
+    /// A session of bubblewrap's with nothing in it.
+    pub bwrap: Trial,
+    /// One of Landlock's.
+    pub landlock: Trial,
+    /// One as the options ask for it.
+    pub session: Trial,
+}
+
+/// bubblewrap.
+#[derive(Clone, Debug, Default)]
+pub struct Bubblewrap {
+    /// The program; none: why not is [`Self::reason`].
+    pub path: Option<PathBuf>,
+    /// What `--version` says.
+    pub version: Option<String>,
+    /// Whether it is set-user-ID, so that it needs no user namespaces.
+    pub set_id: bool,
+    /// Why it builds no jail at all, by trying; `None`: it does.
+    pub reason: Option<Trouble>,
+}
+
+/// A session that was tried.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Trial {
+    /// It started and ended.
+    Started {
+        /// Milliseconds from its start to its end.
+        milliseconds: u64,
+    },
+    /// It did not start.
+    Failed(Trouble),
+    /// It did not end in time, and was ended.
+    Late {
+        /// The time that it had, in seconds.
+        seconds: u64,
+    },
+    /// It was not tried: why.
+    #[default]
+    NotTried,
+}
+
+impl Trial {
+    /// Whether it started.
+    pub fn started(&self) -> bool {
+        matches!(self, Self::Started { .. })
+    }
+}
+
+/// Directories.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// `$HOME`
+    pub home: Place,
+    /// The home directory that the user database names, if it is another one.
+    pub other_home: Option<PathBuf>,
+    /// Where records are kept.
+    pub state: Place,
+    /// The user's directory of the node's own, or where it would be; `None`: nowhere.
+    pub node_local: Option<Place>,
+    /// The project; `None` if nothing is known of it.
+    pub project: Option<Project>,
+}
+
+/// A directory.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    /// Its name.
+    pub path: PathBuf,
+    /// What stands there.
+    pub standing: Standing,
+    /// Its real path, or that of the part that exists.
+    pub real: PathBuf,
+    /// The type of its file system.
+    pub kind: Option<String>,
+    /// Whether that is of this machine alone.
+    pub local: bool,
+    /// Symbolic links on the way, and whether somebody other than administrators could change them.
+    pub links: Vec<(PathBuf, bool)>,
+}
+
+/// What stands at a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing yet; it can be made.
+    #[default]
+    Missing,
+    /// Nothing, and it cannot be made.
+    Unmakeable,
+    /// A directory.
+    Directory {
+        /// Its owner is the caller.
+        own: bool,
+        /// Permission bits (`inode(7)`).
+        mode: u32,
+        /// The caller may write there.
+        writable: bool,
+    },
+    /// Something else.
+    NoDirectory,
+    /// Something that cannot be looked at.
+    Closed,
+    /// Nothing answers.
+    Hung,
+}
+
+/// The directory in which a session would start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Project {
+    /// Its path.
+    pub path: PathBuf,
+    /// Whether `-C` names it.
+    pub given: bool,
+    /// Why it can be no project.
+    pub trouble: Option<Trouble>,
+}
+
+/// The policy.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// Why there is none.
+    pub trouble: Option<Trouble>,
+    /// The user's file, as a person would name it.
+    pub file: String,
+    /// Whether it exists.
+    pub exists: bool,
+    /// Files and options that took part, weakest first.
+    pub layers: Vec<String>,
+    /// A sum over all of it.
+    pub digest: Option<String>,
+    /// The site's files.
+    pub site: Vec<SiteFile>,
+}
+
+/// A file of the site's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteFile {
+    /// Whether it is the one that can only be narrowed.
+    pub enforced: bool,
+    /// Its path.
+    pub path: PathBuf,
+    /// Whether it exists.
+    pub exists: bool,
+    /// Why it cannot be used.
+    pub trouble: Option<Trouble>,
+    /// Keys that it sets outside of its sections with conditions.
+    pub keys: usize,
+    /// Its sections with conditions that apply here, and how many it has.
+    pub sections: (usize, usize),
+    /// A sum over its text.
+    pub digest: Option<String>,
+}
+
+/// Programs that people use.
+#[derive(Clone, Debug, Default)]
+pub struct Tools {
+    /// tmux.
+    pub tmux: Option<PathBuf>,
+    /// Lmod.
+    pub lmod: Option<PathBuf>,
+}
+
+/// Slurm.
+#[derive(Clone, Debug, Default)]
+pub struct Slurm {
+    /// The directory of the real commands; `None`: none can be trusted.
+    pub directory: Option<PathBuf>,
+    /// How many there are.
+    pub commands: usize,
+    /// What `squeue --version` says.
+    pub version: Option<String>,
+    /// Commands that are not used, and why.
+    pub distrusted: Vec<(PathBuf, String)>,
+    /// Why `SLURM_CONF` is not used.
+    pub conf: Option<String>,
+    /// The chaperon's program.
+    pub chaperon: Option<PathBuf>,
+    /// The shim's.
+    pub shim: Option<PathBuf>,
+    /// What `scontrol ping` said; an error: why not.
+    pub controller: Option<Result<String, String>>,
+    /// munge's sockets, and whether one can be connected to.
+    pub munge: Vec<(PathBuf, bool)>,
+    /// Whether jails use Slurm; `None` if there is no telling.
+    pub on: Option<bool>,
+    /// A request from inside to Slurm and back.
+    pub request: Option<Result<u64, String>>,
+}

@@ -1,0 +1,138 @@
+//! Directories of the user's and of the node's.
+
+use super::super::facts::{Facts, Place, Standing};
+use super::super::line::Finding;
+use super::{ask, unfit, ways_out, without};
+
+pub(super) fn home(facts: &Facts) -> Option<Finding> {
+    let home = &facts.files.home;
+    let mut found = on(home);
+    if let Some(other) = &facts.files.other_home {
+        found.push_str(&format!(
+            "; the user database names {}, which is protected as well",
+            other.display()
+        ));
+    }
+    let path = home.path.display();
+    let changeable = home.links.iter().find(|(_, changeable)| *changeable);
+    Some(match home.standing {
+        Standing::Directory { own: false, .. } => Finding::degraded(
+            format!("{found}; it belongs to somebody else"),
+            ask(&format!("make {path} the user's own (chown)")),
+        ),
+        Standing::Directory { mode, .. } if mode & 0o022 != 0 => Finding::degraded(
+            format!("{found}; others may write there (mode {mode:04o})"),
+            format!("chmod go-w '{path}'"),
+        ),
+        Standing::Directory { .. } => match changeable {
+            Some((link, _)) => Finding::degraded(
+                format!(
+                    "{found}; `{}` on the way is a link that others than administrators can change",
+                    link.display()
+                ),
+                format!("export HOME='{}'", home.real.display()),
+            ),
+            None => Finding::ok(found),
+        },
+        standing => Finding::new(
+            without(facts),
+            format!("{path}: {}", no_directory(standing)),
+            ask(&format!("{path} has to be a directory that answers")),
+        ),
+    })
+}
+
+pub(super) fn state(facts: &Facts) -> Option<Finding> {
+    let state = &facts.files.state;
+    let (path, found) = (state.path.display(), on(state));
+    Some(match state.standing {
+        Standing::Missing => Finding::ok(format!("{found}; the first session makes it")),
+        Standing::Directory { own: false, .. } => Finding::degraded(
+            format!("{found}; it belongs to somebody else, and nothing is recorded"),
+            ask(&format!("make {path} the user's own (chown)")),
+        ),
+        Standing::Directory {
+            writable: false, ..
+        } => Finding::degraded(
+            format!("{found}; you may not write there, and nothing is recorded"),
+            format!("chmod u+rwx '{path}'"),
+        ),
+        Standing::Directory { mode, .. } if mode & 0o022 != 0 => Finding::degraded(
+            format!("{found}; others may write there (mode {mode:04o})"),
+            format!("chmod go-w '{path}'"),
+        ),
+        Standing::Directory { .. } => Finding::ok(found),
+        standing => Finding::degraded(
+            format!(
+                "{path}: {}, and nothing is recorded",
+                no_directory(standing)
+            ),
+            format!(
+                "mkdir -p -m 700 '{path}', or set XDG_STATE_HOME to a directory that you may write"
+            ),
+        ),
+    })
+}
+
+pub(super) fn node_local(facts: &Facts) -> Option<Finding> {
+    let Some(place) = &facts.files.node_local else {
+        return Some(Finding::new(
+            without(facts),
+            "neither /tmp nor /var/tmp nor /dev/shm can hold a directory of yours alone: no jail of Landlock's, and tasks of a job do not share one",
+            ask("make /tmp root's own with mode 1777: chown root /tmp; chmod 1777 /tmp"),
+        ));
+    };
+    let found = on(place);
+    Some(match place.local {
+        true => Finding::ok(found),
+        false => Finding::degraded(
+            format!("{found}, which other nodes may share"),
+            ask("give each node a /tmp of its own (a local file system or tmpfs)"),
+        ),
+    })
+}
+
+pub(super) fn project(facts: &Facts) -> Option<Finding> {
+    let project = facts.files.project.as_ref()?;
+    let path = project.path.display();
+    let Some(trouble) = &project.trouble else {
+        return Some(Finding::ok(path.to_string()));
+    };
+    let finding = match unfit(facts) {
+        Some(_) => Finding::broken,
+        None => Finding::degraded,
+    };
+    let fix = match trouble.hints.is_empty() {
+        true => "cd to a project directory, or give one with -C DIR".to_owned(),
+        false => ways_out(trouble),
+    };
+    Some(finding(trouble.message.clone(), fix))
+}
+
+/// A directory, where it really is, and on what.
+fn on(place: &Place) -> String {
+    let mut text = place.path.display().to_string();
+    if place.real != place.path {
+        text.push_str(&format!(", really {}", place.real.display()));
+    }
+    if let Some(kind) = &place.kind {
+        let far = if place.local {
+            ""
+        } else {
+            " (not of this node alone)"
+        };
+        text.push_str(&format!(", on {kind}{far}"));
+    }
+    text
+}
+
+fn no_directory(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Missing => "does not exist",
+        Standing::Unmakeable => "does not exist, and cannot be made",
+        Standing::NoDirectory => "is not a directory",
+        Standing::Closed => "cannot be looked at",
+        Standing::Hung => "does not answer",
+        Standing::Directory { .. } => "is a directory",
+    }
+}

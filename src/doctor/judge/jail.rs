@@ -1,0 +1,105 @@
+//! What makes the jail, as it was tried.
+
+use super::super::facts::{Facts, Trial};
+use super::super::line::Finding;
+use super::{ways_out, without};
+use crate::cli::Backend;
+
+pub(super) fn bubblewrap(facts: &Facts) -> Option<Finding> {
+    let found = &facts.jail.bubblewrap;
+    let Some(path) = &found.path else {
+        let reason = found.reason.clone().unwrap_or_default();
+        return Some(Finding::new(
+            without(facts),
+            &reason.message,
+            ways_out(&reason),
+        ));
+    };
+    let version = found.version.as_deref().unwrap_or("of unknown version");
+    let set_id = if found.set_id { ", set-user-ID" } else { "" };
+    let what = format!("{} ({version}{set_id})", path.display());
+    Some(match &found.reason {
+        None => Finding::ok(format!("{what} builds a jail")),
+        Some(reason) => Finding::new(
+            without(facts),
+            format!("{what}: {}", reason.message),
+            ways_out(reason),
+        ),
+    })
+}
+
+pub(super) fn bwrap(facts: &Facts) -> Option<Finding> {
+    trial(facts, &facts.jail.bwrap, "bubblewrap")
+}
+
+pub(super) fn landlock(facts: &Facts) -> Option<Finding> {
+    let jail = &facts.jail;
+    said_before(
+        facts,
+        &jail.landlock,
+        &[(&jail.bwrap, "jail-bwrap")],
+        "Landlock",
+    )
+}
+
+/// The session as it was asked for.
+pub(super) fn session(facts: &Facts) -> Option<Finding> {
+    let asked = match facts.jail.asked {
+        Backend::Auto => "auto",
+        Backend::Bwrap => "bwrap",
+        Backend::Landlock => "landlock",
+    };
+    let jail = &facts.jail;
+    let before = [
+        (&jail.bwrap, "jail-bwrap"),
+        (&jail.landlock, "jail-landlock"),
+    ];
+    said_before(facts, &jail.session, &before, &format!("--backend {asked}"))
+}
+
+/// A trial that failed like one before it refers to that.
+fn said_before(facts: &Facts, one: &Trial, before: &[(&Trial, &str)], by: &str) -> Option<Finding> {
+    let same = before
+        .iter()
+        .find(|(other, _)| matches!(one, Trial::Failed(_)) && *other == one);
+    match same {
+        None => trial(facts, one, by),
+        Some((_, name)) => Some(Finding::new(
+            without(facts),
+            format!("{by}: the same as {name}"),
+            format!("see {name}"),
+        )),
+    }
+}
+
+fn trial(facts: &Facts, trial: &Trial, by: &str) -> Option<Finding> {
+    Some(match trial {
+        Trial::Started { milliseconds } => {
+            Finding::ok(format!("{by}: a session started and ended")).took(*milliseconds)
+        }
+        Trial::Failed(trouble) => Finding::new(
+            without(facts),
+            format!("{by}: {}", trouble.message),
+            ways_out(trouble),
+        ),
+        Trial::Late { seconds } => Finding::new(
+            without(facts),
+            format!("{by}: a session did not end within {seconds} s, and was ended"),
+            "try again; if it stays, a file system may not answer: see `df`",
+        ),
+        Trial::NotTried => return not_tried(facts, by),
+    })
+}
+
+/// What was not tried is no `ok`. Why not is said once, by the check that is the reason.
+fn not_tried(facts: &Facts, by: &str) -> Option<Finding> {
+    if facts.user.root || facts.policy.trouble.is_some() {
+        return None;
+    }
+    let why = "not tried: there is no project directory to try it in";
+    Some(Finding::new(
+        without(facts),
+        format!("{by}: {why}"),
+        "run `agent-sandbox doctor` in a project directory, or give one with -C DIR",
+    ))
+}

@@ -1,0 +1,226 @@
+//! What people read: aligned, 80 columns wide, the same without colour. Pure.
+
+use super::compare::{Comparison, Part, Row};
+use super::line::{Examination, Status};
+
+/// The width of a terminal on which everybody can read it.
+const WIDTH: usize = 80;
+/// Where a status begins, a name, and what was found.
+const INDENT: usize = 2;
+const NAME_AT: usize = INDENT + 9;
+const FOUND_AT: usize = NAME_AT + 17;
+/// Where a fix begins: left of what was found, so that a command fits into one line.
+const FIX_AT: usize = NAME_AT;
+/// What stands before a fix.
+const FIX: &str = "fix: ";
+
+/// An examination. `quiet` leaves out what is as it should be.
+pub fn text(examination: &Examination, quiet: bool) -> String {
+    let mut text = String::new();
+    let shown: Vec<_> = examination
+        .checks
+        .iter()
+        .filter(|line| !quiet || line.status > Status::Ok)
+        .collect();
+    let mut group = None;
+    for line in shown {
+        if group != Some(line.group) {
+            if group.is_some() {
+                text.push('\n');
+            }
+            text.push_str(line.group.heading());
+            text.push('\n');
+            group = Some(line.group);
+        }
+        let took = line.milliseconds.map(|took| format!(" ({took} ms)"));
+        let found = format!("{}{}", line.found, took.unwrap_or_default());
+        text.push_str(&entry(Some(line.status), &line.name, &found, &line.fix));
+    }
+    if quiet {
+        text.push_str(&ending(examination, group.is_some()));
+        return text;
+    }
+    text.push_str("\nNot part of this version\n");
+    for absent in &examination.absent {
+        text.push_str(&wrapped(absent, INDENT, INDENT));
+    }
+    text.push_str(&ending(examination, true));
+    text
+}
+
+/// The verdict, last. Quiet and without a problem there is nothing to say.
+fn ending(examination: &Examination, something: bool) -> String {
+    if !something && examination.starts {
+        return String::new();
+    }
+    let mut text = String::from("\n");
+    if something {
+        let count = |status| {
+            let all = examination.checks.iter();
+            all.filter(|line| line.status == status).count()
+        };
+        text = format!(
+            "\n{} ok, {} degraded, {} broken\n",
+            count(Status::Ok),
+            count(Status::Degraded),
+            count(Status::Broken)
+        );
+    }
+    text.push_str(&wrapped(&verdict(examination), 0, INDENT));
+    text
+}
+
+/// One sentence.
+pub(super) fn verdict(examination: &Examination) -> String {
+    let why = &examination.why;
+    match examination.backend.as_deref() {
+        Some("landlock") => format!("A session would start. Landlock makes its jail: {why}."),
+        Some(_) => format!("A session would start. bubblewrap makes its jail: {why}."),
+        None => format!("No session would start: {why}."),
+    }
+}
+
+/// A comparison of nodes.
+pub fn comparison(found: &Comparison, quiet: bool) -> String {
+    let mut text = String::new();
+    if !found.same.is_empty() {
+        text.push_str(&wrapped(
+            &format!("The same on {}", found.answered),
+            0,
+            INDENT,
+        ));
+        for row in &found.same {
+            let [only] = row.parts.as_slice() else {
+                continue;
+            };
+            if !quiet || only.status > Some(Status::Ok) {
+                text.push_str(&entry(only.status, &row.name, &only.found, &only.fix));
+            }
+        }
+    }
+    if !found.differs.is_empty() {
+        text.push_str("\nDifferent\n");
+        found
+            .differs
+            .iter()
+            .for_each(|row| text.push_str(&differing(row)));
+    }
+    for (heading, parts) in [
+        ("Could not be asked", &found.unavailable),
+        ("Did not answer as agent-sandbox does", &found.failed),
+    ] {
+        if parts.is_empty() {
+            continue;
+        }
+        text.push_str(&format!("\n{heading}\n"));
+        for part in parts {
+            text.push_str(&named_part(part));
+        }
+    }
+    text.push('\n');
+    text.push_str(&wrapped(&found.verdict, 0, INDENT));
+    text
+}
+
+fn differing(row: &Row) -> String {
+    let mut text = format!("{:INDENT$}{}\n", "", row.name);
+    row.parts
+        .iter()
+        .for_each(|part| text.push_str(&named_part(part)));
+    text
+}
+
+/// Nodes, what was found on them, and what can be done.
+fn named_part(part: &Part) -> String {
+    let word = part.status.map(Status::word).unwrap_or_default();
+    let mut text = wrapped(&part.nodes, 2 * INDENT, 2 * INDENT);
+    let found = format!("{word:8} {}", part.found);
+    text.push_str(&wrapped(&found, 3 * INDENT, 3 * INDENT + 9));
+    text.push_str(&fix(&part.fix, 3 * INDENT + 9));
+    text
+}
+
+/// One line: status, name, what was found, and below it the fix.
+fn entry(status: Option<Status>, name: &str, found: &str, how: &str) -> String {
+    let word = status.map(Status::word).unwrap_or_default();
+    let head = format!("{:INDENT$}{word:8} {name:16} ", "");
+    let body = wrapped(found, FOUND_AT, FOUND_AT);
+    let body = body.strip_prefix(&" ".repeat(FOUND_AT)).unwrap_or(&body);
+    format!("{head}{body}{}", fix(how, FIX_AT))
+}
+
+fn fix(how: &str, at: usize) -> String {
+    match how {
+        "" => String::new(),
+        how => wrapped(&format!("{FIX}{how}"), at, at + FIX.len()),
+    }
+}
+
+/// Text in lines that are no longer than the terminal is wide, as far as its words allow. What has
+/// lines of its own (a line of a policy with a caret below it) keeps them.
+fn wrapped(text: &str, first: usize, others: usize) -> String {
+    let mut all = String::new();
+    for (number, line) in text.lines().enumerate() {
+        if number > 0 {
+            all.push_str(&format!("{:others$}{line}\n", ""));
+            continue;
+        }
+        let mut column = first;
+        all.push_str(&" ".repeat(first));
+        for (at, word) in line.split(' ').enumerate() {
+            let length = word.chars().count();
+            if at > 0 && column + 1 + length > WIDTH {
+                all.push_str(&format!("\n{:others$}", ""));
+                column = others;
+            } else if at > 0 {
+                all.push(' ');
+                column += 1;
+            }
+            all.push_str(word);
+            column += length;
+        }
+        all.push('\n');
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_stay_within_the_terminal() {
+        let long = "a sentence of many words that has to go on below itself, where the next line of it begins, and on";
+        let text = entry(Some(Status::Degraded), "user-namespaces", long, long);
+        assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
+        let mut lines = text.lines();
+        assert!(
+            lines
+                .next()
+                .is_some_and(|line| line.starts_with("  degraded user-namespaces  a sentence")),
+            "{text}"
+        );
+        assert!(
+            lines
+                .next()
+                .is_some_and(|line| line.starts_with(&" ".repeat(FOUND_AT))),
+            "{text}"
+        );
+        assert!(text.contains("\n           fix: a sentence"), "{text}");
+    }
+
+    #[test]
+    fn lines_of_a_policy_stay_below_their_carets() {
+        let text = entry(
+            Some(Status::Broken),
+            "policy",
+            "wrong\n 1 | a = 1\n   | ^",
+            "",
+        );
+        let expected = format!(
+            "  broken   policy           wrong\n{0} 1 | a = 1\n{0}   | ^\n",
+            " ".repeat(FOUND_AT)
+        );
+        assert_eq!(text, expected);
+    }
+}

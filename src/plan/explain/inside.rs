@@ -1,0 +1,363 @@
+//! What `agent-sandbox explain` answers from inside the jail. The launch puts a small read-only document
+//! there, of what the inside can see anyway: what is visible and by which rule, the names of the
+//! variables that are inside, the network, Slurm's modes and limits. What is hidden is not in it, so
+//! that what is hidden and what does not exist get the same answer, word for word. The document
+//! decides nothing: what the jail may do is held by the jail.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use agent_sandbox_wire::explain::Rule;
+use agent_sandbox_wire::order::Limits;
+use serde::{Deserialize, Serialize};
+
+use super::Standing;
+use super::change::Ways;
+use super::hosts::{Peer, Reach};
+use super::slurm;
+use crate::fence::{self, Region};
+use crate::plan::slurm::{CHAPERON_INSIDE, Use};
+use crate::plan::{Access, Mount, Plan, Step, Why};
+use crate::policy::Policy;
+
+/// Where the document stands inside. Where Landlock makes the jail, a variable names its place.
+pub const DOCUMENT: &str = "/run/agent-sandbox/explain";
+
+/// No document is longer, in bytes; a plan of the most steps, each with long names, needs a fifth.
+pub const LONGEST: u64 = 4 << 20;
+
+/// The version of this form. Launcher and inside are one program, which an upgrade may replace while
+/// a jail runs.
+const VERSION: u16 = 1;
+
+/// How the policy is changed from inside.
+const OUTSIDE: &str = "only outside, where the same command says how";
+
+/// What the inside is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Document {
+    version: u16,
+    /// Whether Landlock makes the jail: what is hidden may then be seen to exist, and not be opened.
+    pub landlock: bool,
+    /// Sorted by path.
+    places: Vec<Place>,
+    variables: Vec<(Vec<u8>, String)>,
+    reach: Reach,
+    network: String,
+    slurm: Slurm,
+}
+
+/// A place that the jail shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    at: Vec<u8>,
+    gives: Gives,
+    why: String,
+}
+
+/// What a place gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Gives {
+    Read,
+    Write,
+    Own,
+    Device,
+}
+
+/// What there is to know of Slurm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slurm {
+    /// What the jail has of it.
+    pub standing: Use,
+    /// The rule.
+    pub why: String,
+    /// The program that holds the table of options, if it is inside.
+    program: Option<Vec<u8>>,
+    /// `[slurm.limits]`.
+    pub limits: Limits,
+    /// The keys of `[slurm]`.
+    pub rules: Vec<Rule>,
+}
+
+impl Slurm {
+    /// The program that holds the table of options, if it is inside.
+    pub fn program(&self) -> Option<&Path> {
+        self.program
+            .as_deref()
+            .map(|path| Path::new(OsStr::from_bytes(path)))
+    }
+}
+
+/// What the process that asks sees of a path with its own eyes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Nothing, or nothing that can be opened, or the empty cover of something hidden.
+    Nothing,
+    /// A file or directory.
+    Something {
+        /// Its path without symbolic links.
+        real: PathBuf,
+        /// Whether its own permissions let it be read.
+        readable: bool,
+        /// Whether its own permissions and its mount let it be written.
+        writable: bool,
+    },
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Answer {
+    /// What was asked about.
+    pub subject: String,
+    /// The path without symbolic links, if it is another and visible.
+    pub real: Option<PathBuf>,
+    /// The verdict.
+    pub standing: Standing,
+    /// The rule; none about what is not visible.
+    pub why: Option<String>,
+    /// What else there is to know, a sentence each.
+    pub notes: Vec<String>,
+    /// Who can change it, and how to learn more.
+    pub change: String,
+}
+
+impl Document {
+    /// What the inside of a jail that mounts make is told.
+    pub fn of_plan(plan: &Plan, policy: &Policy) -> Self {
+        let ways = Ways {
+            policy,
+            config: "",
+            places: None,
+        };
+        let mut rules = slurm::rules(&ways);
+        for rule in &mut rules {
+            rule.change = OUTSIDE.to_owned();
+        }
+        let program = plan
+            .steps
+            .iter()
+            .any(|step| step.at == Path::new(CHAPERON_INSIDE));
+        Self {
+            version: VERSION,
+            landlock: false,
+            places: plan.steps.iter().filter_map(place).collect(),
+            variables: plan
+                .variables
+                .iter()
+                .map(|variable| (variable.name.as_bytes().to_vec(), variable.why.to_string()))
+                .collect(),
+            reach: Reach::of_plan(plan),
+            network: Why::key("network.mode", &plan.network).to_string(),
+            slurm: Slurm {
+                standing: plan.slurm.value,
+                why: Why::key("slurm.mode", &plan.slurm).to_string(),
+                program: program.then(|| CHAPERON_INSIDE.as_bytes().to_vec()),
+                limits: policy.slurm.limits.values(),
+                rules,
+            },
+        }
+    }
+
+    /// The same for a jail that Landlock makes. `regions` are those by which the mediator decides, and
+    /// `program` is what holds the table of Slurm's options.
+    pub fn in_fence(mut self, plan: &Plan, regions: &[Region], program: Option<&Path>) -> Self {
+        let shown = |step: &&Step| match &step.mount {
+            Mount::Bind { from, .. } => *from == step.at,
+            Mount::Device { .. } => true,
+            _ => false,
+        };
+        self.landlock = true;
+        self.places = plan.steps.iter().filter(shown).filter_map(place).collect();
+        for region in regions {
+            let gives = match region.reach {
+                fence::Reach::None => continue,
+                fence::Reach::Read => Gives::Read,
+                fence::Reach::Write | fence::Reach::Own => Gives::Own,
+            };
+            // A directory with something hidden in it is regions beside each other: they say nothing new.
+            if self.around(region.path()).is_none() {
+                self.places.push(Place {
+                    at: region.at.clone(),
+                    gives,
+                    why: "every jail of Landlock's has it".to_owned(),
+                });
+            }
+        }
+        self.places.sort_by(|one, other| one.at.cmp(&other.at));
+        let names = plan.variables.iter();
+        self.variables = names
+            .map(|variable| (variable.name.as_bytes().to_vec(), variable.why.to_string()))
+            .collect();
+        self.slurm.program = program.map(|path| path.as_os_str().as_bytes().to_vec());
+        self
+    }
+
+    /// As the content of the file.
+    pub fn text(&self) -> Vec<u8> {
+        // Strings, numbers and lists of them: nothing that could not be written.
+        postcard::to_allocvec(self).unwrap_or_default()
+    }
+
+    /// From the content of the file; `None` if it has another form.
+    pub fn read(text: &[u8]) -> Option<Self> {
+        let (version, _) = postcard::take_from_bytes::<u16>(text).ok()?;
+        (version == VERSION).then(|| postcard::from_bytes(text).ok())?
+    }
+
+    /// What there is to know of Slurm.
+    pub fn slurm(&self) -> &Slurm {
+        &self.slurm
+    }
+
+    fn place(&self, at: &Path) -> Option<&Place> {
+        self.places.iter().find(|place| place.path() == at)
+    }
+
+    /// Whether a path is above something that the jail shows: its name is known by that.
+    pub fn leads_on(&self, path: &Path) -> bool {
+        self.places
+            .iter()
+            .any(|place| place.path().starts_with(path))
+    }
+
+    /// The deepest place around a path.
+    fn around(&self, path: &Path) -> Option<&Place> {
+        path.ancestors().find_map(|at| self.place(at))
+    }
+
+    /// The path of the deepest place around a path.
+    pub fn place_around(&self, path: &Path) -> Option<&Path> {
+        self.around(path).map(Place::path)
+    }
+
+    /// Answers about a path. `outside` is how it is asked about outside.
+    pub fn path(&self, asked: &Path, outside: &Path, seen: &Seen) -> Answer {
+        let (subject, outside) = (asked.display().to_string(), outside.display());
+        let Seen::Something {
+            real,
+            readable,
+            writable,
+        } = seen
+        else {
+            return not_visible(&subject, &outside.to_string());
+        };
+        let (standing, why) = match self.around(real) {
+            Some(place) => (place.standing(real), place.why.clone()),
+            None if self.leads_on(real) => (
+                Standing::Private,
+                "on the way to what the jail shows".to_owned(),
+            ),
+            // The document does not know it, and what it does not know is not told apart.
+            None => return not_visible(&subject, &outside.to_string()),
+        };
+        let mut notes = Vec::new();
+        if !readable {
+            notes.push("its own permissions refuse reading".to_owned());
+        }
+        if standing == Standing::Writable && !writable {
+            notes.push("its own permissions refuse writing".to_owned());
+        }
+        Answer {
+            change: format!("only outside, where `agent-sandbox explain {outside}` says how"),
+            subject,
+            real: (real != asked).then(|| real.clone()),
+            standing,
+            why: Some(why),
+            notes,
+        }
+    }
+
+    /// Answers about a variable. `set` is whether the process that asks has it.
+    pub fn variable(&self, name: &OsStr, set: bool) -> Answer {
+        let subject = name.display().to_string();
+        let known = self
+            .variables
+            .iter()
+            .find(|(known, _)| known == name.as_bytes());
+        let why = match known {
+            Some((_, why)) => why.clone(),
+            None if set => "it was set inside, after the launch".to_owned(),
+            None => return not_visible(&subject, &format!("--env {subject}")),
+        };
+        Answer {
+            change: format!("only outside, where `agent-sandbox explain --env {subject}` says how"),
+            subject,
+            real: None,
+            standing: Standing::Passes,
+            why: Some(why),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Answers about a host or an abstract socket.
+    pub fn host(&self, asked: &str, peer: &Peer) -> Answer {
+        let (standing, notes) = self.reach.of(peer);
+        Answer {
+            subject: asked.to_owned(),
+            real: None,
+            standing,
+            why: Some(self.network.clone()),
+            notes: notes.into_iter().map(str::to_owned).collect(),
+            change: format!("only outside, where `agent-sandbox explain --host {asked}` says how"),
+        }
+    }
+}
+
+/// The one answer about what is hidden, what does not exist, and what nothing gives.
+fn not_visible(subject: &str, question: &str) -> Answer {
+    Answer {
+        subject: subject.to_owned(),
+        real: None,
+        standing: Standing::NotVisible,
+        why: None,
+        notes: Vec::new(),
+        change: format!("ask outside: agent-sandbox explain {question}"),
+    }
+}
+
+impl Place {
+    fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.at))
+    }
+
+    /// What it makes of a path in it that is there.
+    fn standing(&self, real: &Path) -> Standing {
+        match self.gives {
+            Gives::Read => Standing::ReadOnly,
+            Gives::Write => Standing::Writable,
+            Gives::Own => Standing::Private,
+            Gives::Device if self.path() == real => Standing::Device,
+            Gives::Device => Standing::Private,
+        }
+    }
+}
+
+/// What a step shows. What covers something that is hidden, and links, whose targets are places of
+/// their own, show nothing.
+fn place(step: &Step) -> Option<Place> {
+    let gives = match &step.mount {
+        Mount::Bind {
+            access: Access::Read,
+            ..
+        } => Gives::Read,
+        Mount::Bind {
+            access: Access::Write,
+            ..
+        } => Gives::Write,
+        Mount::Device { .. } => Gives::Device,
+        Mount::Tmpfs { .. }
+        | Mount::Directory { .. }
+        | Mount::File { .. }
+        | Mount::Program { .. }
+        | Mount::Copy { .. }
+        | Mount::Proc
+        | Mount::Dev => Gives::Own,
+        Mount::Link { .. } | Mount::HideDirectory | Mount::HideFile => return None,
+    };
+    Some(Place {
+        at: OsString::from(step.at.as_os_str()).into_vec(),
+        gives,
+        why: step.why.to_string(),
+    })
+}

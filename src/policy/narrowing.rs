@@ -1,0 +1,349 @@
+//! How values of layers combine: each kind of value has two verbs. *Prefer*: of layers that anybody
+//! may override the later wins, and lists grow. *Narrow*: under an enforced layer the result allows
+//! no more than either. Which key is of which kind stands in one table, [`super::stated`].
+
+use super::values::Narrower;
+use crate::config::source::{Layer, Source, Sourced};
+
+/// The rule by which an enforced layer narrows a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// One value: the narrower of the two holds.
+    Least,
+    /// A list that takes away: both lists hold.
+    Union,
+    /// A list that gives: what others give must lie within the enforced list.
+    Within,
+    /// Values that are set: the enforced one replaces any other.
+    Wins,
+}
+
+impl Rule {
+    /// The rule in words, as the reference has it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Least => "the narrower value holds",
+            Self::Union => "both lists hold",
+            Self::Within => "a bound: others give within it",
+            Self::Wins => "the enforced value holds",
+        }
+    }
+}
+
+/// Something that a layer asked for and that an enforced layer does not allow as asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Narrowed {
+    /// The key in which it was asked.
+    pub key: &'static str,
+    /// What was asked, and where.
+    pub asked: Sourced<String>,
+    /// What holds instead, or what bounds it, and the enforced place.
+    pub allowed: Sourced<String>,
+}
+
+impl Narrowed {
+    /// Whether a person asked for it, and so wants to know that it does not hold: the built-in
+    /// layers and the site's own ask for what some users may have.
+    pub fn is_users(&self) -> bool {
+        let source = &self.asked.source;
+        match source.layer {
+            Layer::User | Layer::Project | Layer::CommandLine => true,
+            Layer::Profile => !source.is_built_in(),
+            Layer::BuiltIn | Layer::SiteDefaults | Layer::SiteEnforced => false,
+        }
+    }
+}
+
+/// What all kinds have.
+pub(super) trait Narrowing {
+    /// The rule that [`Narrowing::narrow`] carries out, as far as it is one of the policy alone. What
+    /// is bounded by place or by name is judged in the plan.
+    const RULE: Rule;
+    /// Takes over what a later layer says.
+    fn prefer(&mut self, later: Self);
+    /// Allows no more than `enforced` does, and notes what that took away.
+    fn narrow(&mut self, key: &'static str, enforced: &Self, narrowed: &mut Vec<Narrowed>);
+    /// As a bound of what others give, in words, if it is one.
+    fn bounds(&self) -> Option<Sourced<String>> {
+        None
+    }
+}
+
+/// One value.
+#[derive(Clone, Debug)]
+pub struct Single<T>(Option<Sourced<T>>);
+
+impl<T> Default for Single<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> Single<T> {
+    /// The value, or `default`. The built-in layer sets every key (tested); this is what holds if it
+    /// did not.
+    pub(super) fn or(self, default: T) -> Sourced<T> {
+        self.0
+            .unwrap_or_else(|| Sourced::new(default, Source::option("built-in")))
+    }
+
+    /// Sets the value.
+    pub(super) fn set(&mut self, value: Sourced<T>) {
+        self.0 = Some(value);
+    }
+
+    /// The value, if the layer has one.
+    pub fn get(&self) -> Option<&Sourced<T>> {
+        self.0.as_ref()
+    }
+}
+
+impl<T: Narrower> Narrowing for Single<T> {
+    const RULE: Rule = Rule::Least;
+
+    fn prefer(&mut self, later: Self) {
+        self.0 = later.0.or(self.0.take());
+    }
+
+    fn narrow(&mut self, key: &'static str, enforced: &Self, narrowed: &mut Vec<Narrowed>) {
+        let Some(new) = &enforced.0 else { return };
+        let Some(old) = &self.0 else {
+            self.0 = Some(new.clone());
+            return;
+        };
+        let value = old.value.narrower(&new.value);
+        if value == old.value {
+            return;
+        }
+        let allowed = Sourced::new(value.shown(), new.source.clone());
+        // Of several enforced layers the narrowest counts; asked is what was asked before all.
+        match narrowed.iter_mut().find(|one| one.key == key) {
+            Some(one) => one.allowed = allowed,
+            None => narrowed.push(Narrowed {
+                key,
+                asked: Sourced::new(old.value.shown(), old.source.clone()),
+                allowed,
+            }),
+        }
+        self.0 = Some(Sourced::new(value, new.source.clone()));
+    }
+}
+
+/// A list that takes away.
+#[derive(Clone, Debug)]
+pub struct Takes<T>(Vec<Sourced<T>>);
+
+impl<T> Default for Takes<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Takes<T> {
+    /// The entries.
+    pub fn entries(&self) -> &[Sourced<T>] {
+        &self.0
+    }
+
+    pub(super) fn list(&mut self) -> &mut Vec<Sourced<T>> {
+        &mut self.0
+    }
+
+    pub(super) fn into_list(self) -> Vec<Sourced<T>> {
+        self.0
+    }
+}
+
+impl<T: Clone> Narrowing for Takes<T> {
+    const RULE: Rule = Rule::Union;
+
+    fn prefer(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+
+    fn narrow(&mut self, _: &'static str, enforced: &Self, _: &mut Vec<Narrowed>) {
+        self.0.extend(enforced.0.iter().cloned());
+    }
+}
+
+/// A list that gives. In an enforced layer it is a bound, and gives nothing itself; what lies within
+/// is judged where that can be known: in the plan, by real paths and by the names of variables.
+#[derive(Clone, Debug)]
+pub struct Gives<T> {
+    /// The file of the layer, if the layer has the list at all.
+    named: Option<Source>,
+    entries: Vec<Sourced<T>>,
+}
+
+impl<T> Default for Gives<T> {
+    fn default() -> Self {
+        Self {
+            named: None,
+            entries: Vec::new(),
+        }
+    }
+}
+
+impl<T> Gives<T> {
+    pub(super) fn new(named: Option<Source>, entries: Vec<Sourced<T>>) -> Self {
+        Self { named, entries }
+    }
+
+    pub(super) fn list(&mut self) -> &mut Vec<Sourced<T>> {
+        &mut self.entries
+    }
+
+    pub(super) fn into_list(self) -> Vec<Sourced<T>> {
+        self.entries
+    }
+
+    /// As a bound; `None` if the layer says nothing, which bounds nothing.
+    pub fn bound(&self) -> Option<&[Sourced<T>]> {
+        self.named.as_ref().map(|_| self.entries.as_slice())
+    }
+}
+
+impl<T: std::fmt::Display> Gives<T> {
+    /// The bound as one value: its entries, and the place of the first, or the file of an empty one.
+    pub fn shown(&self) -> Option<Sourced<String>> {
+        let named = self.named.as_ref()?;
+        let each: Vec<String> = self
+            .entries
+            .iter()
+            .map(|entry| format!("`{}`", entry.value))
+            .collect();
+        let first = self.entries.first();
+        let place = first.map_or(named, |entry| &entry.source).clone();
+        let text = match each.is_empty() {
+            true => "none".to_owned(),
+            false => each.join(", "),
+        };
+        Some(Sourced::new(text, place))
+    }
+}
+
+impl<T: std::fmt::Display> Narrowing for Gives<T> {
+    const RULE: Rule = Rule::Within;
+
+    fn prefer(&mut self, later: Self) {
+        self.named = later.named.or(self.named.take());
+        self.entries.extend(later.entries);
+    }
+
+    fn narrow(&mut self, _: &'static str, _: &Self, _: &mut Vec<Narrowed>) {}
+
+    fn bounds(&self) -> Option<Sourced<String>> {
+        self.shown()
+    }
+}
+
+/// Names of modules: a list that gives, whose names say all. `gcc` allows `gcc/12` as well.
+#[derive(Clone, Debug, Default)]
+pub struct Loads(Gives<String>);
+
+impl Loads {
+    pub(super) fn new(given: Gives<String>) -> Self {
+        Self(given)
+    }
+
+    /// As [`Gives::shown`].
+    pub fn shown(&self) -> Option<Sourced<String>> {
+        self.0.shown()
+    }
+
+    pub(super) fn into_list(self) -> Vec<Sourced<String>> {
+        self.0.into_list()
+    }
+
+    /// Whether the layer lets a module be loaded.
+    pub fn allows(&self, module: &str) -> bool {
+        let plain = |part: &str| !matches!(part, "" | "." | "..");
+        let holds = |entry: &Sourced<String>| {
+            let below = module.strip_prefix(entry.value.as_str());
+            below.is_some_and(|rest| {
+                let version = rest.strip_prefix('/');
+                rest.is_empty() || version.is_some_and(|rest| rest.split('/').all(plain))
+            })
+        };
+        self.0
+            .bound()
+            .is_none_or(|entries| entries.iter().any(holds))
+    }
+}
+
+impl Narrowing for Loads {
+    const RULE: Rule = Rule::Within;
+
+    fn prefer(&mut self, later: Self) {
+        self.0.prefer(later.0);
+    }
+
+    fn narrow(&mut self, key: &'static str, enforced: &Self, narrowed: &mut Vec<Narrowed>) {
+        let Some(bound) = enforced.shown() else {
+            return;
+        };
+        self.0.list().retain(|module| {
+            let allowed = enforced.allows(&module.value);
+            if !allowed {
+                narrowed.push(Narrowed {
+                    key,
+                    asked: module.clone(),
+                    allowed: bound.clone(),
+                });
+            }
+            allowed
+        });
+    }
+
+    fn bounds(&self) -> Option<Sourced<String>> {
+        self.shown()
+    }
+}
+
+/// Variables that are set.
+#[derive(Clone, Debug, Default)]
+pub struct Sets(Vec<Sourced<(String, String)>>);
+
+impl Sets {
+    /// Sets a variable, over what it was.
+    pub(super) fn set(&mut self, new: Sourced<(String, String)>) {
+        self.0.retain(|old| old.value.0 != new.value.0);
+        self.0.push(new);
+    }
+
+    /// The variables.
+    pub fn entries(&self) -> &[Sourced<(String, String)>] {
+        &self.0
+    }
+
+    pub(super) fn list(&mut self) -> &mut Vec<Sourced<(String, String)>> {
+        &mut self.0
+    }
+
+    pub(super) fn into_list(self) -> Vec<Sourced<(String, String)>> {
+        self.0
+    }
+}
+
+impl Narrowing for Sets {
+    const RULE: Rule = Rule::Wins;
+
+    fn prefer(&mut self, later: Self) {
+        later.0.into_iter().for_each(|pair| self.set(pair));
+    }
+
+    fn narrow(&mut self, key: &'static str, enforced: &Self, narrowed: &mut Vec<Narrowed>) {
+        for pair in &enforced.0 {
+            let old = self.0.iter().find(|old| old.value.0 == pair.value.0);
+            if let Some(old) = old.filter(|old| old.value != pair.value) {
+                // By name alone: a value may be a secret.
+                narrowed.push(Narrowed {
+                    key,
+                    asked: old.clone().map(|(name, _)| name),
+                    allowed: pair.clone().map(|(name, _)| format!("{name} as it is set")),
+                });
+            }
+            self.set(pair.clone());
+        }
+    }
+}

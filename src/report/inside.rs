@@ -1,0 +1,154 @@
+//! What agent-sandbox says when it is called inside the jail: `explain` answers there, and nothing else
+//! does.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use agent_sandbox_wire::explain::Question as SlurmQuestion;
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::{plan, print, print_json};
+use crate::cli::{Call, Options, Question};
+use crate::failure::Failure;
+use crate::inside::{self, Around};
+use crate::launch;
+use crate::plan::explain::hosts::{self, Peer};
+use crate::plan::explain::inside::{Answer, Document};
+use crate::plan::slurm::Use;
+
+/// What works.
+const WORKS: &str =
+    "inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME` and `--slurm LINE` work";
+
+/// Carries a call out if this is the inside of a jail; `None` outside.
+///
+/// # Errors
+/// The call is one that does not work inside, or the question makes no sense.
+pub fn call(call: &Call) -> Option<Result<u8>> {
+    if matches!(call, Call::Print(_)) {
+        return None;
+    }
+    match inside::around() {
+        Around::Outside => None,
+        Around::Jail(document) => Some(answer(&document, call)),
+        Around::Unknown => Some(Err(Failure::new(
+            "this is the inside of a jail that another version of agent-sandbox made, and this one cannot read what it \
+             says",
+        )
+        .hint("call /run/agent-sandbox/bin/agent-sandbox, or ask outside")
+        .into())),
+    }
+}
+
+fn answer(document: &Document, call: &Call) -> Result<u8> {
+    let (options, question) = match call {
+        Call::Explain { options, question } => (options, question),
+        Call::Run { .. } => {
+            return Err(Failure::new("this is already the inside of a jail")
+                .hint("a jail cannot hold another; leave it first")
+                .hint(WORKS)
+                .into());
+        }
+        _ => {
+            return Err(Failure::new(
+                "this is the inside of a jail, and the policy, its profiles and the records of sessions are outside",
+            )
+            .hint(WORKS)
+            .into());
+        }
+    };
+    refuse_launch_options(options)?;
+    let answer = match question {
+        Question::Path(path) => about_path(document, path)?,
+        Question::Variable(name) => document.variable(name, inside::has_variable(name)),
+        Question::Host(host) => about_host(document, host)?,
+        Question::Slurm(line) => return slurm(document, line, options.json),
+    };
+    if options.json {
+        print_json(&serde_json::to_value(&answer)?)?;
+    } else {
+        print(&plan::answer(&answer))?;
+    }
+    Ok(0)
+}
+
+/// Which launch this is cannot be asked any more.
+fn refuse_launch_options(options: &Options) -> Result<()> {
+    let of_answers = Options {
+        json: options.json,
+        quiet: options.quiet,
+        verbose: options.verbose,
+        ..Options::default()
+    };
+    if *options != of_answers {
+        return Err(Failure::new(
+            "inside a jail `explain` answers for this jail: of the options, --json alone has a meaning",
+        )
+        .into());
+    }
+    Ok(())
+}
+
+fn about_path(document: &Document, path: &OsStr) -> Result<Answer> {
+    let cwd = launch::current_directory()?;
+    let path = match inside::home() {
+        Some(home) => super::expand_home(path, &home),
+        None => path.into(),
+    };
+    Ok(seen(document, &launch::normal(&cwd.join(path))))
+}
+
+fn seen(document: &Document, path: &Path) -> Answer {
+    // The private home may stand at another path than the real one.
+    let home = inside::home().filter(|_| document.landlock);
+    let below = home.and_then(|home| Some(Path::new("~").join(path.strip_prefix(home).ok()?)));
+    let outside = below.as_deref().unwrap_or(path);
+    document.path(path, outside, &inside::look(document, path))
+}
+
+fn about_host(document: &Document, host: &OsStr) -> Result<Answer> {
+    let text = super::host_text(host)?;
+    Ok(match hosts::parse(text).map_err(Failure::new)? {
+        Peer::Path(path) => seen(document, &launch::normal(&path)),
+        peer => document.host(text, &peer),
+    })
+}
+
+fn slurm(document: &Document, line: &OsStr, json: bool) -> Result<u8> {
+    let slurm = document.slurm();
+    if let Some(said) = without_slurm(slurm.standing, &slurm.why, json) {
+        print(&said)?;
+        return Ok(0);
+    }
+    let program: &Path = slurm
+        .program()
+        .context("the table of Slurm's options is not inside; ask outside")?;
+    let question = SlurmQuestion {
+        line: super::slurm_line(line)?,
+        json,
+        limits: slurm.limits,
+        rules: slurm.rules.clone(),
+    };
+    launch::chaperon::explain(program, &question)
+}
+
+/// What is said of every line where Slurm's commands do nothing; `None` where they work.
+pub(super) fn without_slurm(standing: Use, why: &str, json: bool) -> Option<String> {
+    let (verdict, sentence) = match standing {
+        Use::On => return None,
+        Use::Off => (
+            "off",
+            "Slurm is switched off inside: none of its commands work",
+        ),
+        Use::Absent => ("absent", "this host has no Slurm"),
+    };
+    Some(match json {
+        true => format!(
+            "{:#}\n",
+            json!({ "verdict": verdict, "reason": sentence, "why": why })
+        ),
+        false if standing == Use::Absent => format!("{sentence}\n"),
+        false => format!("{sentence}\n  rule: {why}\n"),
+    })
+}

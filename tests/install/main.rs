@@ -1,0 +1,20 @@
+//! The installation: real make, real shells, real Lmod, below throw-away directories. Runs as an
+//! ordinary user, on the programs that the other suites test.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+#![allow(clippy::disallowed_methods)] // effects: starts processes, makes throw-away directories
+
+mod builds;
+mod completions;
+mod formula;
+mod modules;
+mod pages;
+mod prefix;
+mod statically;
+mod upgrades;
+mod world;
+mod wrappers;
+
+/// A terminal with somebody at it.
+#[allow(dead_code)] // here fewer keys are pressed than there
+#[path = "../cli/pty.rs"]
+mod pty;

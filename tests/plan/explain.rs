@@ -1,0 +1,398 @@
+//! What is answered about paths, devices, hosts and variables, outside and inside.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use agent_sandbox::host::files::{Files, Look};
+use agent_sandbox::plan::explain::change::Ways;
+use agent_sandbox::plan::explain::hosts::{self, Peer, Reach};
+use agent_sandbox::plan::explain::inside::{DOCUMENT, Document, Seen};
+use agent_sandbox::plan::explain::{self, Explanation, Standing};
+use agent_sandbox::plan::grants::{Thing, translate};
+use agent_sandbox::plan::{Mount, Plan};
+use proptest::prelude::*;
+
+use crate::host::plain;
+use crate::random;
+use crate::scenario::Scenario;
+use crate::tree::What;
+
+/// What no document may hold: every hidden name of the tests has it.
+const MARK: &str = "MARKED";
+
+pub(crate) fn asked(scenario: &Scenario, path: &str) -> Explanation {
+    let (plan, policy) = (scenario.plan().unwrap(), scenario.merged());
+    let ways = Ways {
+        policy: &policy,
+        config: "config.toml",
+        places: Some((&plan.ground, &scenario.tree)),
+    };
+    explain::path(&plan, &scenario.tree, Path::new(path), &ways)
+}
+
+fn with_devices() -> Scenario {
+    let mut tree = plain();
+    for (at, what) in [
+        ("/dev/nvidia0", What::Device),
+        ("/dev/mine", What::Device),
+        ("/dev/sda", What::Device),
+        ("/dev/dri", What::Directory),
+    ] {
+        assert!(tree.put(at, what));
+    }
+    Scenario::new(tree)
+}
+
+#[test]
+fn devices_are_explained_by_rule_node_and_rights() {
+    let scenario =
+        with_devices().policy("[devices]\nallow = [\"/dev/missing\"]\ndeny = [\"/dev/mine\"]\n");
+    let given = asked(&scenario, "/dev/nvidia0");
+    assert_eq!(given.standing, Standing::Device);
+    assert!(
+        given
+            .why
+            .to_string()
+            .starts_with("devices.allow `/dev/nvidia*`")
+    );
+    assert!(
+        given.notes[0].starts_with("a device node, mode "),
+        "{given:?}"
+    );
+    assert!(given.change.text.contains("devices.deny in config.toml"));
+    let mine = asked(&scenario, "/dev/mine");
+    assert_eq!(mine.standing, Standing::Hidden);
+    assert_eq!(
+        mine.change.text,
+        "take `/dev/mine` out of devices.deny (config.toml:3)"
+    );
+    let disk = asked(&scenario, "/dev/sda");
+    assert_eq!(disk.standing, Standing::Hidden);
+    assert!(!disk.change.possible, "{disk:?}");
+    let missing = asked(&scenario, "/dev/missing");
+    assert_eq!(missing.standing, Standing::Absent);
+    assert_eq!(
+        missing.why.to_string(),
+        "devices.allow `/dev/missing` (config.toml:2)"
+    );
+    assert_eq!(missing.notes, ["it does not exist outside either"]);
+    assert!(!missing.exists);
+    let unknown = asked(&scenario, "/dev/other");
+    assert_eq!(unknown.why.to_string(), "no rule of devices.allow names it");
+    assert!(
+        unknown
+            .change
+            .text
+            .contains("add `/dev/other` to devices.allow in config.toml")
+    );
+    let directory = asked(&scenario, "/dev/dri");
+    assert!(
+        directory.why.to_string().contains("it is a directory"),
+        "{directory:?}"
+    );
+    assert_eq!(asked(&scenario, "/dev/null").standing, Standing::Private);
+    assert_eq!(asked(&scenario, "/dev/shm/x").standing, Standing::Absent);
+}
+
+#[test]
+fn a_rule_of_the_users_own_is_taken_out_where_it_stands() {
+    let policy = "[files]\nhide = [\"~/project/x\"]\n[home]\nprotect = [\"~/project/y\"]\n";
+    let tree = plain()
+        .file("/home/ada/project/x", "x")
+        .file("/home/ada/project/y", "y");
+    let scenario = Scenario::new(tree).policy(policy);
+    let hidden = asked(&scenario, "/home/ada/project/x");
+    assert_eq!(
+        hidden.change.text,
+        "take `~/project/x` out of files.hide (config.toml:2)"
+    );
+    let kept = asked(&scenario, "/home/ada/project/y");
+    assert_eq!(kept.standing, Standing::ReadOnly);
+    assert_eq!(
+        kept.change.text,
+        "take it out of home.protect (config.toml:4)"
+    );
+}
+
+#[test]
+fn names_of_hosts() {
+    let path = |text: &str| Peer::Path(text.into());
+    for (text, peer) in [
+        ("localhost", Peer::Loopback),
+        ("LocalHost.:22", Peer::Loopback),
+        ("db.localhost", Peer::Loopback),
+        ("127.1.2.3:80", Peer::Loopback),
+        ("::1", Peer::Loopback),
+        ("[::1]:80", Peer::Loopback),
+        ("0.0.0.0", Peer::Loopback),
+        ("login2", Peer::Host),
+        ("example.org:443", Peer::Host),
+        ("2001:db8::1", Peer::Host),
+        ("[2001:db8::1]", Peer::Host),
+        ("@/tmp/.X11-unix/X0", Peer::Abstract),
+        (
+            "/run/munge/munge.socket.2",
+            path("/run/munge/munge.socket.2"),
+        ),
+    ] {
+        assert_eq!(hosts::parse(text), Ok(peer), "{text}");
+    }
+    for (text, part) in [
+        ("", "a name has"),
+        (":80", "a name has"),
+        ("a b", "a name has"),
+        ("a:0", "a port is"),
+        ("a:65536", "a port is"),
+        ("a:http", "a port is"),
+        ("a:", "a port is"),
+        ("https://example.org/", "it is a URL"),
+        ("[::1", "the bracket is not closed"),
+        ("[::1]80", "behind the bracket"),
+        ("[login2]:80", "no IPv6 address"),
+        ("@", "abstract socket"),
+        ("x\u{1b}[31m", "a name has"),
+        (&"a".repeat(254), "a name has"),
+    ] {
+        let said = hosts::parse(text).unwrap_err();
+        assert!(said.contains(part), "{text:?}: {said}");
+    }
+}
+
+#[test]
+fn whom_the_jail_reaches() {
+    use Standing::{Reachable, Unreachable};
+    for (isolated, scoped, host, loopback, by_name) in [
+        (false, true, Reachable, Reachable, Unreachable),
+        (false, false, Reachable, Reachable, Reachable),
+        (true, true, Unreachable, Unreachable, Unreachable),
+        (true, false, Unreachable, Unreachable, Unreachable),
+    ] {
+        let reach = Reach { isolated, scoped };
+        let of = |peer| reach.of(&peer).0;
+        let all = (of(Peer::Host), of(Peer::Loopback), of(Peer::Abstract));
+        assert_eq!(all, (host, loopback, by_name), "{reach:?}");
+    }
+}
+
+fn host(policy: &str, name: &str) -> Explanation {
+    let scenario = Scenario::new(plain()).policy(policy);
+    let (plan, policy) = (scenario.plan().unwrap(), scenario.merged());
+    let ways = Ways {
+        policy: &policy,
+        config: "config.toml",
+        places: Some((&plan.ground, &scenario.tree)),
+    };
+    hosts::explain(&plan, name, &hosts::parse(name).unwrap(), &ways)
+}
+
+#[test]
+fn hosts_name_the_rule_and_the_way() {
+    let isolated = host("network.mode = \"isolated\"", "example.org:443");
+    assert_eq!(isolated.standing, Standing::Unreachable);
+    assert_eq!(
+        isolated.why.to_string(),
+        "network.mode `isolated` (config.toml:1)"
+    );
+    assert_eq!(
+        isolated.change.text,
+        "network.mode = \"open\" in config.toml, or --set network.mode=open for one run"
+    );
+    let open = host("network.mode = \"open\"", "example.org:443");
+    assert_eq!(open.standing, Standing::Reachable);
+    assert!(open.change.text.contains("network.mode = \"isolated\""));
+}
+
+/// The document as it stands in the jail.
+fn document(plan: &Plan) -> (Vec<u8>, Document) {
+    let step = plan
+        .steps
+        .iter()
+        .find(|step| step.at == Path::new(DOCUMENT));
+    let Some(Mount::File { content }) = step.map(|step| &step.mount) else {
+        panic!("no document");
+    };
+    (content.clone(), Document::read(content).unwrap())
+}
+
+/// What somebody inside sees of a path that the jail shows nothing of.
+fn unseen(document: &Document, path: &str) -> String {
+    let answer = document.path(Path::new(path), Path::new(path), &Seen::Nothing);
+    assert_eq!(answer.standing, Standing::NotVisible, "{answer:?}");
+    format!("{answer:?}")
+}
+
+fn holds(text: &[u8], part: &str) -> bool {
+    text.windows(part.len())
+        .any(|window| window == part.as_bytes())
+}
+
+/// A host on which everything hidden has the mark in its name, and so has each rule that hides.
+fn marked() -> Scenario {
+    let name = |below: &str| format!("{below}/{MARK}");
+    let tree = plain()
+        .file(&name("/home/ada/project"), "x")
+        .file(&format!("/home/ada/project/sub/{MARK}.key"), "x")
+        .file(&format!("/data/open/{MARK}/file"), "x")
+        .file("/data/open/file", "x")
+        .link(&format!("/home/ada/{MARK}-link"), "/data/open/file")
+        .file(&format!("/home/ada/{MARK}-home"), "x");
+    let policy = format!(
+        "[files]\nread = [\"/data/open\", \"/data/{MARK}-absent\"]\n\
+         hide = [\"~/project/{MARK}\", \"~/project/sub/{MARK}*\", \"/data/open/{MARK}\", \"/nowhere/{MARK}\"]\n\
+         [home]\nseed = [\"~/{MARK}-seed\"]\n[env]\nhide = [\"{MARK}*\"]\npass = [\"*{MARK}_PASS\"]\n\
+         hide_values = [\"{MARK}*\"]\n[devices]\ndeny = [\"/dev/{MARK}\"]\n"
+    );
+    Scenario::new(tree)
+        .policy(&policy)
+        .variable(&format!("{MARK}_TOKEN"), "secret")
+        .variable("BY_VALUE", &format!("{MARK}-and-a-long-value"))
+        .variable("REPEATS", &format!("x{MARK}-and-a-long-value"))
+}
+
+#[test]
+fn the_document_holds_nothing_that_is_hidden() {
+    let scenario = marked();
+    let plan = scenario.plan().unwrap();
+    let (text, document) = document(&plan);
+    for part in [
+        MARK,
+        "BY_VALUE",
+        "REPEATS",
+        "files.hide",
+        "env.hide",
+        "devices.deny",
+    ] {
+        assert!(!holds(&text, part), "the document holds {part}");
+    }
+    assert!(holds(&text, "/data/open") && holds(&text, "files.read"));
+    let fenced = translate(
+        plan,
+        &scenario.host,
+        &scenario.tree,
+        Path::new("/tmp/agent-sandbox-1000/s"),
+        &[],
+    )
+    .unwrap();
+    let staged = fenced
+        .staged
+        .iter()
+        .find(|one| one.at == Path::new("own/explain"));
+    let Some(Thing::File(mode, text)) = staged.map(|one| &one.what) else {
+        panic!("no document in the session's directory");
+    };
+    assert_eq!(*mode, 0o400);
+    for part in [
+        MARK,
+        "BY_VALUE",
+        "REPEATS",
+        "files.hide",
+        "env.hide",
+        "devices.deny",
+    ] {
+        assert!(
+            !holds(text, part),
+            "the document of Landlock's jail holds {part}"
+        );
+    }
+    let fenced = Document::read(text).unwrap();
+    assert!(fenced.landlock && !document.landlock);
+    // The project is taken apart there, and still the project.
+    let seen = Seen::Something {
+        real: "/home/ada/project/main.c".into(),
+        readable: true,
+        writable: true,
+    };
+    for document in [&document, &fenced] {
+        let path = Path::new("/home/ada/project/main.c");
+        let answer = document.path(path, path, &seen);
+        assert_eq!(answer.standing, Standing::Writable, "{answer:?}");
+        assert_eq!(answer.why.as_deref(), Some("the project directory"));
+    }
+}
+
+#[test]
+fn what_is_hidden_and_what_does_not_exist_get_the_same_answer() {
+    let plan = marked().plan().unwrap();
+    let (_, document) = document(&plan);
+    for (hidden, absent) in [
+        ("/home/ada/project/MARKED", "/home/ada/project/MISSED"),
+        ("/home/ada/.ssh/id_rsa", "/home/ada/.shs/id_rsa"),
+        ("/data/open/MARKED/file", "/data/open/MISSED/file"),
+    ] {
+        assert_eq!(
+            unseen(&document, hidden).replace(hidden, absent),
+            unseen(&document, absent)
+        );
+    }
+    let variable = |name: &str| format!("{:?}", document.variable(OsStr::new(name), false));
+    for hidden in ["MARKED_TOKEN", "BY_VALUE", "REPEATS"] {
+        assert_eq!(
+            variable(hidden).replace(hidden, "NO_SUCH"),
+            variable("NO_SUCH")
+        );
+        assert!(variable(hidden).contains("NotVisible"));
+    }
+    assert!(variable("HOME").contains("Passes"));
+    // What the agent set itself is no news to it.
+    let own = document.variable(OsStr::new("MARKED_TOKEN"), true);
+    assert_eq!(
+        own.why.as_deref(),
+        Some("it was set inside, after the launch")
+    );
+}
+
+/// A document of another version, or none at all, is not taken for one.
+#[test]
+fn a_document_of_another_form_is_refused() {
+    let (text, _) = document(&marked().plan().unwrap());
+    let mut other = text.clone();
+    other[0] ^= 0x40;
+    assert_eq!(Document::read(&other), None);
+    assert_eq!(Document::read(&text[..text.len() / 2]), None);
+    assert_eq!(Document::read(b""), None);
+}
+
+/// Every path that a case plants, and one beside each that nothing plants.
+fn candidates(scenario: &Scenario) -> BTreeSet<PathBuf> {
+    let plan = scenario.plan().unwrap();
+    let mut all: BTreeSet<PathBuf> = plan
+        .hidden
+        .existing()
+        .map(|hidden| hidden.path.clone())
+        .collect();
+    all.extend(plan.steps.iter().map(|step| step.at.join("no-such-name")));
+    all
+}
+
+proptest! {
+    #![proptest_config(random::config(300))]
+
+    /// On random hosts, what is hidden is not named in the document beside what is visible, and gets
+    /// the answer of what does not exist, whatever the process that asks sees of it. (Under Landlock it
+    /// can see that it exists.)
+    #[test]
+    fn hidden_and_absent_are_one(case in random::case()) {
+        let scenario = case.scenario();
+        let Ok(plan) = scenario.plan() else { return Ok(()) };
+        let (_, document) = document(&plan);
+        let rules: BTreeSet<String> = plan.steps.iter().map(|step| step.why.to_string()).collect();
+        for path in candidates(&scenario) {
+            let path = path.to_str().unwrap();
+            let there = matches!(scenario.tree.look(Path::new(path)), Look::Found(_));
+            let answer = document.path(Path::new(path), Path::new(path), &Seen::Nothing);
+            let absent = document.path(Path::new("/no/such"), Path::new("/no/such"), &Seen::Nothing);
+            prop_assert_eq!(format!("{answer:?}").replace(path, "/no/such"), format!("{absent:?}"), "{} {}", path, there);
+            prop_assert_eq!(answer.why, None);
+        }
+        // Each rule in it is that of a step which shows something.
+        for step in &plan.steps {
+            let seen = Seen::Something { real: step.at.clone(), readable: true, writable: true };
+            let answer = document.path(&step.at, &step.at, &seen);
+            prop_assert!(answer.why.is_none_or(|why| rules.contains(&why) || why == "on the way to what the jail shows"));
+            if matches!(step.mount, Mount::HideDirectory | Mount::HideFile) {
+                prop_assert!(document.place_around(&step.at) != Some(step.at.as_path()), "{:?}", step.at);
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What a site enforces: the plan of any user's policy allows no more than the enforced layers do.
+
+mod case;
+mod oracle;
+mod property;
+mod rows;
