@@ -95,7 +95,7 @@ mod library {
 
 /// What getent(1) answers, in place of what musl knows.
 #[cfg(any(target_env = "musl", test))]
-mod asked {
+pub mod asked {
     use std::path::Path;
     use std::process::{Command, Stdio};
 

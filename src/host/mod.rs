@@ -332,7 +332,8 @@ fn meeting_places(uid: Uid, files: &HostFiles) -> Vec<PathBuf> {
 /// writing (`/proc/self/fd/0`), wherever it stands.
 fn input(files: &HostFiles) -> Option<Found> {
     let flags = fcntl(std::io::stdin(), FcntlArg::F_GETFL).ok()?;
-    let reading = OFlag::from_bits_truncate(flags) & crate::sys::paths::ACCESS_MODE == OFlag::O_RDONLY;
+    let reading =
+        OFlag::from_bits_truncate(flags) & crate::sys::paths::ACCESS_MODE == OFlag::O_RDONLY;
     let open = std::fs::metadata("/proc/self/fd/0").ok()?;
     if !reading || !open.is_file() {
         return None;

@@ -278,7 +278,7 @@ pub fn variable(plan: &Plan, name: &OsStr, ways: &Ways<'_>) -> Explanation {
     let (standing, why) = match (inside, hidden) {
         (Some(variable), _) => (Standing::Passes, variable.why.clone()),
         (None, Some(variable)) => (Standing::Hidden, variable.why.clone()),
-        (None, None) => match env::verdict(&ways.policy, name, None) {
+        (None, None) => match env::verdict(ways.policy, name, None) {
             Verdict::Passes(why) => (Standing::Passes, why),
             Verdict::Hidden(why) => (Standing::Hidden, why),
         },

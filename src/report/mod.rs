@@ -2,8 +2,8 @@
 //! subcommands, for a person or as JSON.
 
 pub mod audit;
-pub mod inside;
 pub mod doctor;
+pub mod inside;
 pub mod plan;
 pub mod policy;
 

@@ -232,9 +232,7 @@ fn the_book_lists_every_page_once_and_leads_nowhere_else() {
     let file = "docs/SUMMARY.md";
     let mut complaints = book::summary(file, &read(file), pages);
     let other = |name: &str| page(name) && name != file;
-    complaints.extend(each(other, |file, text| {
-        book::stays(file, text, "docs/")
-    }));
+    complaints.extend(each(other, |file, text| book::stays(file, text, "docs/")));
     settle(complaints);
 }
 

@@ -1,7 +1,7 @@
 //! Devices, network, nesting, users, variables.
 
-use agent_sandbox::plan::{Mount, Plan};
 use agent_sandbox::plan::syscalls::{Answer, Arguments, Switches, rules};
+use agent_sandbox::plan::{Mount, Plan};
 
 use crate::host::plain;
 use crate::scenario::Scenario;
@@ -88,9 +88,8 @@ fn the_user_database() {
     let mut all = String::new();
     let databases = |plan: &Plan| {
         let mut steps = plan.steps.clone();
-        steps.retain(|step| {
-            matches!(step.mount, Mount::File { .. }) && step.at.starts_with("/etc")
-        });
+        steps
+            .retain(|step| matches!(step.mount, Mount::File { .. }) && step.at.starts_with("/etc"));
         steps
     };
     for step in databases(&plan) {

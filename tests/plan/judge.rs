@@ -142,7 +142,11 @@ fn misplaced(before: &[Step], step: &Step, host: &HostFacts, tree: &Tree) -> Vec
                 && (slurm.covers.contains(&step.at) || step.at == Path::new(PROGRAM))
         });
         let chaperon = step.at == Path::new(CHAPERON_INSIDE)
-            && host.slurm.as_ref().and_then(|slurm| slurm.chaperon.as_ref()) == Some(from);
+            && host
+                .slurm
+                .as_ref()
+                .and_then(|slurm| slurm.chaperon.as_ref())
+                == Some(from);
         if *from != step.at && step.at != Path::new(INIT) && !shim && !chaperon {
             all.push(format!("{at} shows {}", from.display()));
         }

@@ -93,7 +93,11 @@ fn a_host_without_slurm_has_nothing_of_it() {
     let plan = scenario.plan().unwrap();
     assert_eq!(plan.slurm.value, Use::Absent);
     for name in ["bin/sbatch", "shim", "chaperon", "slurm"] {
-        assert!(!scenario.text().contains(&format!("/run/agent-sandbox/{name}")));
+        assert!(
+            !scenario
+                .text()
+                .contains(&format!("/run/agent-sandbox/{name}"))
+        );
     }
 }
 
@@ -299,7 +303,10 @@ fn sockets_that_slurms_configuration_names_are_hidden() {
     assert_eq!(source, "/etc/slurm/slurm.conf:2");
     let asked = "/opt/munge/a.socket";
     let told = crate::explain::asked(&scenario, asked);
-    assert!(told.change.text.starts_with("it cannot be given"), "{told:?}");
+    assert!(
+        told.change.text.starts_with("it cannot be given"),
+        "{told:?}"
+    );
     assert!(rule("/opt/munge/b.socket").is_none());
     assert!(scenario.text().contains("/opt/munge/a.socket"));
 }
@@ -342,7 +349,10 @@ fn the_directory_of_slurms_daemon_is_hidden() {
             let source = rule(&at).unwrap().source.to_string();
             assert_eq!(source, "/etc/slurm/slurm.conf:2");
             let told = crate::explain::asked(&scenario, &at);
-            assert!(told.change.text.starts_with("it cannot be given"), "{told:?}");
+            assert!(
+                told.change.text.starts_with("it cannot be given"),
+                "{told:?}"
+            );
             let why = told.why.to_string();
             assert!(why.starts_with("the directory of Slurm's daemon"), "{why}");
             for other in ["/srv", "/srv/data/table", "/srv/spool-of-mail/ada"] {

@@ -4,9 +4,11 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use agent_sandbox_wire::capsule::{Capsule, Layer, LayerKind, Options, Program, Seal, Streams};
+use agent_sandbox_wire::capsule::{
+    Backend, Capsule, Layer, LayerKind, Options, Program, Seal, Streams,
+};
 
-use crate::widening::{Tried, holds, stops};
+use crate::widening::{SYSTEM, Tried, holds, stops};
 use crate::world::{CANARY, Output, World};
 
 /// Allows one tree, and nothing of the home.
@@ -127,7 +129,11 @@ fn a_jail_in_a_jail_has_no_more() {
 /// narrows them like any.
 #[test]
 fn a_forged_job_is_narrowed_by_the_node() {
-    let job = |t: &Tried, layers: Vec<Layer>, options: Options| {
+    let job = |t: &Tried, layers: Vec<Layer>| {
+        let backend = match t.backend {
+            "landlock" => Backend::Landlock,
+            _ => Backend::Bwrap,
+        };
         let project = t.seen("project");
         let home = t.world.seen_home().to_str().unwrap();
         let capsule = Capsule {
@@ -135,7 +141,10 @@ fn a_forged_job_is_narrowed_by_the_node() {
                 session: "forged00".into(),
                 project: project.as_str().into(),
                 layers,
-                options,
+                options: Options {
+                    backend,
+                    ..Options::default()
+                },
                 variables: Vec::new(),
                 told: Vec::new(),
             },
@@ -147,7 +156,10 @@ fn a_forged_job_is_narrowed_by_the_node() {
             cwd: project.as_str().into(),
             submit_directory: project.as_str().into(),
             umask: 0o22,
-            streams: Streams::default(),
+            streams: Streams {
+                output: Some(b"forged.txt".to_vec()),
+                ..Streams::default()
+            },
             program: Program::Script {
                 script: format!("#!/bin/bash\ncat {}\necho ran\n", t.data("secret")).into(),
                 arguments: Vec::new(),
@@ -157,7 +169,9 @@ fn a_forged_job_is_narrowed_by_the_node() {
         let script = capsule.batch_script(launcher.as_bytes()).unwrap();
         t.world.write("project/forged.sh", script);
         t.world
-            .outside("\"$LAUNCHER\" job ./forged.sh 2>&1")
+            .outside(
+                "\"$LAUNCHER\" job \"$PWD/forged.sh\" 2>&1; code=$?; cat forged.txt; exit $code",
+            )
             .variable("SLURM_JOB_ID", "7")
             .variable("SLURM_JOBID", "7")
             .variable("SLURM_JOB_NODELIST", "n1")
@@ -168,26 +182,25 @@ fn a_forged_job_is_narrowed_by_the_node() {
         kind,
         file: "~/.config/agent-sandbox/config.toml".into(),
         text: format!(
-            "[files]\nread = [\"{0}\"]\nunhide = [\"{0}\"]\n",
+            "[files]\nread = [\"{0}\"]\nunhide = [\"{0}\"]\n[landlock]\nsizes = \"degraded\"\nusers = \"degraded\"\n",
             t.data("")
         ),
     };
     let hidden = |t: &Tried| format!("[files]\nhide = [\"{}\"]\n", t.data(""));
     for enforced in [&one_tree as &dyn Fn(&Tried) -> String, &hidden] {
         stops("a layer of the user's", enforced, |t| {
-            job(t, vec![layer(LayerKind::User, t)], Options::default())
+            job(t, vec![layer(LayerKind::User, t)])
         });
         stops("a profile", enforced, |t| {
-            job(t, vec![layer(LayerKind::Profile, t)], Options::default())
+            job(t, vec![layer(LayerKind::Profile, t)])
         });
     }
-    // What says that it is the site's may only narrow.
+    // What says that it is the site's may only narrow: it excepts nothing that the node hides.
     holds("a layer that says it is the site's", hidden, |t| {
-        job(
-            t,
-            vec![layer(LayerKind::SiteEnforced, t)],
-            Options::default(),
-        )
+        let mut forged = layer(LayerKind::SiteEnforced, t);
+        let wider = format!("read = [{SYSTEM}, ");
+        forged.text = forged.text.replace("read = [", &wider);
+        job(t, vec![layer(LayerKind::User, t), forged])
     });
 }
 

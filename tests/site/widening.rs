@@ -8,12 +8,13 @@ use std::path::Path;
 use crate::world::{CANARY, Call, Output, World};
 
 /// What every jail needs of the system.
-const SYSTEM: &str = r#""/bin", "/etc", "/lib", "/lib32", "/lib64", "/opt", "/sbin", "/usr""#;
+pub(crate) const SYSTEM: &str =
+    r#""/bin", "/etc", "/lib", "/lib32", "/lib64", "/opt", "/sbin", "/usr""#;
 
 /// A world with a tree that the site forbids and one that it allows, both the user's own.
 pub(crate) struct Tried {
     pub(crate) world: World,
-    backend: &'static str,
+    pub(crate) backend: &'static str,
 }
 
 impl Tried {
@@ -131,7 +132,7 @@ fn refused(
         !output.to_string().contains(CANARY),
         "{what}, {backend}: wider than the site allows: {output}"
     );
-    let refused = output.code == 125 && output.stderr.contains("error: ");
+    let refused = output.code == 125 && output.to_string().contains("error: ");
     assert!(
         refused || output.stdout.contains("ran\n"),
         "{what}, {backend}: {output}"
@@ -301,7 +302,8 @@ fn links_of_the_users_move_nothing() {
 #[test]
 fn another_home_moves_nothing() {
     let bounded = |what, way: &dyn Fn(&Tried) -> Output| stops(what, one_tree, way);
-    let homes: [(&str, fn(&Tried) -> String); 3] = [
+    type Home = fn(&Tried) -> String;
+    let homes: [(&str, Home); 3] = [
         ("the forbidden tree", |t| t.data("")),
         ("the directory above", |t| {
             t.world.base().display().to_string()

@@ -119,7 +119,10 @@ fn what_is_allowed_can_be_asked_for() {
     let says = |text: &str| {
         assert!(text.contains("--uid=0: refused: "), "{text}");
         assert!(text.contains("squeue: works inside: "), "{text}");
-        assert!(text.contains("localhost: can be connected to from inside"), "{text}");
+        assert!(
+            text.contains("localhost: can be connected to from inside"),
+            "{text}"
+        );
     };
     says(&world.inside(ask).run().out());
     let job = format!("sbatch -W -o told.txt --wrap \"{ask}\" > /dev/null; cat told.txt");

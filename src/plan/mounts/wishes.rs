@@ -45,7 +45,6 @@ pub(super) fn within(
     all
 }
 
-
 impl Builder<'_> {
     /// The lists `read` and `write` of `[home]` and `[files]`.
     pub(super) fn wishes(&mut self) -> Result<(), PlanError> {

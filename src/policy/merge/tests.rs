@@ -152,7 +152,12 @@ fn an_enforced_layer_only_narrows() {
     assert!(!policy.jail.nested.value);
     // What lies within a list that gives is judged by place, in the plan.
     assert_eq!(policy.files.read.len(), 2);
-    let bounds: Vec<_> = policy.bounds.layers.iter().map(|it| it.read.shown()).collect();
+    let bounds: Vec<_> = policy
+        .bounds
+        .layers
+        .iter()
+        .map(|it| it.read.shown())
+        .collect();
     assert_eq!(bounds[0].as_ref().unwrap().value, "`/usr`");
     assert_eq!(policy.files.hide.len(), 1);
 }

@@ -225,12 +225,24 @@ fn case() -> impl Strategy<Value = Case> {
                 vec![("/nfs/ada", "/home/ada"), ("/data/a", "/home/ada/.ssh")],
                 0..3,
             ),
-            prop::bool::ANY,
+            (prop::bool::ANY, prop::bool::ANY),
         ),
     )
         .prop_map(|(files, rest)| {
             let (nodes, unreadable, enforced, user, options) = files;
-            let (option_home, option_pass, option_set, project, home, aliases, git) = rest;
+            let (option_home, option_pass, option_set, project, home, aliases, rest) = rest;
+            let (git, except) = rest;
+            let mut user = user;
+            // Word for word what the site hides, and a way to see it.
+            let hides = enforced.iter().filter_map(|layer| layer.hide.as_ref());
+            for entry in hides.flatten().filter(|_| except) {
+                user.unhide.get_or_insert_default().push(entry.clone());
+                let list = match entry.starts_with("~/") {
+                    true => &mut user.home_read,
+                    false => &mut user.read,
+                };
+                list.get_or_insert_default().push(entry.clone());
+            }
             Case {
                 nodes,
                 unreadable,
