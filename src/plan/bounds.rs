@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Access;
+use super::{Access, PlanError};
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
 use crate::host::files::{Files, real_as_far_as_it_exists};
@@ -106,6 +106,27 @@ pub struct Ground {
     aliases: Vec<Alias>,
     /// `$HOME`, over which every jail has a file system of its own.
     covered: PathBuf,
+}
+
+/// Refuses where an enforced layer holds and the user database has no answer: `~` would mean nothing
+/// but `HOME`, which the user sets. A name service that does not answer is in the user's hands, by a
+/// variable that it obeys or by waiting until it is down.
+///
+/// # Errors
+/// The user database names no home of the caller's.
+pub fn known_home(policy: &Policy, host: &HostFacts) -> Result<(), PlanError> {
+    if policy.bounds.is_empty() || host.database_home().is_some() {
+        return Ok(());
+    }
+    let message = format!(
+        "the site's policy cannot be applied: the user database names no home directory of user {}",
+        host.uid
+    );
+    let hint = format!(
+        "`getent passwd {}` must print a line; ask your administrators whether the name service is up",
+        host.uid
+    );
+    Err(PlanError::new(message).hint(hint))
 }
 
 impl Ground {

@@ -436,6 +436,7 @@ pub fn build(
     files: &dyn Files,
     invocation: &Invocation,
 ) -> Result<Plan, PlanError> {
+    bounds::known_home(policy, host)?;
     let ground = bounds::Ground::resolve(policy, host, files);
     let hides = hides::Hides::resolve(policy, host, files, &ground);
     let project = match &invocation.project {

@@ -6,7 +6,6 @@
 #![allow(clippy::disallowed_methods)] // effects: boots machines, several at a time
 
 mod attacks;
-mod doctor;
 mod launches;
 mod machine;
 
@@ -37,9 +36,9 @@ const KERNELS: [Kernel; 2] = [
 /// `lsm=` without Landlock: its calls fail as on a kernel that was built without it.
 const WITHOUT_LANDLOCK: &str = "lsm=lockdown,capability,yama";
 
-pub(crate) struct Boots {
+struct Boots {
     full: Vec<Transcript>,
-    pub(crate) without_landlock: Transcript,
+    without_landlock: Transcript,
 }
 
 /// What the machines said. All boot at the same time, once.
@@ -64,7 +63,7 @@ static BOOTS: LazyLock<Result<Boots, String>> = LazyLock::new(|| {
 });
 
 /// What this machine can boot, or nothing, which is said.
-pub(crate) fn boots(what: &str) -> Option<&'static Boots> {
+fn boots(what: &str) -> Option<&'static Boots> {
     match &*BOOTS {
         Ok(boots) => Some(boots),
         Err(why) => {

@@ -97,7 +97,7 @@ fn the_user_database() {
             all.push_str(&format!(
                 "# {}\n{}",
                 step.at.display(),
-                String::from_utf8_lossy(&content)
+                String::from_utf8_lossy(content)
             ));
         }
     }

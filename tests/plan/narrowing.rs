@@ -4,3 +4,4 @@ mod case;
 mod oracle;
 mod property;
 mod rows;
+mod values;

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use super::*;
 use crate::config::load::parse;
 use crate::config::source::Source;
