@@ -273,7 +273,7 @@ fn is_toml_value(text: &str) -> bool {
 }
 
 /// A TOML basic string.
-fn quote(text: &str) -> String {
+pub fn quote(text: &str) -> String {
     let mut quoted = String::from('"');
     for letter in text.chars() {
         match letter {

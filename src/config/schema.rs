@@ -63,6 +63,20 @@ macro_rules! with_sections {
                     modules: self.modules.take(),
                 }
             }
+
+            /// Whether none of the sections stands in it.
+            pub fn is_empty(&self) -> bool {
+                self.project.is_none()
+                    && self.home.is_none()
+                    && self.files.is_none()
+                    && self.env.is_none()
+                    && self.devices.is_none()
+                    && self.jail.is_none()
+                    && self.landlock.is_none()
+                    && self.network.is_none()
+                    && self.slurm.is_none()
+                    && self.modules.is_none()
+            }
         }
     };
 }

@@ -63,6 +63,14 @@ impl When {
                         what always holds stands in sections without `[[when]]`";
             return Err((span, message, hint));
         }
+        // A section behind it that is written without `when.` holds for everybody.
+        if when.sections.is_empty() {
+            let message = "nothing stands below this [[when]]; its sections are written [when.NAME], \
+                           as [when.slurm.limits]";
+            let hint = "a section without `when.` in its name holds for everybody; \
+                        such sections stand above the first `[[when]]`";
+            return Err((span, message, hint));
+        }
         Ok(when)
     }
 
@@ -140,7 +148,7 @@ mod tests {
     }
 
     fn when(text: &str) -> When {
-        let text = format!("[[when]]\n{text}\n");
+        let text = format!("[[when]]\n{text}\n[when.jail]\nnested = false\n");
         let mut parsed = parse(Layer::SiteEnforced, "enforced.toml", &text).unwrap();
         parsed.when.remove(0)
     }

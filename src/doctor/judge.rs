@@ -103,6 +103,21 @@ fn verdict(facts: &Facts) -> (bool, Option<&'static str>, String) {
     if let Some(Trouble { message, .. }) = unfit(facts) {
         return (false, None, message.clone());
     }
+    let (starts, backend, mut why) = by_trial(facts);
+    if starts
+        && facts
+            .files
+            .project
+            .as_ref()
+            .is_some_and(|project| project.trouble.is_some())
+    {
+        why.push_str(", but in another directory: this one can be no project");
+    }
+    (starts, backend, why)
+}
+
+/// The verdict of the session that was tried, or of what there is for one.
+fn by_trial(facts: &Facts) -> (bool, Option<&'static str>, String) {
     let jail = &facts.jail;
     let reason = jail.bubblewrap.reason.as_ref();
     let chosen = match (jail.asked, reason) {

@@ -136,6 +136,7 @@ fn unfit(prepared: &Prepared) -> Option<anyhow::Error> {
     let error = prepared.plan().err()?;
     match prepared.plan_without_project() {
         Err(other) if other.to_string() == error.to_string() => None,
+        Ok(plan) if prepared.can_start(&plan).is_err() => None,
         _ => Some(error),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::compare::{Comparison, Part, Row};
 use super::line::{Examination, Status};
+use crate::failure::one_line;
 
 /// The width of a terminal on which everybody can read it.
 const WIDTH: usize = 80;
@@ -11,6 +12,8 @@ const NAME_AT: usize = INDENT + 9;
 const FOUND_AT: usize = NAME_AT + 17;
 /// Where a fix begins: left of what was found, so that a command fits into one line.
 const FIX_AT: usize = NAME_AT;
+/// Where a sentence goes on: not where a status begins, which a name with spaces could then pretend.
+const SENTENCE: usize = 2 * INDENT;
 /// What stands before a fix.
 const FIX: &str = "fix: ";
 
@@ -66,7 +69,7 @@ fn ending(examination: &Examination, something: bool) -> String {
             count(Status::Broken)
         );
     }
-    text.push_str(&wrapped(&verdict(examination), 0, INDENT));
+    text.push_str(&wrapped(&verdict(examination), 0, SENTENCE));
     text
 }
 
@@ -118,12 +121,12 @@ pub fn comparison(found: &Comparison, quiet: bool) -> String {
         }
     }
     text.push('\n');
-    text.push_str(&wrapped(&found.verdict, 0, INDENT));
+    text.push_str(&wrapped(&found.verdict, 0, SENTENCE));
     text
 }
 
 fn differing(row: &Row) -> String {
-    let mut text = format!("{:INDENT$}{}\n", "", row.name);
+    let mut text = format!("{:INDENT$}{}\n", "", one_line(&row.name));
     row.parts
         .iter()
         .for_each(|part| text.push_str(&named_part(part)));
@@ -143,6 +146,7 @@ fn named_part(part: &Part) -> String {
 /// One line: status, name, what was found, and below it the fix.
 fn entry(status: Option<Status>, name: &str, found: &str, how: &str) -> String {
     let word = status.map(Status::word).unwrap_or_default();
+    let name = one_line(name);
     let head = format!("{:INDENT$}{word:8} {name:16} ", "");
     let body = wrapped(found, FOUND_AT, FOUND_AT);
     let body = body.strip_prefix(&" ".repeat(FOUND_AT)).unwrap_or(&body);
@@ -156,30 +160,39 @@ fn fix(how: &str, at: usize) -> String {
     }
 }
 
-/// Text in lines that are no longer than the terminal is wide, as far as its words allow. What has
-/// lines of its own (a line of a policy with a caret below it) keeps them.
+/// Whether this is a line below a message that shows a place in a policy: ` --> FILE:LINE`, the line of
+/// the file behind its number, or the caret below it.
+fn shows_a_place(line: &str) -> bool {
+    let line = line.trim_start_matches(' ');
+    let line = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    let line = line.trim_start_matches(' ');
+    line == "|" || line.starts_with("| ") || line.starts_with("--> ") || line.starts_with("::: ")
+}
+
+/// Text in lines that are no longer than the terminal is wide, as far as its words allow. What shows a
+/// place in a policy keeps the lines of that; any other newline stands in a name, and is escaped.
 fn wrapped(text: &str, first: usize, others: usize) -> String {
-    let mut all = String::new();
-    for (number, line) in text.lines().enumerate() {
-        if number > 0 {
-            all.push_str(&format!("{:others$}{line}\n", ""));
-            continue;
+    let text = text.trim_end_matches('\n');
+    let mut breaks = text.match_indices('\n').map(|(at, _)| at);
+    let below = breaks.find(|at| text[at + 1..].split('\n').all(shows_a_place));
+    let (line, below) = text.split_at(below.unwrap_or(text.len()));
+    let mut all = " ".repeat(first);
+    let mut column = first;
+    for (at, word) in one_line(line).split(' ').enumerate() {
+        let length = word.chars().count();
+        if at > 0 && column + 1 + length > WIDTH {
+            all.push_str(&format!("\n{:others$}", ""));
+            column = others;
+        } else if at > 0 {
+            all.push(' ');
+            column += 1;
         }
-        let mut column = first;
-        all.push_str(&" ".repeat(first));
-        for (at, word) in line.split(' ').enumerate() {
-            let length = word.chars().count();
-            if at > 0 && column + 1 + length > WIDTH {
-                all.push_str(&format!("\n{:others$}", ""));
-                column = others;
-            } else if at > 0 {
-                all.push(' ');
-                column += 1;
-            }
-            all.push_str(word);
-            column += length;
-        }
-        all.push('\n');
+        all.push_str(word);
+        column += length;
+    }
+    all.push('\n');
+    for line in below.split('\n').skip(1) {
+        all.push_str(&format!("{:others$}{line}\n", ""));
     }
     all
 }
@@ -222,5 +235,38 @@ mod tests {
             " ".repeat(FOUND_AT)
         );
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_newline_in_a_name_begins_no_line() {
+        let forged = "`/home/ada/x\n  ok       session\n           fix: run this` is no project";
+        let text = entry(Some(Status::Broken), "project", forged, forged);
+        let forged = |line: &str| line.starts_with("  ok ") || line.ends_with("fix: run this");
+        assert!(!text.lines().any(forged), "{text}");
+        assert_eq!(text.matches("\\n  ok ").count(), 2, "{text}");
+        assert!(!wrapped("The same on a\nDifferent", 0, 2).contains("\nD"));
+    }
+
+    #[test]
+    fn a_sentence_is_cut_where_no_status_begins() {
+        for padding in 0..WIDTH {
+            let examination = Examination {
+                version: String::new(),
+                node: String::new(),
+                executable: String::new(),
+                digest: None,
+                starts: false,
+                backend: None,
+                why: format!("`{}  ok       forged` is no project", "p".repeat(padding)),
+                checks: Vec::new(),
+                absent: Vec::new(),
+            };
+            let text = text(&examination, false);
+            let forged = |line: &str| line.starts_with("  ok") || line.starts_with("   ok");
+            assert!(
+                text.contains("forged") && !text.lines().any(forged),
+                "{text}"
+            );
+        }
     }
 }

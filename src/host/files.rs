@@ -151,6 +151,17 @@ impl HostFiles {
         &self.mounts
     }
 
+    /// Whether nothing was mounted or unmounted since the mounts were read.
+    pub fn mounts_hold(&self) -> bool {
+        self.mounts == MountTable::read()
+    }
+
+    /// The same, with the mounts as they are now and without any answer.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        Self::new(self.timeout.get())
+    }
+
     /// From now on one path may take `timeout`.
     pub fn set_timeout(&self, timeout: Duration) {
         self.timeout.set(timeout);
@@ -329,6 +340,29 @@ pub fn real_as_far_as_it_exists(files: &dyn Files, path: &Path) -> PathBuf {
         }
     }
     path.to_path_buf()
+}
+
+/// What does not answer on the way to a path: the real path cannot be told, for a link may stand there.
+pub fn stalled_on_the_way(files: &dyn Files, path: &Path) -> Option<PathBuf> {
+    let mut stalled = None;
+    for above in path.ancestors() {
+        match files.look(above) {
+            Look::Found(_) => break,
+            Look::Hung => stalled = Some(above.to_path_buf()),
+            _ => {}
+        }
+    }
+    stalled
+}
+
+/// Whether what does not answer is, or may be, a symbolic link: its directory knows without asking it.
+pub fn may_be_a_link(files: &dyn Files, path: &Path) -> bool {
+    let entry = path.parent().and_then(|parent| {
+        let all = files.entries(parent)?;
+        all.into_iter()
+            .find(|entry| Some(entry.name.as_os_str()) == path.file_name())
+    });
+    entry.is_none_or(|entry| entry.kind == Kind::Link)
 }
 
 /// The symbolic links on the way to the part of a path that exists.

@@ -9,10 +9,12 @@ pub mod accounts;
 pub mod authority;
 pub mod circumstances;
 pub mod files;
+pub mod loader;
 pub mod looker;
 pub mod mediation;
 pub mod mount_table;
 pub mod places;
+pub mod settled;
 pub mod slurm;
 pub mod walk;
 
@@ -77,6 +79,8 @@ pub struct HostFacts {
     pub sealed: Option<Vec<(OsString, OsString)>>,
     /// The running executable, symbolic links resolved.
     pub executable: PathBuf,
+    /// The dynamic linker that starts it, if it needs one.
+    pub loader: Option<PathBuf>,
     /// Directories of ours that no jail may write: configuration, state; by every name.
     pub own_directories: Vec<PathBuf>,
     /// The one of them that holds state.
@@ -195,6 +199,7 @@ impl HostFacts {
             environment: std::env::vars_os().collect(),
             sealed,
             executable,
+            loader: loader::find(),
             databases,
             landlock_abi: landlock_abi(),
             slurm: None,

@@ -39,7 +39,7 @@ const LOCAL: [&str; 27] = [
 ];
 
 /// One mount.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Mounted {
     /// `MAJOR:MINOR` of the file system.
     device: Vec<u8>,
@@ -52,7 +52,7 @@ struct Mounted {
 }
 
 /// All mounts, in the order in which they were made.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountTable(Option<Vec<Mounted>>);
 
 impl MountTable {
@@ -63,6 +63,22 @@ impl MountTable {
                 .ok()
                 .map(|text| parse(&text)),
         )
+    }
+
+    /// The table of this text of a `mountinfo` file.
+    pub fn of(text: &[u8]) -> Self {
+        Self(Some(parse(text)))
+    }
+
+    /// Where something is mounted that another table does not have; everywhere, if this one could not
+    /// be read.
+    pub fn missing_in(&self, other: &Self) -> Vec<PathBuf> {
+        let Some(all) = &self.0 else {
+            return vec![PathBuf::from("/")];
+        };
+        let known: HashSet<&Mounted> = other.0.iter().flatten().collect();
+        let new = all.iter().filter(|mount| !known.contains(mount));
+        new.map(|mount| mount.at.clone()).collect()
     }
 
     /// The mount points of file systems that may not answer; where the table could not be read,

@@ -33,6 +33,7 @@ use crate::env_vars;
 use crate::failure::Failure;
 use crate::handoff::{Confinement, Order, Run, Streams};
 use crate::host::files::{Files, HostFiles, Look};
+use crate::host::mount_table::MountTable;
 use crate::host::{self, HostFacts};
 use crate::plan::{self, Invocation, Plan, Variable};
 use crate::policy::merge::{Additions, HOME_MODES, merge};
@@ -111,7 +112,8 @@ fn prepare_session(options: &Options, command: &[OsString], session: String) -> 
     let layers: Vec<RawLayer> = load(&request)?;
     let policy = merge(&layers, &additions(options, &cwd)?)?;
     files.set_timeout(policy.files.timeout_ms.value);
-    let mut host = HostFacts::probe(&files, None)?;
+    let named = [project.clone(), cwd.clone()];
+    let (files, mut host) = host::settled::probe(files, None, &policy, &named)?;
     if !policy.modules.load.is_empty() {
         host.environment = modules::load(&policy.modules.load, &host.environment)?;
     }
@@ -170,10 +172,11 @@ pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
     let (layers, additions) = seal::unseal(&seal)?;
     let policy = merge(&layers, &additions)?;
     let files = HostFiles::new(policy.files.timeout_ms.value);
-    let mut host = HostFacts::probe(&files, Some(seal::variables(&seal)))?;
+    let project = PathBuf::from(OsStr::from_bytes(&seal.project));
+    let (sealed, named) = (seal::variables(&seal), std::slice::from_ref(&project));
+    let (files, mut host) = host::settled::probe(files, Some(&sealed), &policy, named)?;
     host.find_slurm(&policy, &files);
     let names = layers.iter().map(|layer| layer.file.to_string()).collect();
-    let project = PathBuf::from(OsStr::from_bytes(&seal.project));
     let invocation = Invocation {
         project: Some(project),
         cwd: plan::submitted::path(&host, &asked.cwd),
@@ -196,14 +199,20 @@ impl Prepared {
     /// The plan.
     ///
     /// # Errors
-    /// See [`plan::build`].
+    /// See [`plan::build`], [`plan::arrivals::check`] and [`Prepared::can_start`].
     pub fn plan(&self) -> Result<Plan> {
-        Ok(plan::build(
-            &self.policy,
-            &self.host,
-            &self.files,
-            &self.invocation,
-        )?)
+        let plan = plan::build(&self.policy, &self.host, &self.files, &self.invocation)?;
+        self.can_start(&plan)?;
+        plan::arrivals::check(&plan, &self.host, self.files.mounts(), &MountTable::read())?;
+        Ok(plan)
+    }
+
+    /// Whether a program can start in the jail at all.
+    ///
+    /// # Errors
+    /// See [`plan::needs::check`].
+    pub fn can_start(&self, plan: &Plan) -> Result<()> {
+        Ok(plan::needs::check(plan, &self.host, &self.files)?)
     }
 
     /// Makes the directories that the plan covers and that have to stand there for it.

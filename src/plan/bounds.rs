@@ -6,10 +6,11 @@
 
 use std::path::{Path, PathBuf};
 
+use super::project::stalled;
 use super::{Access, PlanError};
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
-use crate::host::files::{Files, real_as_far_as_it_exists};
+use crate::host::files::{Files, real_as_far_as_it_exists, stalled_on_the_way};
 use crate::host::mount_table::Alias;
 use crate::host::places::{Places, steady};
 use crate::policy::narrowing::Gives;
@@ -113,10 +114,18 @@ pub struct Ground {
 /// variable that it obeys or by waiting until it is down.
 ///
 /// # Errors
-/// The user database names no home of the caller's.
-pub fn known_home(policy: &Policy, host: &HostFacts) -> Result<(), PlanError> {
-    if policy.bounds.is_empty() || host.database_home().is_some() {
+/// The user database names no home of the caller's, or it does not answer.
+pub fn known_home(policy: &Policy, host: &HostFacts, files: &dyn Files) -> Result<(), PlanError> {
+    // With the whole file system for a home every path would be judged by [home].
+    let home = host.database_home().filter(|home| home != Path::new("/"));
+    if policy.bounds.is_empty() {
         return Ok(());
+    }
+    if let Some(home) = home {
+        return match stalled_on_the_way(files, &home) {
+            Some(at) => Err(stalled(&at)),
+            None => Ok(()),
+        };
     }
     let message = format!(
         "the site's policy cannot be applied: the user database names no home directory of user {}",

@@ -5,9 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::{HiddenVariable, Job, Variable, Why, slurm, submitted};
-use crate::config::source::Sourced;
+use crate::config::source::{Layer, Sourced};
 use crate::env_vars;
 use crate::host::HostFacts;
+use crate::policy::bounds::Withheld;
 use crate::policy::paths::glob;
 use crate::policy::{Narrowed, Policy};
 
@@ -102,8 +103,8 @@ pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
     let mut variables: Vec<Variable> = Vec::new();
     let mut hidden: Vec<HiddenVariable> = Vec::new();
     let mut narrowings: Vec<Narrowed> = Vec::new();
-    // The values of hidden variables, and whether the site hides them.
-    let mut secrets: Vec<(&[u8], bool)> = Vec::new();
+    // The values of hidden variables, and the site's rule that hides them.
+    let mut secrets: Vec<(&[u8], Option<Withheld>)> = Vec::new();
     for (name, value) in &host.environment {
         narrowings.extend(narrowed(policy, name, value));
         match verdict(policy, name, Some(value)) {
@@ -116,8 +117,7 @@ pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
                 let text = value.as_bytes();
                 if text.len() >= SHORTEST_SECRET && !text.starts_with(b"/") {
                     let bounds = &policy.bounds;
-                    let by_site = bounds.withheld(name.as_bytes(), Some(text)).is_some();
-                    secrets.push((text, by_site));
+                    secrets.push((text, bounds.withheld(name.as_bytes(), Some(text))));
                 }
                 hidden.push(HiddenVariable {
                     name: name.clone(),
@@ -132,7 +132,7 @@ pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
         // One that the site hides stays one, whoever asks for the copy.
         let repeats = secrets
             .iter()
-            .filter(|(_, by_site)| *by_site || !asked_for)
+            .filter(|(_, by_site)| by_site.is_some() || !asked_for)
             .any(|(secret, _)| contains(variable.value.as_bytes(), secret));
         if repeats {
             let why = Why::Every("its value holds the value of a hidden variable");
@@ -183,6 +183,16 @@ pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
     set(env_vars::PWD, cwd.into(), own("the current directory"));
     for rule in &rules.set {
         let (name, value) = &rule.value;
+        if let Some(withheld) = repeated(rule, &secrets) {
+            narrowings.push(Narrowed {
+                key: "env.set",
+                // By name alone: the value is a secret.
+                asked: Sourced::new(name.clone(), rule.source.clone()),
+                allowed: (withheld.rule.clone())
+                    .map(|rule| format!("no copy of what {} `{rule}` hides", withheld.key)),
+            });
+            continue;
+        }
         set(name, value.into(), Why::key("env.set", rule));
     }
     if let Some(path) = variables
@@ -201,6 +211,22 @@ pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
         hidden,
         narrowed: narrowings,
     }
+}
+
+/// The site's rule that hides a value which `env.set` of another layer repeats.
+fn repeated<'a>(
+    rule: &Sourced<(String, String)>,
+    secrets: &'a [(&[u8], Option<Withheld>)],
+) -> Option<&'a Withheld> {
+    if rule.source.layer == Layer::SiteEnforced {
+        return None;
+    }
+    let (_, value) = &rule.value;
+    let mut of_site = secrets
+        .iter()
+        .filter_map(|(secret, by_site)| Some((secret, by_site.as_ref()?)));
+    let (_, withheld) = of_site.find(|(secret, _)| contains(value.as_bytes(), secret))?;
+    Some(withheld)
 }
 
 /// Plans the environment of a job: the one that it brings, judged by the same rules. Where the

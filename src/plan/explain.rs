@@ -1,6 +1,7 @@
 //! Why something is there inside, or is not: a path, a variable, a host, a device, Slurm. And what of
 //! that the inside is told ([`inside`]).
 
+pub mod asked;
 pub mod change;
 mod devices;
 pub mod hosts;
@@ -10,9 +11,9 @@ pub mod slurm;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-use self::change::{Change, Ways, Wish};
+use self::change::{Change, Ways, Wish, set_list, shell_word};
 use super::env::Verdict;
 use super::hides::OfSlurm;
 use super::{Access, Mount, Plan, Why, env};
@@ -52,6 +53,7 @@ pub struct Explanation {
     /// What was asked about.
     pub subject: String,
     /// The path without symbolic links, if it is another.
+    #[serde(serialize_with = "as_text")]
     pub real: Option<PathBuf>,
     /// Whether it exists outside.
     pub exists: bool,
@@ -64,6 +66,12 @@ pub struct Explanation {
     /// How to change it.
     #[serde(flatten)]
     pub change: Change,
+}
+
+/// A path for a program. JSON has no bytes: what is not UTF-8 is replaced, as in text.
+pub(super) fn as_text<S: Serializer>(path: &Option<PathBuf>, into: S) -> Result<S::Ok, S::Error> {
+    let path = path.as_ref();
+    path.map(|path| path.to_string_lossy()).serialize(into)
 }
 
 /// A verdict with its rule and the way to another one.
@@ -161,12 +169,35 @@ fn judge(plan: &Plan, real: &Path, ways: &Ways<'_>) -> Judged {
             Why::Every("nothing gives it: the directory around it is the jail's own"),
             give(plan, real, ways),
         ),
-        _ => (
-            Standing::Private,
-            why,
-            Change::never("this is the same in every jail"),
-        ),
+        _ => {
+            let change = of_the_jail(plan, real, &why, ways);
+            (Standing::Private, why, change)
+        }
     }
+}
+
+/// How something of the jail's own gives way to what the host has, as far as a key decides about it.
+fn of_the_jail(plan: &Plan, real: &Path, why: &Why, ways: &Ways<'_>) -> Change {
+    let Why::Rule { key, .. } = why else {
+        return Change::never("this is the same in every jail");
+    };
+    // The value that decided stands behind the key.
+    let key = key.split(' ').next().unwrap_or_default();
+    let config = ways.config;
+    let text = match key {
+        "home.mode" => format!(
+            "to show more of the home directory in it: home.mode in {config}, or --home MODE for one run"
+        ),
+        "jail.users" => format!(
+            "to show the host's: jail.users = \"host\" in {config}, or --set jail.users=host for one run"
+        ),
+        "jail.tmp_size" | "jail.shm_size" => format!(
+            "every jail has its own; its size is {key} in {config}, or --set {key}=SIZE for one run"
+        ),
+        "home.seed" => return give(plan, real, ways),
+        _ => return write(plan, real, why, ways),
+    };
+    ways.unless_forbidden(text, &[Wish::Set(why), Wish::Key(key)])
 }
 
 fn judge_hidden(plan: &Plan, rule: &Sourced<PathSpec>, real: &Path, ways: &Ways<'_>) -> Judged {
@@ -192,6 +223,7 @@ fn judge_hidden(plan: &Plan, rule: &Sourced<PathSpec>, real: &Path, ways: &Ways<
             Change::never(change),
         );
     }
+    let rule = plan.hidden.enforced_for(real).unwrap_or(rule);
     let (value, shown) = (&rule.value, real.display());
     if let Some(forbidden) = ways.forbidden(&Wish::Unhide(rule, real)) {
         return (Standing::Hidden, Why::rule("files.hide", rule), forbidden);
@@ -203,8 +235,10 @@ fn judge_hidden(plan: &Plan, rule: &Sourced<PathSpec>, real: &Path, ways: &Ways<
         }
         _ => format!(
             "if the jail must have it: add `{value}` to files.unhide in {}, and give it with files.read; \
-             for one run: --set 'files.unhide=[\"{value}\"]' --read {shown}",
-            ways.config
+             for one run: {} --read {}",
+            ways.config,
+            set_list("files.unhide", &value.to_string()),
+            shell_word(&shown.to_string())
         ),
     };
     let change = ways.unless_forbidden(text, &[Wish::Give(real, Access::Read)]);
@@ -283,24 +317,27 @@ pub fn variable(plan: &Plan, name: &OsStr, ways: &Ways<'_>) -> Explanation {
             Verdict::Hidden(why) => (Standing::Hidden, why),
         },
     };
-    let set = matches!(&why, Why::Rule { key, .. } if key == "env.set");
+    let by_policy = matches!(&why, Why::Rule { key, .. } if key == "env.set");
     let own = inside.is_some() && matches!(&why, Why::Every(reason) if *reason != env::NO_RULE);
     let config = ways.config;
+    let set = shell_word(&format!("{shown}=VALUE"));
     let change = match standing {
         Standing::Hidden => {
+            let word = shell_word(&shown.to_string());
             let text =
-                format!("to pass it: add `{shown}` to env.pass in {config}, or use --env {shown}");
+                format!("to pass it: add `{shown}` to env.pass in {config}, or use --env {word}");
             ways.unless_forbidden(text, &[Wish::Pass(name, &why)])
         }
-        _ if set => ways.unless_forbidden(
-            format!("to set it otherwise: env.set in {config}, or --env {shown}=VALUE for one run"),
+        _ if by_policy => ways.unless_forbidden(
+            format!("to set it otherwise: env.set in {config}, or --env {set} for one run"),
             &[Wish::Set(&why)],
         ),
         _ if own => Change::by(format!(
-            "the jail sets it; to set it otherwise: env.set in {config}, or --env {shown}=VALUE for one run"
+            "the jail sets it; to set it otherwise: env.set in {config}, or --env {set} for one run"
         )),
         _ => Change::by(format!(
-            "to hide it: add `{shown}` to env.hide in {config}, or use --set 'env.hide=[\"{shown}\"]' for one run"
+            "to hide it: add `{shown}` to env.hide in {config}, or use {} for one run",
+            set_list("env.hide", &shown.to_string())
         )),
     };
     let exists = inside.is_some() || hidden.is_some();

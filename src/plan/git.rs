@@ -36,6 +36,8 @@ pub struct GitEntries {
     pub omitted: Vec<(PathBuf, String)>,
     /// Something of git's in a directory (the second path) that a jail may have closed to hide it.
     pub closed: Option<(PathBuf, PathBuf)>,
+    /// Something of git's that cannot be protected, and why.
+    pub unknown: Option<(PathBuf, &'static str)>,
 }
 
 /// Looks at `.git` in the project `project`, which belongs to `owner`.
@@ -52,6 +54,7 @@ pub fn resolve(
         match files.look(&dot_git) {
             Look::Found(_) if protect => all.omitted.push((dot_git, LINK.into())),
             Look::Closed(directory) => all.closed = Some((dot_git, directory)),
+            Look::Hung if protect => all.unknown = Some((dot_git, STALLED)),
             _ => {}
         }
         return all;
@@ -84,28 +87,51 @@ pub fn resolve(
     all
 }
 
+const STALLED: &str = "it does not answer";
+const UNLISTED: &str = "it cannot be listed, or holds too many entries";
 const LINK: &str = "it is a symbolic link, which cannot be protected: the jail can replace it";
 
 impl GitEntries {
     /// The pointers of every worktree: `commondir` chooses the configuration that git obeys there.
     fn worktrees(&mut self, files: &dyn Files, all: &Path) {
-        let Some(found) = plain(files, all).filter(|found| found.kind == Kind::Directory) else {
+        let Some(found) = self
+            .open(files, all)
+            .filter(|found| found.kind == Kind::Directory)
+        else {
             return;
         };
         push(&mut self.entries, &found, Access::Write);
-        for entry in files.entries(all).unwrap_or_default() {
+        // A session could have closed it, or filled it, so that the next one sees nothing to protect.
+        let Some(entries) = files.entries(all) else {
+            self.unknown = Some((all.to_path_buf(), UNLISTED));
+            return;
+        };
+        for entry in entries {
             let own = all.join(&entry.name);
-            let Some(found) = plain(files, &own).filter(|found| found.kind == Kind::Directory)
+            let Some(found) = self
+                .open(files, &own)
+                .filter(|found| found.kind == Kind::Directory)
             else {
                 continue;
             };
             push(&mut self.entries, &found, Access::Write);
             for name in ["gitdir", "commondir", "config.worktree"] {
-                if let Some(found) = plain(files, &own.join(name)) {
+                if let Some(found) = self.open(files, &own.join(name)) {
                     push(&mut self.entries, &found, Access::Read);
                 }
             }
         }
+    }
+
+    /// What stands at `path`, unless a symbolic link leads there. Notes what keeps it from being known.
+    fn open(&mut self, files: &dyn Files, path: &Path) -> Option<Found> {
+        match files.look(path) {
+            Look::Found(found) if found.real == path => return Some(found),
+            Look::Closed(directory) => self.closed = Some((path.to_path_buf(), directory)),
+            Look::Hung => self.unknown = Some((path.to_path_buf(), STALLED)),
+            _ => {}
+        }
+        None
     }
 
     /// Makes hooks and configuration of the repository `common` read-only. `own` is the directory
@@ -126,6 +152,7 @@ impl GitEntries {
                 Look::Found(found) if found.real == path => push(&mut self.entries, &found, Access::Read),
                 Look::Found(_) => self.omitted.push((path, LINK.into())),
                 Look::Closed(directory) => self.closed = Some((path, directory)),
+                Look::Hung => self.unknown = Some((path, STALLED)),
                 _ if path.ends_with("config.worktree") && !uses_worktree_config(files, &config) => {}
                 _ => self.omitted.push((
                     path,

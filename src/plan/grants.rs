@@ -202,7 +202,7 @@ fn document(plan: &Plan, regions: &[Region]) -> Option<Staged> {
     let Mount::File { content } = &step.mount else {
         return None;
     };
-    let program = bound(&plan.steps, CHAPERON_INSIDE);
+    let program = bound(&plan.steps, CHAPERON_INSIDE).is_some();
     let document = Document::read(content)?.in_fence(plan, regions, program);
     Some(Staged {
         at: stage::DOCUMENT_IN_OWN.into(),

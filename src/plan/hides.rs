@@ -11,7 +11,8 @@ use super::bounds::Ground;
 use crate::config::source::{Layer, Source, Sourced};
 use crate::host::HostFacts;
 use crate::host::files::{
-    Files, Found, Kind, Look, links_as_far_as_it_exists, real_as_far_as_it_exists,
+    Files, Found, Kind, Look, links_as_far_as_it_exists, may_be_a_link, real_as_far_as_it_exists,
+    stalled_on_the_way,
 };
 use crate::host::slurm::Named;
 use crate::policy::paths::{Expansion, glob};
@@ -57,6 +58,8 @@ pub struct Hides {
     links: Vec<(PathBuf, Sourced<PathSpec>)>,
     /// Places at which it cannot be told what is hidden, with the reason.
     unknown: Vec<Unknown>,
+    /// What does not answer on the way of a rule, so that nobody knows where it leads.
+    stalled: Vec<(PathBuf, Sourced<PathSpec>)>,
     /// Where rules stand that are none of the policy's, and what they hide.
     fixed: Vec<(Sourced<PathSpec>, OfSlurm)>,
     /// Exceptions that enforced layers do not allow.
@@ -248,6 +251,9 @@ impl Hides {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return;
         };
+        if let Some(at) = stalled_on_the_way(files, parent) {
+            self.stalled.push((at, rule.clone()));
+        }
         let on_the_way = links_as_far_as_it_exists(files, parent);
         self.links
             .extend(on_the_way.into_iter().map(|at| (at, rule.clone())));
@@ -319,6 +325,10 @@ impl Hides {
             // The caller cannot get at it, so the jail cannot either.
             Look::Denied(libc::EACCES) => {}
             Look::Denied(_) => self.push(path, Kind::Other, false, rule),
+            // A link may lead to what is shown under another name.
+            Look::Hung if may_be_a_link(files, path) => {
+                self.stalled.push((path.to_path_buf(), rule.clone()));
+            }
             // It may answer later. It can be left out of a directory that is taken apart, but not
             // covered: mounting something on it would wait for it, too.
             Look::Hung => self.push(path, Kind::Hung, true, rule),
@@ -334,6 +344,11 @@ impl Hides {
         });
     }
 
+    /// What does not answer on the way of a rule, and the rule.
+    pub fn stalled(&self) -> impl Iterator<Item = &(PathBuf, Sourced<PathSpec>)> {
+        self.stalled.iter()
+    }
+
     /// The rule that hides `path` (a real path, existing or not), if one does.
     pub fn rule_for(&self, path: &Path) -> Option<&Sourced<PathSpec>> {
         path.ancestors().find_map(|at| {
@@ -343,6 +358,18 @@ impl Hides {
                 .iter()
                 .find(|(pattern, _)| glob(pattern.as_bytes(), name))?;
             Some(rule)
+        })
+    }
+
+    /// The rule of an enforced layer that hides `path` (a real path), if one does: from it only the site
+    /// makes exceptions, whatever other rule hides the path as well.
+    pub fn enforced_for(&self, path: &Path) -> Option<&Sourced<PathSpec>> {
+        path.ancestors().find_map(|at| {
+            let name = at.file_name()?.as_bytes();
+            let here = self.rules.get(at.parent()?.as_os_str())?.iter();
+            let mut hiding = here.filter(|(pattern, _)| glob(pattern.as_bytes(), name));
+            let enforced = hiding.find(|(_, rule)| rule.source.layer == Layer::SiteEnforced)?;
+            Some(&enforced.1)
         })
     }
 

@@ -2,6 +2,7 @@
 //! carries it out: what is mounted where and in which order, which variables exist, which system
 //! calls are answered how. Pure but for the questions that it asks through [`Files`].
 
+pub mod arrivals;
 pub mod bounds;
 pub mod check;
 pub mod devices;
@@ -14,7 +15,9 @@ pub mod lacks;
 pub mod meeting;
 pub mod memory;
 pub mod mounts;
+pub mod needs;
 pub mod project;
+pub mod protect;
 pub mod seed;
 pub mod slurm;
 pub mod submitted;
@@ -436,7 +439,7 @@ pub fn build(
     files: &dyn Files,
     invocation: &Invocation,
 ) -> Result<Plan, PlanError> {
-    bounds::known_home(policy, host)?;
+    bounds::known_home(policy, host, files)?;
     let ground = bounds::Ground::resolve(policy, host, files);
     let hides = hides::Hides::resolve(policy, host, files, &ground);
     let project = match &invocation.project {

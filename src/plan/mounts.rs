@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::bounds::Ground;
 use super::hides::Hides;
 use super::project::Project;
+use super::protect::protected;
 use super::tree::{Concealer, Tree};
 use super::{
     Access, INIT, INPUT, Job, Mount, Omitted, PlanError, Step, Why, devices, meeting, memory,
@@ -331,7 +332,7 @@ impl Builder<'_> {
                 .home
                 .protect
                 .iter()
-                .flat_map(|rule| self.protected(rule))
+                .flat_map(|rule| protected(rule, self.host, self.files))
             {
                 keep_absent.push(real_as_far_as_it_exists(self.files, &path));
             }
@@ -357,6 +358,14 @@ impl Builder<'_> {
             let (path, source) = (&rule.value, &rule.source);
             PlanError::new(format!("cannot hide files.hide `{path}` ({source}): {why}"))
         };
+        if let Some((at, rule)) = self.hides.stalled().next() {
+            let why = format!(
+                "`{}` does not answer, so that nobody knows where it leads",
+                at.display()
+            );
+            return Err(cannot(rule, why)
+                .hint("is its file system alive? files.timeout_ms says how long it may take"));
+        }
         for unknown in self.hides.unknown() {
             if self.tree.access(&unknown.directory).is_some() {
                 let why = format!("`{}` {}", unknown.directory.display(), unknown.reason);

@@ -6,6 +6,7 @@ use super::PlanError;
 use super::bounds::Ground;
 use super::git::{self, GitEntry};
 use super::hides::Hides;
+use super::protect;
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
 use crate::host::slurm::{Slurm, changeable};
@@ -124,6 +125,13 @@ pub fn resolve(
             list => format!("projects must lie below {list}"),
         }));
     }
+    if let Some(rule) = protect::forbidding(policy, host, files, &found.real) {
+        let (path, source) = (&rule.value, &rule.source);
+        return Err(PlanError::new(format!(
+            "`{shown}` cannot be the project: the site's home.protect `{path}` ({source}) lets nothing in it be written"
+        ))
+        .hint("change into another directory, or name one with -C DIR"));
+    }
     let parents = &policy.project.parents;
     if !parents.is_empty() {
         let allowed = parents
@@ -151,6 +159,9 @@ pub fn resolve(
         policy.project.git.value == Git::Protect,
         &refusal,
     );
+    if let Some((path, why)) = git.unknown {
+        return Err(unknown(&path, why));
+    }
     if let Some((path, directory)) = git.closed {
         return Err(closed(&path, &directory));
     }
@@ -161,6 +172,21 @@ pub fn resolve(
         git: git.entries,
         git_omitted: git.omitted,
     })
+}
+
+/// The error about something that is to be protected and does not answer: what stands there, nobody
+/// knows.
+pub fn stalled(path: &Path) -> PlanError {
+    unknown(path, "it does not answer")
+}
+
+/// The same, for any reason.
+fn unknown(path: &Path, why: &str) -> PlanError {
+    let message = format!("cannot protect `{}`: {why}", path.display());
+    PlanError::new(message).hint(
+        "is its file system alive, and the directory your own and open to you? files.timeout_ms says how \
+         long an answer may take",
+    )
 }
 
 /// The error about a directory that a jail may have closed so that nothing in it is seen.

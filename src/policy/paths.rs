@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Serialize;
 
+pub use crate::config::parse::quote;
 pub use crate::config::pattern::glob;
 
 /// `PATH_MAX` of Linux, in bytes.

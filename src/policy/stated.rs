@@ -163,7 +163,7 @@ impl Stated {
         self.home_read = read.home_grants(readable)?;
         self.home_write = read.home_grants(write)?;
         self.seed = read.home_grants(seed)?;
-        read.home_paths(self.protect.list(), protect)
+        read.plain_home_paths(self.protect.list(), protect)
     }
 
     fn files(&mut self, read: &Reader<'_>, section: &FilesSection) -> Result<(), ConfigError> {

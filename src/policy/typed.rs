@@ -280,6 +280,24 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// The value is something else.
     pub fn plain_grants(&self, written: &Option<Strings>) -> Result<Gives<PathSpec>, ConfigError> {
+        self.no_patterns(written)?;
+        self.grants(written)
+    }
+
+    /// As [`Reader::home_paths`], for paths that are no patterns.
+    ///
+    /// # Errors
+    /// The value is something else.
+    pub fn plain_home_paths(
+        &self,
+        into: &mut Paths,
+        written: &Option<Strings>,
+    ) -> Result<(), ConfigError> {
+        self.no_patterns(written)?;
+        self.home_paths(into, written)
+    }
+
+    fn no_patterns(&self, written: &Option<Strings>) -> Result<(), ConfigError> {
         for entry in written.iter().flatten() {
             if self.path(entry)?.value.is_pattern() {
                 let message = format!(
@@ -289,7 +307,7 @@ impl<'a> Reader<'a> {
                 return Err(self.reject(entry.span(), &message, None));
             }
         }
-        self.grants(written)
+        Ok(())
     }
 
     /// Appends patterns.

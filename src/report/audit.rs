@@ -86,7 +86,8 @@ impl Record {
             text.push_str("\nwhat Slurm said about jobs (`agent-sandbox log JOBID` shows it)\n");
         }
         for message in &self.messages {
-            text.push_str(&format!("  {}\n", message.file.display()));
+            let file = message.file.display().to_string();
+            text.push_str(&format!("  {}\n", one_line(&file)));
         }
         text
     }

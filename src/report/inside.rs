@@ -2,20 +2,20 @@
 //! does.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agent_sandbox_wire::explain::Question as SlurmQuestion;
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use serde_json::json;
 
 use super::{plan, print, print_json};
 use crate::cli::{Call, Options, Question};
-use crate::failure::Failure;
+use crate::failure::{Failure, one_line};
 use crate::inside::{self, Around};
 use crate::launch;
 use crate::plan::explain::hosts::{self, Peer};
 use crate::plan::explain::inside::{Answer, Document};
-use crate::plan::slurm::Use;
+use crate::plan::slurm::{CHAPERON_INSIDE, Use};
 
 /// What works.
 const WORKS: &str =
@@ -118,23 +118,44 @@ fn about_host(document: &Document, host: &OsStr) -> Result<Answer> {
 fn slurm(document: &Document, line: &OsStr, json: bool) -> Result<u8> {
     let slurm = document.slurm();
     if let Some(said) = without_slurm(slurm.standing, &slurm.why, json) {
-        print(&said)?;
+        said.print()?;
         return Ok(0);
     }
-    let program: &Path = slurm
-        .program()
-        .context("the table of Slurm's options is not inside; ask outside")?;
+    if !slurm.has_program {
+        bail!("the table of Slurm's options is not inside; ask outside");
+    }
+    // Never a path out of the document: whoever is misled by a forged one starts nothing of its choice.
+    let program = match document.landlock {
+        true => launch::chaperon::program()?,
+        false => PathBuf::from(CHAPERON_INSIDE),
+    };
     let question = SlurmQuestion {
         line: super::slurm_line(line)?,
         json,
         limits: slurm.limits,
         rules: slurm.rules.clone(),
     };
-    launch::chaperon::explain(program, &question)
+    launch::chaperon::explain(&program, &question)
+}
+
+/// What is said of a line, for a person or for a program.
+pub(super) enum Said {
+    Text(String),
+    Json(serde_json::Value),
+}
+
+impl Said {
+    /// Prints it.
+    pub(super) fn print(&self) -> Result<()> {
+        match self {
+            Self::Text(text) => print(text),
+            Self::Json(value) => print_json(value),
+        }
+    }
 }
 
 /// What is said of every line where Slurm's commands do nothing; `None` where they work.
-pub(super) fn without_slurm(standing: Use, why: &str, json: bool) -> Option<String> {
+pub(super) fn without_slurm(standing: Use, why: &str, json: bool) -> Option<Said> {
     let (verdict, sentence) = match standing {
         Use::On => return None,
         Use::Off => (
@@ -144,11 +165,8 @@ pub(super) fn without_slurm(standing: Use, why: &str, json: bool) -> Option<Stri
         Use::Absent => ("absent", "this host has no Slurm"),
     };
     Some(match json {
-        true => format!(
-            "{:#}\n",
-            json!({ "verdict": verdict, "reason": sentence, "why": why })
-        ),
-        false if standing == Use::Absent => format!("{sentence}\n"),
-        false => format!("{sentence}\n  rule: {why}\n"),
+        true => Said::Json(json!({ "verdict": verdict, "reason": sentence, "why": why })),
+        false if standing == Use::Absent => Said::Text(format!("{sentence}\n")),
+        false => Said::Text(format!("{sentence}\n  rule: {}\n", one_line(why))),
     })
 }

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::cli::{self, Backend, Call, Options, Question};
 use crate::config::diagnostic::{ConfigError, nearest};
 use crate::config::load::profiles;
-use crate::failure::{self, FAILED, Failure};
+use crate::failure::{self, FAILED, Failure, one_line};
 use crate::host;
 use crate::launch::fallback::Reason;
 use crate::launch::{self, Prepared};
@@ -56,7 +56,8 @@ pub fn render(error: &anyhow::Error) -> String {
     text
 }
 
-/// An error as its message and the ways out.
+/// An error as its message and the ways out. Lines of its own has only what shows a place in a policy:
+/// names in everything else may hold a newline, and come from the project.
 pub fn parts(error: &anyhow::Error) -> (String, Vec<String>) {
     let mut message = String::new();
     for cause in error.chain() {
@@ -64,7 +65,11 @@ pub fn parts(error: &anyhow::Error) -> (String, Vec<String>) {
         if !message.is_empty() {
             message.push_str(": ");
         }
-        message.push_str(text.strip_prefix("error: ").unwrap_or(&text));
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        match cause.is::<ConfigError>() {
+            true => message.push_str(text),
+            false => message.push_str(&one_line(text.trim_end())),
+        }
     }
     let mut hints: Vec<&str> = Vec::new();
     for cause in error.chain() {
@@ -82,25 +87,28 @@ pub fn parts(error: &anyhow::Error) -> (String, Vec<String>) {
                 .and_then(PlanError::hint_text),
         );
     }
-    let hints = hints.into_iter().map(str::to_owned).collect();
+    let hints = hints.into_iter().map(one_line).collect();
     (message.trim_end().to_owned(), hints)
 }
 
-/// Prints to standard output. A reader that closed the pipe has seen enough.
+/// Prints to standard output, for a person.
 fn print(text: &str) -> Result<()> {
-    match io::stdout()
-        .lock()
-        .write_all(failure::visible(text).as_bytes())
-    {
+    write(&failure::visible(text))
+}
+
+/// Prints to standard output, for a program.
+fn print_json(value: &serde_json::Value) -> Result<()> {
+    write(&agent_sandbox_wire::text::json(&format!("{value:#}\n")))
+}
+
+/// Writes to standard output. A reader that closed the pipe has seen enough.
+fn write(text: &str) -> Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("cannot write to standard output")
         }
         _ => Ok(()),
     }
-}
-
-fn print_json(value: &serde_json::Value) -> Result<()> {
-    print(&format!("{value:#}\n"))
 }
 
 fn carry_out(call: Call) -> Result<u8> {
@@ -192,22 +200,39 @@ fn explain(options: &Options, question: &Question) -> Result<u8> {
         return explain_slurm(&prepared, &ways, line, options.json);
     }
     // The question is about the rules, also from a directory that could be no project.
+    let mut no_project = None;
     let plan = prepared.plan().or_else(|error| match &options.project {
-        None => prepared.plan_without_project().map_err(|_| error),
+        None => {
+            let plan = prepared.plan_without_project();
+            let (message, _) = parts(&error);
+            no_project = Some(format!("no session starts here: {message}"));
+            plan.map_err(|_| error)
+        }
         Some(_) => Err(error),
     })?;
     let ways = Ways {
         places: Some((&plan.ground, &prepared.files)),
         ..ways
     };
-    let path = |path: &Path| explain::path(&plan, &prepared.files, path, &ways);
+    let cwd = &prepared.invocation.cwd;
+    let path = |path: &Path| {
+        let mut answer = explain::path(&plan, &prepared.files, path, &ways);
+        // Below it everything would be the project's.
+        let here = no_project.iter().filter(|_| path.starts_with(cwd));
+        answer.notes.extend(here.cloned());
+        answer
+    };
     let answer = match (question, peer) {
         (Question::Variable(name), _) => explain::variable(&plan, name, &ways),
         (_, Some((_, Peer::Path(socket)))) => path(&launch::normal(&socket)),
         (_, Some((text, peer))) => hosts::explain(&plan, text, &peer, &ways),
         (Question::Path(asked) | Question::Host(asked) | Question::Slurm(asked), None) => {
-            let asked = expand_home(asked, &prepared.host.home);
-            path(&launch::normal(&prepared.invocation.cwd.join(asked)))
+            let named = expand_home(asked, &prepared.host.home);
+            let mut answer = path(&launch::normal(&cwd.join(named)));
+            if !answer.exists {
+                answer.notes.extend(explain::asked::taken_for_a_path(asked));
+            }
+            answer
         }
     };
     if options.json {
@@ -226,7 +251,7 @@ fn explain_slurm(prepared: &Prepared, ways: &Ways<'_>, line: &OsStr, json: bool)
         // The table is the same on every host, and its answer what a host with Slurm would give.
         Some(_) if standing.value == Use::Absent => {}
         Some(said) => {
-            print(&said)?;
+            said.print()?;
             return Ok(0);
         }
         None => {}
@@ -278,7 +303,9 @@ fn list_profiles(options: &Options) -> Result<()> {
     let mut text = String::new();
     for entry in &all {
         let (name, description) = (&entry.name, &entry.description);
-        text.push_str(&format!("{name:width$}  {description} [{}]\n", entry.file));
+        let line = format!("{name:width$}  {description} [{}]", entry.file);
+        text.push_str(&one_line(&line));
+        text.push('\n');
     }
     print(&text)
 }
@@ -335,10 +362,12 @@ fn list_sessions(options: &Options) -> Result<()> {
     for record in &all {
         let running = duration(now.saturating_sub(record.started));
         let (id, pid, command) = (&record.id, record.pid, &record.command);
-        text.push_str(&format!(
-            "{id:<10} {pid:>8} {running:>9}  {command:<16} {}\n",
+        let line = format!(
+            "{id:<10} {pid:>8} {running:>9}  {command:<16} {}",
             record.project.display()
-        ));
+        );
+        text.push_str(&one_line(&line));
+        text.push('\n');
     }
     print(&text)
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::failure::one_line;
 use crate::fence::Reach;
 use crate::launch::fenced::Planned;
 use crate::launch::said;
@@ -108,15 +109,17 @@ pub fn fenced_text(planned: &Planned, layers: &[String], instead: Option<String>
     };
     let mut all = text(&fenced.plan, layers, &backend);
     let mut line = |text: String| {
-        all.push_str(&text);
+        all.push_str(&one_line(&text));
         all.push('\n');
     };
-    line(format!("\nrules of Landlock (ABI {})", fenced.abi));
+    line(String::new());
+    line(format!("rules of Landlock (ABI {})", fenced.abi));
     for rule in &fenced.rules {
         let right = format!("{:?}", rule.right).to_lowercase();
         line(format!("  {right:<9} {}", shown(rule.path())));
     }
-    line("\nterritory, by which the mediator decides".into());
+    line(String::new());
+    line("territory, by which the mediator decides".into());
     for region in fenced.charge.territory.regions() {
         let reach = format!("{:?}", region.reach).to_lowercase();
         let guarded = match (region.reach, region.direct) {
@@ -125,7 +128,8 @@ pub fn fenced_text(planned: &Planned, layers: &[String], instead: Option<String>
         };
         line(format!("  {reach:<9} {}{guarded}", shown(region.path())));
     }
-    line("\nmade in the session's directory".into());
+    line(String::new());
+    line("made in the session's directory".into());
     for one in &fenced.staged {
         line(format!("  {:<9} {}", thing(&one.what), shown(&one.at)));
     }
@@ -151,7 +155,7 @@ fn thing(what: &Thing) -> String {
 pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
     let mut all = String::new();
     let mut line = |text: String| {
-        all.push_str(&text);
+        all.push_str(&one_line(&text));
         all.push('\n');
     };
     let command: Vec<String> = plan.command.iter().map(|word| lossy(word)).collect();
@@ -251,7 +255,8 @@ pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
         line(format!("  {}  [{}]", lossy(&variable.name), variable.why));
     }
     for weakness in &plan.weaknesses {
-        line(format!("\nwarning: {weakness}"));
+        line(String::new());
+        line(format!("warning: {weakness}"));
     }
     all
 }
@@ -335,16 +340,19 @@ fn lines(answer: &Lines<'_>) -> String {
         Standing::Unreachable => "cannot be connected to from inside",
         Standing::NotVisible => "not visible here: it does not exist, or the policy hides it",
     };
-    let mut text = format!("{}: {verdict}\n", answer.subject);
+    let mut text = format!("{}: {verdict}\n", one_line(answer.subject));
+    let mut line = |name: &str, said: &str| {
+        text.push_str(&format!("  {name}: {}\n", one_line(said)));
+    };
     if let Some(real) = answer.real {
-        text.push_str(&format!("  path: {}\n", real.display()));
+        line("path", &shown(real));
     }
     for note in answer.notes {
-        text.push_str(&format!("  note: {note}\n"));
+        line("note", note);
     }
     if let Some(why) = answer.why {
-        text.push_str(&format!("  rule: {why}\n"));
+        line("rule", why);
     }
-    text.push_str(&format!("  change: {}\n", answer.change));
+    line("change", answer.change);
     text
 }

@@ -4,6 +4,7 @@
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 
+use crate::failure::one_line;
 use crate::policy::stated::Stated;
 use crate::policy::{Narrowed, Policy};
 
@@ -61,17 +62,18 @@ pub fn text(policy: &Policy, narrowed: &[Narrowed]) -> Result<String> {
     }
     let bounds = policy.bounds.layers.iter().flat_map(Stated::bounds);
     for (key, list) in bounds {
-        all.push_str(&format!("{key} within {}  # {}\n", list.value, list.source));
+        let line = format!("{key} within {}  # {}", list.value, list.source);
+        write_line(&mut all, &line);
     }
     for one in narrowed {
-        all.push_str(&format!("narrowed {}\n", narrowed_line(one)));
+        write_line(&mut all, &format!("narrowed {}", narrowed_line(one)));
     }
     Ok(all)
 }
 
 fn write_key(all: &mut String, name: &str, value: &Value) {
     match value {
-        Value::Array(entries) if entries.is_empty() => all.push_str(&format!("{name} = []\n")),
+        Value::Array(entries) if entries.is_empty() => write_line(all, &format!("{name} = []")),
         Value::Array(entries) => {
             for entry in entries {
                 write_value(all, &format!("{name} +="), entry);
@@ -89,12 +91,15 @@ fn write_key(all: &mut String, name: &str, value: &Value) {
 
 fn write_value(all: &mut String, name: &str, value: &Value) {
     if let Value::Object(pair) = value {
-        all.push_str(&format!(
-            "{name} {}  # {}\n",
-            shown(pair),
-            pair.get("source").and_then(Value::as_str).unwrap_or("")
-        ));
+        let source = pair.get("source").and_then(Value::as_str).unwrap_or("");
+        write_line(all, &format!("{name} {}  # {source}", shown(pair)));
     }
+}
+
+/// One line, whatever the names in it are.
+fn write_line(all: &mut String, line: &str) {
+    all.push_str(&one_line(line));
+    all.push('\n');
 }
 
 fn shown(pair: &Map<String, Value>) -> String {

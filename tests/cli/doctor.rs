@@ -118,7 +118,7 @@ fn it_is_read_on_eighty_columns() {
     }
     assert!(
         text.ends_with(
-            "A session would start. bubblewrap makes its jail: it works here, and is the\n  first choice.\n"
+            "A session would start. bubblewrap makes its jail: it works here, and is the\n    first choice.\n"
         ),
         "{output}"
     );

@@ -90,6 +90,48 @@ fn a_device() {
     );
 }
 
+#[test]
+fn what_was_hardly_meant_as_a_path() {
+    let world = World::new();
+    for (asked, way) in [
+        ("https://example.org/x", "explain --host example.org"),
+        ("git@github.com:x/y", "explain --host github.com"),
+        ("NAME=value", "explain --env NAME"),
+        ("$HOME", "explain --env HOME"),
+        ("~root", "the home of another user"),
+    ] {
+        let told = json(&world, &["explain", asked]);
+        let notes = told["notes"].as_array().unwrap();
+        let said = |note: &Value| note.as_str().unwrap().contains(way);
+        assert!(notes.iter().any(said), "{asked}: {told:#}");
+    }
+    // A file that has such a name is what was meant.
+    world.write("home/project/NAME", "x");
+    let told = json(&world, &["explain", "NAME"]);
+    assert_eq!(told["notes"], Value::Array(Vec::new()), "{told:#}");
+    // What is proposed can be typed.
+    let told = world.call(["explain", "--env", "MY_*TOKEN"]).run();
+    assert!(told.out().contains("or use --env 'MY_*TOKEN'"), "{told}");
+}
+
+/// Advice about a path does not hide that no session starts around it.
+#[test]
+fn a_directory_that_is_no_project_is_said() {
+    let world = World::new();
+    world.policy("[project]\nparents = [\"/srv/projects\"]\n");
+    let told = json(&world, &["explain", "."]);
+    let note = told["notes"][0].as_str().unwrap_or_default();
+    assert!(
+        note.starts_with("no session starts here: ") && note.contains("project.parents"),
+        "{told:#}"
+    );
+    let told = json(&world, &["explain", "/usr/bin/env"]);
+    assert!(
+        !told["notes"].to_string().contains("no session"),
+        "{told:#}"
+    );
+}
+
 /// The option for one run that an answer names gives another answer.
 #[test]
 fn the_way_for_one_run_works() {

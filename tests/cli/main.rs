@@ -11,6 +11,7 @@ mod exits;
 mod explaining;
 mod jobs;
 mod landlock;
+mod names;
 mod options;
 mod places;
 mod pty;

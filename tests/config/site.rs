@@ -76,6 +76,32 @@ hint: ask your administrators: add `group`, `host`, `partition` or `user`; what 
     }
 }
 
+/// A section behind it without `when.` in its name would hold for everybody, and the conditions for
+/// nothing.
+#[test]
+fn when_with_nothing_below_it() {
+    mistake(
+        "[jail]\nnested = false\n[[when]]\ngroup = \"students\"\n\n[slurm.limits]\njobs = 4\n",
+        r"
+nothing stands below this [[when]]; its sections are written [when.NAME], as [when.slurm.limits]
+ --> /etc/agent-sandbox/enforced.toml:3:1
+  |
+3 | [[when]]
+  | ^^^^^^^^
+hint: ask your administrators: a section without `when.` in its name holds for everybody; such sections stand above the first `[[when]]`",
+    );
+    for text in [
+        "[[when]]\nhost = \"x\"\n",
+        "[[when]]\nhost = \"x\"\n[[when]]\nhost = \"y\"\n[when.jail]\nnested = false\n",
+    ] {
+        for layer in [Layer::SiteDefaults, Layer::SiteEnforced] {
+            let error = said(&parse(layer, FILE, text).unwrap_err());
+            assert!(error.contains("nothing stands below"), "{error}");
+            assert!(error.contains("enforced.toml:1:1"), "{error}");
+        }
+    }
+}
+
 #[test]
 fn unknown_keys_in_when() {
     mistake(
@@ -171,7 +197,7 @@ hint: write the sections without it";
 #[test]
 fn values_under_conditions_have_their_place() {
     let text = "[jail]\nnested = false\n\n[[when]]\nuser = [\"a*\", \"b\"]\n[when.jail]\nkeyctl = false\n\
-                [when.slurm.limits]\njobs = 3\n\n[[when]]\nhost = \"x\"\n";
+                [when.slurm.limits]\njobs = 3\n\n[[when]]\nhost = \"x\"\n[when.files]\nhide = []\n";
     let parsed = parse(Layer::SiteEnforced, FILE, text).unwrap();
     assert!(parsed.raw.sections.jail.is_some() && parsed.raw.sections.slurm.is_none());
     assert!(!parsed.raw.when);

@@ -108,6 +108,7 @@ const WIRE: &[Row] = &[
     ("order", &["capsule", "command"]),
     // What is asked about the policy, as data.
     ("explain", &["order"]),
+    ("text", &[]),
 ];
 
 /// The shim: `sys < streams < trouble < signals < files, link, child < conversation`.

@@ -6,6 +6,7 @@
 mod builds;
 mod completions;
 mod formula;
+mod links;
 mod modules;
 mod pages;
 mod prefix;

@@ -31,6 +31,69 @@ pub(crate) fn asked(scenario: &Scenario, path: &str) -> Explanation {
     explain::path(&plan, &scenario.tree, Path::new(path), &ways)
 }
 
+/// What a key decides is not the same in every jail.
+#[test]
+fn what_is_the_jails_own_by_a_key_is_changed_by_it() {
+    let change = |enforced: &str, path: &str| {
+        let answer = asked(&Scenario::new(plain()).enforced(enforced), path);
+        assert_eq!(answer.standing, Standing::Private, "{answer:?}");
+        answer.change
+    };
+    for (path, way) in [
+        ("/home/ada", "or --home MODE for one run"),
+        ("/etc/passwd", "or --set jail.users=host for one run"),
+        ("/tmp", "or --set jail.tmp_size=SIZE for one run"),
+    ] {
+        let said = change("", path);
+        assert!(
+            said.possible && said.text.ends_with(way),
+            "{path}: {said:?}"
+        );
+    }
+    assert!(!change("", "/proc").possible);
+    for (enforced, path, by) in [
+        (
+            "[jail]\nusers = \"filtered\"\n",
+            "/etc/passwd",
+            "jail.users (enforced.toml:2)",
+        ),
+        (
+            "[home]\nmode = \"tmpfs\"\n",
+            "/home/ada",
+            "home.mode (enforced.toml:2)",
+        ),
+    ] {
+        assert_eq!(change(enforced, path).site.as_deref(), Some(by));
+    }
+}
+
+/// The note names a way only where there is one.
+#[test]
+fn what_is_left_out_is_excepted_only_where_the_site_lets_it() {
+    let reason = |enforced: &str| {
+        let scenario = Scenario::new(plain())
+            .policy("[home]\nread = [\"~/.ssh\"]\n")
+            .enforced(enforced);
+        let plan = scenario.plan().unwrap();
+        let mut left = plan.omitted.into_iter();
+        left.find(|one| one.path == "~/.ssh").unwrap().reason
+    };
+    assert!(reason("").ends_with("hides it; files.unhide makes an exception"));
+    for (enforced, end) in [
+        (
+            "[files]\nunhide = []\n",
+            "; the site's files.unhide (enforced.toml) allows no exception here",
+        ),
+        (
+            "[files]\nhide = [\"~/.ssh\"]\n",
+            "; it is the site's, which nobody else makes exceptions from",
+        ),
+    ] {
+        let said = reason(enforced);
+        assert!(said.ends_with(end), "{said}");
+    }
+}
+
 fn with_devices() -> Scenario {
     let mut tree = plain();
     for (at, what) in [

@@ -2,6 +2,7 @@
 
 use crate::host::plain;
 use crate::scenario::{Scenario, without_lines};
+use crate::tree::Tree;
 
 #[test]
 fn an_exception_from_hide() {
@@ -166,4 +167,35 @@ fn a_pattern_in_the_last_component() {
     Scenario::new(tree)
         .only_policy("files.read = [\"/usr\", \"/data/run-*\"]")
         .snapshot("pattern");
+}
+
+/// What hides or protects needs an answer: behind a link that does not answer, the place may be shown by
+/// its real name.
+#[test]
+fn what_takes_away_does_not_go_on_without_an_answer() {
+    let refused = |tree: Tree, policy: &str| {
+        let plan = Scenario::new(tree).policy(policy).plan();
+        plan.err().map(|error| error.to_string())
+    };
+    let policy = "files.hide = [\"/stalled/data/secret\", \"/data/secret\"]";
+    assert_eq!(refused(plain(), policy), None);
+    let error = refused(plain().hung("/stalled"), policy).unwrap();
+    assert!(
+        error.contains("`/stalled`") && error.contains("does not answer"),
+        "{error}"
+    );
+    let git = |tree: Tree, policy: &str| refused(tree.hung("/home/ada/project/.git"), policy);
+    let error = git(plain(), "").unwrap();
+    assert!(error.contains("project/.git"), "{error}");
+    assert_eq!(git(plain(), "project.git = \"writable\""), None);
+    // Only where the jail may write, or the way leads nobody knows where.
+    let tools = || {
+        plain()
+            .file("/home/ada/x/own", "")
+            .hung("/home/ada/x/tools")
+    };
+    let protect = "home.protect = [\"~/x/tools\"]";
+    assert_eq!(refused(tools(), protect), None);
+    let error = refused(tools(), &format!("{protect}\nhome.write = [\"~/x\"]")).unwrap();
+    assert!(error.contains("/home/ada/x/tools"), "{error}");
 }

@@ -192,3 +192,30 @@ fn hooks_behind_a_link() {
     let tree = tree.link("/home/ada/project/.git/hooks", "../../.config");
     Scenario::new(tree).snapshot("git_hooks_link");
 }
+
+/// An earlier session could have closed the directory, or filled it.
+#[test]
+fn worktrees_that_cannot_be_seen_are_not_left_open() {
+    let refused = |closed: &[&str], policy: &str| {
+        let mut tree = repository(plain(), "/home/ada/project/.git")
+            .file(
+                "/home/ada/project/.git/worktrees/w/gitdir",
+                "/elsewhere/.git\n",
+            )
+            .file("/home/ada/project/.git/worktrees/w/commondir", "../..\n");
+        for path in closed {
+            tree = tree.unreadable(path);
+        }
+        let plan = Scenario::new(tree).policy(policy).plan();
+        plan.err().map(|error| error.to_string())
+    };
+    assert_eq!(refused(&[], ""), None);
+    for path in [
+        "/home/ada/project/.git/worktrees",
+        "/home/ada/project/.git/worktrees/w",
+    ] {
+        let error = refused(&[path], "").unwrap();
+        assert!(error.contains(path), "{error}");
+        assert_eq!(refused(&[path], "project.git = \"writable\""), None);
+    }
+}

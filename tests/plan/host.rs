@@ -91,6 +91,7 @@ pub(crate) fn facts() -> HostFacts {
         ],
         sealed: None,
         executable: "/usr/bin/agent-sandbox".into(),
+        loader: None,
         own_directories: vec![
             home.join(".config/agent-sandbox"),
             home.join(".local/state/agent-sandbox"),

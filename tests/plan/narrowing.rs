@@ -3,5 +3,7 @@
 mod case;
 mod oracle;
 mod property;
+mod protected;
 mod rows;
+mod starting;
 mod values;

@@ -122,6 +122,8 @@ fn a_site_that_allows_no_project_here_is_said() {
         "{found}"
     );
     assert!(fix.contains("-C DIR"), "{fix}");
+    let why = json["why"].as_str().unwrap();
+    assert!(why.ends_with("this one can be no project"), "{why}");
 }
 
 /// Runs the rest of its words in a user namespace in which every id is itself, as on the node, and no

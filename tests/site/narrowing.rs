@@ -3,7 +3,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::world::World;
+use crate::widening::Tried;
+use crate::world::{CANARY, World};
 
 const SYSTEM: &str = r#""/bin", "/etc", "/lib", "/lib32", "/lib64", "/opt", "/sbin", "/usr""#;
 
@@ -203,4 +204,60 @@ fn paths_are_judged_by_their_place() {
     ];
     let held = world.call(&words).run();
     assert_eq!(held.stdout.replace('\n', ""), "openwritten", "{held:?}");
+}
+
+/// The home is bound from elsewhere, where it can be seen as well.
+#[test]
+fn what_the_site_protects_is_not_written_by_another_name() {
+    let protect = "[home]\nprotect = [\"~/tools\"]\n";
+    for backend in ["bwrap", "landlock"] {
+        let tried = Tried::new(backend);
+        tried.world.write("tools/tool", "true");
+        let other = tried.world.home().join("tools").display().to_string();
+        let write = || {
+            let script = format!("echo {CANARY} > '{other}/tool'; echo ran");
+            let output = tried.run(&["--write", &other], &script).ok();
+            assert!(output.stdout.contains("ran"), "{output}");
+            tried.world.read("tools/tool")
+        };
+        assert!(write().contains(CANARY), "{backend}");
+        tried.world.write("tools/tool", "true");
+        tried.world.enforced(protect);
+        assert_eq!(write(), "true", "{backend}");
+        // Nor as a project.
+        for project in [tried.seen("tools"), other.clone()] {
+            let output = tried.jail(&["-C", &project], "echo ran").run();
+            output.refused(&["home.protect `~/tools`", "enforced.toml:2"]);
+        }
+    }
+}
+
+/// A list that was meant as a gift.
+#[test]
+fn a_bound_in_which_nothing_could_run_is_named() {
+    for backend in ["bwrap", "landlock"] {
+        let tried = Tried::new(backend);
+        tried.world.enforced("[files]\nread = [\"/srv\"]\n");
+        let output = tried.run(&[], "true").refused(&[
+            "nothing could run in the jail",
+            "files.read (/etc/agent-sandbox/enforced.toml:2)",
+        ]);
+        assert!(!output.stderr.contains("bwrap"), "{output}");
+        tried.world.enforced("[files]\nread = [\"/usr\"]\n");
+        tried.run(&[], "true").ok();
+    }
+}
+
+#[test]
+fn a_copy_of_what_the_site_hides_is_not_set() {
+    let tried = Tried::new("bwrap");
+    let secret = format!("{CANARY}-and-more-of-it");
+    let given = format!("COPY=x{secret}");
+    let copy = || {
+        let call = tried.jail(&["--env", &given], "printenv COPY; echo ran");
+        call.variable("LAB_WORD", &secret).run().ok()
+    };
+    assert!(copy().stdout.contains(&secret));
+    tried.world.enforced("[env]\nhide = [\"LAB_*\"]\n");
+    assert_eq!(copy().stdout, "ran\n");
 }

@@ -10,6 +10,7 @@ pub mod frame;
 pub mod message;
 pub mod order;
 pub mod step;
+pub mod text;
 
 pub use frame::VERSION;
 

@@ -2,7 +2,7 @@
 
 use super::super::facts::{Facts, Trial};
 use super::super::line::Finding;
-use super::{ways_out, without};
+use super::{unfit, ways_out, without};
 use crate::cli::Backend;
 
 pub(super) fn bubblewrap(facts: &Facts) -> Option<Finding> {
@@ -93,7 +93,7 @@ fn trial(facts: &Facts, trial: &Trial, by: &str) -> Option<Finding> {
 
 /// What was not tried is no `ok`. Why not is said once, by the check that is the reason.
 fn not_tried(facts: &Facts, by: &str) -> Option<Finding> {
-    if facts.user.root || facts.policy.trouble.is_some() {
+    if facts.user.root || facts.policy.trouble.is_some() || unfit(facts).is_some() {
         return None;
     }
     let why = "not tried: there is no project directory to try it in";

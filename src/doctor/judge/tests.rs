@@ -140,7 +140,7 @@ fn a_node_without_a_fault_has_no_line_with_a_fix() {
     );
     assert_eq!(show::text(&all, true), "");
     let text = show::text(&all, false);
-    assert!(text.ends_with("A session would start. bubblewrap makes its jail: it works here, and is the\n  first choice.\n"), "{text}");
+    assert!(text.ends_with("A session would start. bubblewrap makes its jail: it works here, and is the\n    first choice.\n"), "{text}");
     assert!(
         text.lines().all(|line| line.chars().count() <= 80),
         "{text}"

@@ -100,9 +100,12 @@ fn list(host: &HostFacts, partition: &str, held: &mut Held) -> Result<Vec<Listed
         .hint("`agent-sandbox doctor` says what was found")
         .into());
     };
-    let Some(ran) = run::all(held, &[program], 1).pop().filter(Ran::good) else {
-        bail!("sinfo does not say which nodes the partition `{partition}` has");
+    let Some(ran) = run::all(held, &[program], 1).pop() else {
+        bail!("sinfo was not started");
     };
+    if !ran.good() {
+        return Err(silent(partition, &ran));
+    }
     if ran.stdout.len() >= LONGEST_OUTPUT {
         bail!("the partition `{partition}` has more nodes than can be asked");
     }
@@ -118,6 +121,14 @@ fn list(host: &HostFacts, partition: &str, held: &mut Held) -> Result<Vec<Listed
         );
     }
     Ok(all)
+}
+
+/// That `sinfo` failed, with its own words.
+fn silent(partition: &str, ran: &Ran) -> anyhow::Error {
+    let why = ran.why();
+    let message = format!("sinfo does not say which nodes the partition `{partition}` has: {why}");
+    let hint = "is slurmctld up, and can this node reach it? See: scontrol ping";
+    Failure::new(message).hint(hint).into()
 }
 
 /// A line of `sinfo`'s. What is no name of a node is none.
@@ -226,6 +237,25 @@ mod tests {
         for bad in ["", "n1", "-n|idle|none", "n[1-2]|idle|none", "a b|idle|"] {
             assert_eq!(listed(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn what_sinfo_says_of_its_failure_is_told() {
+        let error = silent(
+            "debug",
+            &Ran {
+                end: End::Code(1),
+                stdout: Vec::new(),
+                stderr: b"slurm_load_partitions: Unable to contact slurm controller\n".to_vec(),
+                took: Duration::ZERO,
+            },
+        );
+        let said = error.to_string();
+        assert!(said.contains("partition `debug`"), "{said}");
+        assert!(
+            said.contains("Unable to contact slurm controller"),
+            "{said}"
+        );
     }
 
     #[test]

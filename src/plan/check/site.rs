@@ -49,6 +49,7 @@ pub(super) fn check(
         site.values(policy)?;
         site.variables(policy)?;
         site.project()?;
+        site.protected()?;
         for step in &plan.steps {
             site.step(step)?;
         }
@@ -256,6 +257,53 @@ impl<'a> Site<'a> {
                 project.display()
             )),
         }
+    }
+
+    /// Nothing that the site protects is written, by any name.
+    fn protected(&self) -> Result<(), String> {
+        let Some(home) = self.host.database_home() else {
+            return Ok(());
+        };
+        for rule in self.layer.protect.entries() {
+            let text = rule.value.to_string();
+            let below = text.trim_start_matches(['~', '/']);
+            // What does not exist cannot be mounted over.
+            let Look::Found(place) = self.files.look(&home.join(below)) else {
+                continue;
+            };
+            let place = place.real;
+            let refuse = |step: &Step| {
+                let at = step.at.display();
+                Err(format!(
+                    "`{at}` makes what the site's home.protect `{text}` names writable"
+                ))
+            };
+            let mut names = vec![place.clone()];
+            for alias in &self.host.home_aliases {
+                if let Ok(rest) = place.strip_prefix(&alias.of) {
+                    names.push(rest.iter().fold(alias.at.clone(), |at, part| at.join(part)));
+                }
+            }
+            for step in &self.plan.steps {
+                let Mount::Bind { from, access, .. } = &step.mount else {
+                    continue;
+                };
+                if *access != Access::Write {
+                    continue;
+                }
+                let shown = |name: &&PathBuf| {
+                    let over = self.plan.steps.iter().rev();
+                    let mut over = over.filter(|other| name.starts_with(&other.at));
+                    over.next().is_some_and(|over| over.at == step.at)
+                        && shows(self.plan, name, name)
+                };
+                let within = self.known_as(from).starts_with(&place) || from.starts_with(&place);
+                if within || names.iter().any(|name| shown(&name)) {
+                    return refuse(step);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn step(&self, step: &Step) -> Result<(), String> {

@@ -12,6 +12,7 @@ use crate::host::files::Files;
 use crate::plan::bounds::{Ground, Refusing};
 use crate::plan::{Access, Why};
 use crate::policy::narrowing::Single;
+use crate::policy::paths::quote;
 use crate::policy::stated::Stated;
 use crate::policy::values::Limit;
 use crate::policy::{PathSpec, Policy};
@@ -128,6 +129,8 @@ impl Ways<'_> {
         let (slurm, limits) = (&self.policy.slurm, &self.policy.slurm.limits);
         match key {
             "network.mode" => stated(&layer.network, &self.policy.network.mode.value),
+            "home.mode" => stated(&layer.home_mode, &self.policy.home.mode.value),
+            "jail.users" => stated(&layer.users, &self.policy.jail.users.value),
             "project.git" => stated(&layer.git, &self.policy.project.git.value),
             "slurm.mode" => stated(&layer.slurm, &slurm.mode.value),
             "slurm.scope" => stated(&layer.scope, &slurm.scope.value),
@@ -151,6 +154,20 @@ impl Ways<'_> {
     }
 }
 
+/// A word as a shell takes it, with quotes where it needs them.
+pub fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+/// The option that adds an entry to a list for one run, as it is typed in a shell.
+pub fn set_list(key: &str, entry: &str) -> String {
+    format!("--set {}", shell_word(&format!("{key}=[{}]", quote(entry))))
+}
+
 fn stated<'s, T: PartialEq>(bound: &'s Single<T>, now: &T) -> Option<&'s Source> {
     let bound = bound.get().filter(|bound| bound.value == *now)?;
     Some(&bound.source)
@@ -163,5 +180,23 @@ fn enforced(why: &Why) -> Option<Change> {
             Some(Change::forbidden(key, source))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_proposed_can_be_typed_in_a_shell() {
+        assert_eq!(shell_word("HOME"), "HOME");
+        assert_eq!(shell_word("*TOKEN"), "'*TOKEN'");
+        assert_eq!(shell_word("a b's"), r"'a b'\''s'");
+        assert_eq!(shell_word(""), "''");
+        assert_eq!(set_list("env.hide", "A"), "--set 'env.hide=[\"A\"]'");
+        assert_eq!(
+            set_list("files.unhide", "/a\"b"),
+            r#"--set 'files.unhide=["/a\"b"]'"#
+        );
     }
 }

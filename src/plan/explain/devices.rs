@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::change::{Change, Ways, Wish};
+use super::change::{Change, Ways, Wish, set_list};
 use super::{Judged, Standing};
 use crate::config::source::{Layer, Sourced};
 use crate::host::files::{Found, Kind};
@@ -41,9 +41,10 @@ pub(super) fn judge(
         && matches!(step.mount, Mount::Device { .. })
     {
         let change = Change::by(format!(
-            "to take it away: add `{}` to devices.deny in {}, or use --set 'devices.deny=[\"{0}\"]' for one run",
+            "to take it away: add `{}` to devices.deny in {}, or use {} for one run",
             real.display(),
-            ways.config
+            ways.config,
+            set_list("devices.deny", &real.display().to_string())
         ));
         return (notes, (Standing::Device, step.why.clone(), change));
     }
@@ -78,9 +79,10 @@ pub(super) fn judge(
         return (notes, (Standing::Absent, why, Change::never(change)));
     }
     let text = format!(
-        "add `{}` to devices.allow in {}, or use --set 'devices.allow=[\"{0}\"]' for one run",
+        "add `{}` to devices.allow in {}, or use {} for one run",
         real.display(),
-        ways.config
+        ways.config,
+        set_list("devices.allow", &real.display().to_string())
     );
     let why = Why::Every("no rule of devices.allow names it");
     let change = ways.unless_forbidden(text, &[Wish::Device(real)]);

@@ -72,21 +72,12 @@ pub struct Slurm {
     pub standing: Use,
     /// The rule.
     pub why: String,
-    /// The program that holds the table of options, if it is inside.
-    program: Option<Vec<u8>>,
+    /// Whether the program that holds the table of options is inside.
+    pub has_program: bool,
     /// `[slurm.limits]`.
     pub limits: Limits,
     /// The keys of `[slurm]`.
     pub rules: Vec<Rule>,
-}
-
-impl Slurm {
-    /// The program that holds the table of options, if it is inside.
-    pub fn program(&self) -> Option<&Path> {
-        self.program
-            .as_deref()
-            .map(|path| Path::new(OsStr::from_bytes(path)))
-    }
 }
 
 /// What the process that asks sees of a path with its own eyes.
@@ -111,6 +102,7 @@ pub struct Answer {
     /// What was asked about.
     pub subject: String,
     /// The path without symbolic links, if it is another and visible.
+    #[serde(serialize_with = "super::as_text")]
     pub real: Option<PathBuf>,
     /// The verdict.
     pub standing: Standing,
@@ -152,7 +144,7 @@ impl Document {
             slurm: Slurm {
                 standing: plan.slurm.value,
                 why: Why::key("slurm.mode", &plan.slurm).to_string(),
-                program: program.then(|| CHAPERON_INSIDE.as_bytes().to_vec()),
+                has_program: program,
                 limits: policy.slurm.limits.values(),
                 rules,
             },
@@ -160,8 +152,8 @@ impl Document {
     }
 
     /// The same for a jail that Landlock makes. `regions` are those by which the mediator decides, and
-    /// `program` is what holds the table of Slurm's options.
-    pub fn in_fence(mut self, plan: &Plan, regions: &[Region], program: Option<&Path>) -> Self {
+    /// `program` tells whether what holds the table of Slurm's options is there.
+    pub fn in_fence(mut self, plan: &Plan, regions: &[Region], program: bool) -> Self {
         let shown = |step: &&Step| match &step.mount {
             Mount::Bind { from, .. } => *from == step.at,
             Mount::Device { .. } => true,
@@ -189,7 +181,7 @@ impl Document {
         self.variables = names
             .map(|variable| (variable.name.as_bytes().to_vec(), variable.why.to_string()))
             .collect();
-        self.slurm.program = program.map(|path| path.as_os_str().as_bytes().to_vec());
+        self.slurm.has_program = program;
         self
     }
 

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::wishes::{is_whole, within};
 use super::{Builder, Project};
-use crate::config::source::{Layer, Sourced};
-use crate::host::files::{Kind, Look};
-use crate::plan::project::closed;
+use crate::config::source::Sourced;
+use crate::host::files::{Kind, Look, may_be_a_link, real_as_far_as_it_exists, stalled_on_the_way};
+use crate::plan::project::{closed, stalled};
+use crate::plan::protect::protected;
 use crate::plan::tree::Concealer;
 use crate::plan::{Access, Mount, PlanError, Why, seed};
 use crate::policy::values::Narrower;
@@ -88,7 +89,7 @@ impl Builder<'_> {
         let rules = self.policy.home.protect.iter();
         let places: Vec<(PathBuf, &Sourced<PathSpec>)> = rules
             .flat_map(|rule| {
-                self.protected(rule)
+                protected(rule, self.host, self.files)
                     .into_iter()
                     .map(move |path| (path, rule))
             })
@@ -101,6 +102,7 @@ impl Builder<'_> {
                 Look::Closed(directory) if self.tree.access(&directory) == Some(Access::Write) => {
                     return Err(closed(&path, &directory));
                 }
+                Look::Hung if self.may_be_written(&path) => return Err(stalled(&path)),
                 _ => continue,
             };
             let what = format!("home.protect `{}` ({})", rule.value, rule.source);
@@ -136,18 +138,12 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The places that an entry of `home.protect` names: what a site protects is in the home of the
-    /// user database as well, wherever `HOME` points.
-    pub(super) fn protected(&self, rule: &Sourced<PathSpec>) -> Vec<PathBuf> {
-        let enforced = rule.source.layer == Layer::SiteEnforced;
-        let other = self.host.database_home().filter(|_| enforced);
-        let below = other.and_then(|home| {
-            let named = rule.value.expand(self.host)?;
-            Some(home.join(named.strip_prefix(&self.host.home).ok()?))
-        });
-        let mut all: Vec<PathBuf> = rule.value.expand(self.host).into_iter().collect();
-        all.extend(below.filter(|path| !all.contains(path)));
-        all
+    /// Whether something that does not answer stands where the jail may write, or could lead there.
+    fn may_be_written(&self, path: &Path) -> bool {
+        let real = real_as_far_as_it_exists(self.files, path);
+        self.tree.access(&real) == Some(Access::Write)
+            || may_be_a_link(self.files, path)
+            || stalled_on_the_way(self.files, path.parent().unwrap_or(path)).is_some()
     }
 
     pub(super) fn seeds(&mut self) -> Result<(), PlanError> {

@@ -193,8 +193,21 @@ impl Builder<'_> {
             );
         }
         if let Some(hidden) = self.hides.rule_for(real) {
+            let exception = self.ground.refusing_exception(real, self.files);
+            let enforced = self.hides.enforced_for(real);
+            let hidden = enforced.unwrap_or(hidden);
+            let ways = match exception {
+                _ if enforced.is_some() => {
+                    "; it is the site's, which nobody else makes exceptions from".to_owned()
+                }
+                Some(refusing) => format!(
+                    "; the site's {} ({}) allows no exception here",
+                    refusing.key, refusing.list.source
+                ),
+                None => "; files.unhide makes an exception".to_owned(),
+            };
             let reason = format!(
-                "the rule files.hide `{}` ({}) hides it; files.unhide makes an exception",
+                "the rule files.hide `{}` ({}) hides it{ways}",
                 hidden.value, hidden.source
             );
             self.omit(key, rule, &reason, asked_for);

@@ -160,7 +160,10 @@ fn says(weight: f64) -> impl Strategy<Value = Says> {
             some(in_home(), weight),
             some(in_home(), weight),
             some(in_home(), weight / 2.0),
-            some(in_home(), 0.3),
+            some(
+                in_home().prop_filter("no pattern", |path| !path.contains('*')),
+                0.3,
+            ),
             some(anywhere(), weight),
             some(anywhere(), weight),
             some(somewhere(), 0.4),

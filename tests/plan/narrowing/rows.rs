@@ -284,6 +284,14 @@ fn without_an_answer_of_the_user_database_nothing_starts() {
     };
     let error = refused("[files]\nhide = [\"~/.netrc\"]\n").unwrap();
     assert!(error.contains("the user database"), "{error}");
+    let mut root = Scenario::new(tree());
+    root.host.databases.caller = Some("ada:x:1000:1000::/:/bin/sh".into());
+    root.host.passwd_home = None;
+    assert!(
+        root.enforced("[files]\nread = [\"/usr\"]\n")
+            .plan()
+            .is_err()
+    );
     // Without a policy of the site's HOME is what there is.
     let mut free = Scenario::new(tree());
     free.host.databases.caller = None;

@@ -67,6 +67,31 @@ fn variables() {
             false,
         ),
         ("", "set = { NEW = \"1\" }", "NEW", true),
+        // A copy by value is one, too.
+        (
+            "hide = [\"CI_*\"]",
+            "set = { NEW = \"x ci_0123456789abcdef\" }",
+            "NEW",
+            false,
+        ),
+        (
+            "hide_values = [\"ci_*\"]",
+            "set = { NEW = \"x ci_0123456789abcdef\" }",
+            "NEW",
+            false,
+        ),
+        (
+            "hide = [\"CI_*\"]\nset = { NEW = \"ci_0123456789abcdef\" }",
+            "",
+            "NEW",
+            true,
+        ),
+        (
+            "",
+            "hide = [\"CI_*\"]\nset = { NEW = \"ci_0123456789abcdef\" }",
+            "NEW",
+            true,
+        ),
         (
             "hide = [\"NEW\"]\nset = { NEW = \"site\" }",
             "",
@@ -278,6 +303,16 @@ fn what_is_narrowed_is_noted_with_both_places() {
             "files.write /data/shared --write | none enforced.toml",
             "env.pass GITHUB_TOKEN config.toml:4 | env.hide `*_TOKEN` enforced.toml:5",
         ]
+    );
+    let copied = Scenario::new(tree())
+        .policy("[env]\nset = { NEW = \"ghp_0123456789abcdef\" }\n")
+        .enforced("[env]\nhide = [\"*_TOKEN\"]\n");
+    let copied = copied.plan().unwrap().narrowed;
+    let note = copied.iter().find(|one| one.key == "env.set").unwrap();
+    assert_eq!(note.asked.value, "NEW");
+    assert_eq!(
+        note.allowed.value,
+        "no copy of what env.hide `*_TOKEN` hides"
     );
     // The built-in lists are narrowed, too, but nobody asked for them.
     assert!(plan.narrowed.iter().any(|one| !one.is_users()));

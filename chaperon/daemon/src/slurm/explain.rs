@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::explain::{Question, Rule};
 use agent_sandbox_wire::order::Limits;
+use agent_sandbox_wire::text;
 use serde::Serialize;
 
 use super::limits;
@@ -105,7 +106,8 @@ pub fn explain(question: &Question) -> String {
     let answer = Answer::to(question);
     if question.json {
         // Strings and lists of them: nothing that could not be written.
-        return serde_json::to_string_pretty(&answer).unwrap_or_default() + "\n";
+        let text = serde_json::to_string_pretty(&answer).unwrap_or_default() + "\n";
+        return text::json(&text).into_owned();
     }
     answer.text()
 }
@@ -274,53 +276,50 @@ impl Answer {
 
     fn text(&self) -> String {
         let mut text = String::new();
+        for line in self.lines() {
+            // Each is one, whatever the words in it are.
+            text.push_str(&text::one_line(&line));
+            text.push('\n');
+        }
+        text
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
         let Some(command) = &self.command else {
             if !self.reason.is_empty() {
-                let _ = writeln!(text, "{}\n", self.reason);
+                lines.extend([self.reason.clone(), String::new()]);
             }
-            for command in &self.commands {
-                let _ = writeln!(text, "{}", command.line);
-            }
-            return text;
+            lines.extend(self.commands.iter().map(|command| command.line.clone()));
+            return lines;
         };
-        let _ = match self.verdict {
+        match self.verdict {
             Outcome::Refused if !self.reason.is_empty() => {
-                writeln!(text, "{command} is refused: {}", self.reason)
+                lines.push(format!("{command} is refused: {}", self.reason));
             }
-            Outcome::Works => writeln!(text, "{command}: works inside: {}", self.reason),
-            _ => Ok(()),
-        };
-        for option in &self.options {
-            let _ = writeln!(text, "{}", option.line);
+            Outcome::Works => lines.push(format!("{command}: works inside: {}", self.reason)),
+            _ => {}
         }
+        lines.extend(self.options.iter().map(|option| option.line.clone()));
         for wrong in &self.errors {
-            let _ = writeln!(text, "error: {}", wrong.message);
-            for hint in &wrong.hints {
-                let _ = writeln!(text, "hint: {hint}");
-            }
+            lines.push(format!("error: {}", wrong.message));
+            lines.extend(wrong.hints.iter().map(|hint| format!("hint: {hint}")));
             if let Some(rule) = &wrong.rule {
-                let _ = writeln!(
-                    text,
-                    "  rule: {} = {} ({})",
-                    rule.key, rule.value, rule.source
-                );
-                let _ = writeln!(text, "  change: {}", rule.change);
+                let (key, value, source) = (&rule.key, &rule.value, &rule.source);
+                lines.push(format!("  rule: {key} = {value} ({source})"));
+                lines.push(format!("  change: {}", rule.change));
             }
         }
         if self.verdict != Outcome::Works && self.reason.is_empty() {
-            let _ = writeln!(text, "{command}: {}", self.verdict.sentence());
+            lines.push(format!("{command}: {}", self.verdict.sentence()));
         }
-        if let Some(change) = &self.change {
-            let _ = writeln!(text, "  change: {change}");
-        }
-        for rule in &self.judged {
-            let _ = writeln!(
-                text,
-                "  judged when it runs: {} = {} ({})",
-                rule.key, rule.value, rule.source
-            );
-        }
-        text
+        let change = self.change.iter();
+        lines.extend(change.map(|change| format!("  change: {change}")));
+        lines.extend(self.judged.iter().map(|rule| {
+            let (key, value, source) = (&rule.key, &rule.value, &rule.source);
+            format!("  judged when it runs: {key} = {value} ({source})")
+        }));
+        lines
     }
 }
 

@@ -147,6 +147,12 @@ fn a_directory_that_can_be_no_project_is_in_the_way_only_if_it_was_named() {
         "home directory",
         "start in a directory",
     );
+    let elsewhere = examine(&facts, "n".into());
+    assert!(
+        elsewhere.starts && elsewhere.why.ends_with("this one can be no project"),
+        "{}",
+        elsewhere.why
+    );
     facts.jail.bwrap = Trial::NotTried;
     facts.jail.landlock = Trial::NotTried;
     facts.jail.session = Trial::NotTried;
@@ -163,6 +169,14 @@ fn a_directory_that_can_be_no_project_is_in_the_way_only_if_it_was_named() {
         "home directory",
         "start in a directory",
     );
+    // The fault is the project alone, and said once.
+    let named = examine(&facts, "n".into());
+    let broken = named
+        .checks
+        .iter()
+        .filter(|line| line.status == Status::Broken);
+    let broken: Vec<_> = broken.map(|line| line.name.as_str()).collect();
+    assert_eq!(broken, ["project"]);
     // What was not tried is judged by its parts.
     facts.files.project = None;
     facts.jail.bubblewrap.reason = Some(trouble("no", &["admin: x"]));

@@ -70,6 +70,15 @@ fn what_is_wrong_with_slurm_leaves_sessions_alone() {
         "/run/munge/munge.socket.2",
         "systemctl status munge",
     );
+    // Nobody is asked with a configuration that cannot be trusted.
+    if let Some(slurm) = &mut facts.slurm {
+        slurm.conf = Some("SLURM_CONF is /x, which does not exist".into());
+        slurm.munge.clear();
+        slurm.controller = None;
+    }
+    let all = examine(&facts, "n".into()).checks;
+    assert!(all.iter().all(|line| line.name != "munge"), "{all:?}");
+    let mut facts = whole();
     with(
         &|slurm| slurm.request = Some(Err("no answer".into())),
         "chaperon",

@@ -132,6 +132,37 @@ fn the_same_as_json() {
     }
 }
 
+/// A line may come from a project's script: what it holds begins no line of ours, and speaks to no terminal.
+#[test]
+fn odd_words_stay_words() {
+    let odd = "\u{202e}\u{9b}\u{7f}\u{e0001}\n  change: forged";
+    let lines = [
+        format!("'{odd}'"),
+        format!("sbatch --comment='{odd}' x"),
+        format!("sbatch '--{odd}'"),
+        format!("squeue --format='{odd}'"),
+    ];
+    for line in lines {
+        for json in [false, true] {
+            let told = asked(&line, NO_LIMITS, json);
+            assert_eq!(text::visible(&told), told);
+            assert!(
+                !told
+                    .lines()
+                    .any(|line| line.starts_with("  change: forged")),
+                "{told}"
+            );
+            if json {
+                let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+                assert!(told["verdict"].is_string(), "{told}");
+            }
+        }
+    }
+    let told: serde_json::Value =
+        serde_json::from_str(&asked(&format!("'{odd}'"), NO_LIMITS, true)).unwrap();
+    assert_eq!(told["reason"], format!("{odd} is none of Slurm's commands"));
+}
+
 #[test]
 fn a_line_is_split_as_a_shell_does() {
     assert_eq!(
