@@ -88,6 +88,17 @@ fn shared_memory_is_a_number_or_half_of_the_jobs_memory() {
 }
 
 #[test]
+fn what_can_be_no_pattern() {
+    let written = "[home]\nprotect = [\"~/bin\", \"~/own/ke*\"]\n";
+    let error = merge(&[layer(Layer::User, written)], &Additions::default()).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.contains("`~/own/ke*` holds a `*`") && said.contains(":2"),
+        "{said}"
+    );
+}
+
+#[test]
 fn what_slurm_cannot_be_set_to() {
     for (text, expected) in [
         ("[slurm]\nmode = \"on\"\n", "unknown value `on`"),
