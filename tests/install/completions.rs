@@ -135,8 +135,9 @@ fn typed(shell: &str, command: &Command, ready: &str, cases: &[Case]) {
         terminal.expect(&format!("end-{i}-"));
         let screen = terminal.screen();
         let offered = plain(screen.get(before..).unwrap_or_default());
-        // Without the line itself, which is shown once more behind the list, and what ended it.
-        let offered = [' ', '\r', '\n'].iter().fold(offered, |text, end| {
+        // Without the line itself, which is shown once more behind the list, and what ended it; with its
+        // tab by the terminal, where the shell was not yet there to read.
+        let offered = [' ', '\t', '\r', '\n'].iter().fold(offered, |text, end| {
             text.replace(&format!("{}{end}", case.0), " ")
         });
         judge(shell, case, &offered);
@@ -187,6 +188,28 @@ fn bash_completes() {
     let mut bash = with_path(&place, "bash");
     bash.args(["--noprofile", "--norc", "-i"]).env("PS1", "$ ");
     typed("bash", &bash, &ready, &cases);
+}
+
+/// bash expands the words that it offers. A profile is data, whoever wrote it.
+#[test]
+fn what_stands_in_a_profile_is_not_run_by_a_tab() {
+    let place = place();
+    place.program(
+        "stub/agent-sandbox",
+        "#!/bin/sh\ncat <<'END'\nphysics  Mine [file]\n$(touch${IFS}ran)  x\n`touch${IFS}ran`\n$(touch${IFS}ran)\nEND\n",
+    );
+    let script = "PATH=$HOME/../stub:$PATH; cd; . $PREFIX/share/bash-completion/completions/agent-sandbox
+        complete=($(complete -p agent-sandbox)); for ((i = 0; i < ${#complete[@]}; i++)); do
+        [ ${complete[i]} != -F ] || function=${complete[i + 1]}; done
+        COMP_WORDS=(agent-sandbox --profile ''); COMP_CWORD=2; COMP_LINE='agent-sandbox --profile '; COMP_POINT=24
+        $function agent-sandbox '' --profile; echo offered ${COMPREPLY[@]}; ls";
+    let output = with_path(&place, "bash")
+        .args(["--noprofile", "--norc", "-c", script])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("offered physics\n"), "{output:?}");
+    assert!(!said.lines().any(|line| line == "ran"), "{output:?}");
 }
 
 #[test]
