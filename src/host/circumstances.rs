@@ -15,7 +15,12 @@ const AFS: std::ops::RangeInclusive<libc::gid_t> = 0x4100_0000..=0x41ff_ffff;
 /// Only the partition comes from the environment: Slurm tells it in no other way.
 pub fn probe() -> Circumstances {
     let mut user = accounts::account(Uid::current()).ok().flatten();
-    let mut ids = getgroups().unwrap_or_default();
+    let held = getgroups();
+    if held.is_err() {
+        // As below: what cannot be told must not look like a group that is not there.
+        user = None;
+    }
+    let mut ids = held.unwrap_or_default();
     ids.extend([Gid::current(), Gid::effective()]);
     let mut nameless = None;
     let mut groups = Vec::new();
