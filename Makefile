@@ -31,14 +31,14 @@ SITE_DIR    ?= $(or $(shell cat '$(SITE_RECORD)' 2>/dev/null),/etc/agent-sandbox
 SOURCES     := $(shell find src chaperon profiles docs/pages docs/reference/cli.md build.rs Cargo.toml Cargo.lock \
                  -type f 2>/dev/null)
 
-.PHONY: help demo test bench build static install uninstall lint clean
+.PHONY: help demo test test-agents bench build static install uninstall lint clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 help: ## this list
 	@echo 'agent-sandbox: make TARGET'
 	@echo
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-13s %s\n", $$1, $$2 }'
 	@echo
 	@echo '  make install PREFIX=$$HOME/.local    without root; DESTDIR=DIR stages a package'
 	@echo '  make build SITE_DIR=/DIR            where the site keeps its policy (/etc/agent-sandbox)'
@@ -49,6 +49,9 @@ demo: ## what a jailed shell sees and what it cannot, in one screen
 
 test: ## install what the tests need, build, run all of them, count
 	@tests/run
+
+test-agents: ## the real agents alone: install them, drive each from end to end in the jail
+	@tests/run agents
 
 bench: ## start-up time, memory and size of the release binary
 	@tests/run --bench

@@ -46,8 +46,30 @@ pub enum Call {
     },
     /// `profile show NAME`
     ProfileShow {
+        /// The options.
+        options: Options,
         /// Its name.
         name: String,
+        /// Only the file's text.
+        text: bool,
+    },
+    /// `profile init NAME -- COMMAND`
+    ProfileInit {
+        /// The options.
+        options: Options,
+        /// The new profile's name.
+        name: String,
+        /// The command that is watched, and its arguments.
+        command: Vec<OsString>,
+        /// Whether it may take the place of one that is built in or the site's.
+        force: bool,
+    },
+    /// `notify`
+    Notify {
+        /// What stands above the text; empty: nothing.
+        title: String,
+        /// What the person in front of the terminal is told.
+        text: String,
     },
     /// `sessions`
     Sessions {
@@ -107,9 +129,9 @@ pub struct Options {
     /// The project directory, writable inside [default: the current directory]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub project: Option<PathBuf>,
-    /// The profile [default: the one that the command's name chooses]
+    /// The profile (may be repeated) [default: the one that the command's name chooses]
     #[arg(short, long, value_name = "NAME")]
-    pub profile: Option<String>,
+    pub profile: Vec<String>,
     /// What makes the jail: auto, bwrap, landlock [default: auto]
     #[arg(long, value_name = "BACKEND", hide_possible_values = true)]
     pub backend: Option<Backend>,
@@ -154,7 +176,7 @@ impl Options {
         };
         Self {
             project: more.project.or(self.project),
-            profile: more.profile.or(self.profile),
+            profile: self.profile.into_iter().chain(more.profile).collect(),
             backend: more.backend.or(self.backend),
             read: join(self.read, more.read),
             write: join(self.write, more.write),
@@ -170,6 +192,11 @@ impl Options {
     }
 }
 
+/// The words that are subcommands.
+pub const SUBCOMMAND_NAMES: &[&str] = &[
+    "run", "policy", "explain", "profile", "notify", "sessions", "log", "doctor",
+];
+
 const SUBCOMMANDS: &str = "\
 Subcommands:
   run COMMAND [ARGS]…     Run a command that is named like a subcommand
@@ -178,8 +205,11 @@ Subcommands:
   explain --env NAME      The same for an environment variable
   explain --host NAME     Whether a host or a socket can be connected to
   explain --slurm LINE    What is allowed of a command line of Slurm's, and why
-  profile list            The profiles
-  profile show NAME       A profile's text (`default`: the built-in policy)
+  profile list            The profiles: which agents are installed, and logged in
+  profile init NAME -- COMMAND
+                          A new profile from a run that is watched, for you to read
+  profile show NAME       What a profile says, and its text (`default`: the built-in policy)
+  notify [TITLE] TEXT     Ring the terminal's bell, and ask it for a desktop notification
   sessions                The sessions that run on this node
   log [JOBID]             What was asked of Slurm; what Slurm said about a job
   doctor                  Whether a session would start here, and what to repair
@@ -238,12 +268,23 @@ struct ExplainWords {
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox profile")]
 struct ProfileWords {
-    /// What to do: list, show
-    #[arg(value_name = "list|show")]
+    /// What to do: list, show, init
+    #[arg(value_name = "list|show|init")]
     verb: ProfileVerb,
-    /// The profile to show
+    /// The profile to show, or the new one
     #[arg(value_name = "NAME")]
     name: Option<String>,
+    /// show: only the text of the file, to copy it
+    #[arg(long)]
+    text: bool,
+    /// init: let NAME be that of a profile that is built in or the site's, whose place it then takes entirely. One run
+    /// shows less than such a profile holds, so it is not done by mistake. A file that exists is never replaced
+    #[arg(long)]
+    force: bool,
+    /// init: run this in a jail with a private, empty home, and write what it did there into a new profile NAME, for
+    /// you to read before you use it
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
     #[command(flatten)]
     options: Options,
 }
@@ -252,6 +293,21 @@ struct ProfileWords {
 enum ProfileVerb {
     List,
     Show,
+    Init,
+}
+
+/// Ring the bell of the session's terminal, and ask it for a desktop notification: from inside a jail, such as
+/// from an agent's hook, and outside
+#[derive(Debug, Parser)]
+#[command(
+    name = "agent-sandbox notify",
+    override_usage = "agent-sandbox notify [TITLE] TEXT",
+    after_help = "Exit status: 1 if there is no terminal, or it takes nothing."
+)]
+struct NotifyWords {
+    /// What it says, with a title before it or without
+    #[arg(value_name = "TEXT", required = true, num_args = 1..=2, allow_hyphen_values = true)]
+    words: Vec<OsString>,
 }
 
 /// The sessions that run on this node
@@ -303,6 +359,7 @@ pub fn command() -> clap::Command {
         .subcommand(page::<PolicyWords>("policy"))
         .subcommand(page::<ExplainWords>("explain"))
         .subcommand(page::<ProfileWords>("profile"))
+        .subcommand(page::<NotifyWords>("notify"))
         .subcommand(page::<SessionsWords>("sessions"))
         .subcommand(page::<LogWords>("log"))
         .subcommand(page::<DoctorWords>("doctor"))
@@ -370,6 +427,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
             options: options.and(words.options),
             nodes: words.nodes,
         }),
+        Some("notify") => sub(&first, rest).map(notify),
         Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {
             options: options.and(words.options),
         }),
@@ -451,13 +509,65 @@ fn is_variable(name: &OsStr) -> bool {
     !bytes.is_empty() && !bytes.contains(&b'=')
 }
 
+fn notify(words: NotifyWords) -> Call {
+    let mut words = words
+        .words
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned());
+    let first = words.next().unwrap_or_default();
+    match words.next() {
+        Some(text) => Call::Notify { title: first, text },
+        None => Call::Notify {
+            title: String::new(),
+            text: first,
+        },
+    }
+}
+
 fn profile(options: Options, words: ProfileWords) -> Result<Call, End> {
+    if !matches!(words.verb, ProfileVerb::Show) && words.text {
+        return misuse("--text belongs to `agent-sandbox profile show`");
+    }
+    if !matches!(words.verb, ProfileVerb::Init) && (words.force || !words.command.is_empty()) {
+        return misuse("--force and a COMMAND belong to `agent-sandbox profile init`");
+    }
     match (words.verb, words.name) {
         (ProfileVerb::List, None) => Ok(Call::ProfileList {
             options: options.and(words.options),
         }),
         (ProfileVerb::List, Some(_)) => misuse("`agent-sandbox profile list` takes no name"),
-        (ProfileVerb::Show, Some(name)) => Ok(Call::ProfileShow { name }),
+        (ProfileVerb::Show, Some(name)) => Ok(Call::ProfileShow {
+            options: options.and(words.options),
+            name,
+            text: words.text,
+        }),
         (ProfileVerb::Show, None) => misuse("`agent-sandbox profile show` needs a NAME"),
+        (ProfileVerb::Init, name) => {
+            profile_init(options.and(words.options), name, words.command, words.force)
+        }
     }
+}
+
+fn profile_init(
+    options: Options,
+    name: Option<String>,
+    command: Vec<OsString>,
+    force: bool,
+) -> Result<Call, End> {
+    let Some(name) = name.filter(|_| !command.is_empty()) else {
+        return misuse(
+            "`agent-sandbox profile init` needs a NAME and a COMMAND: agent-sandbox profile init NAME -- COMMAND",
+        );
+    };
+    if !options.profile.is_empty() || options.home.is_some() || options.dry_run {
+        return misuse(
+            "`agent-sandbox profile init` takes none of --profile, --home and --dry-run: the run that is watched has no profile and an empty home",
+        );
+    }
+    Ok(Call::ProfileInit {
+        options,
+        name,
+        command,
+        force,
+    })
 }

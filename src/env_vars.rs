@@ -9,10 +9,16 @@ pub const SESSION: &str = "AGENT_SANDBOX_SESSION";
 /// Set inside where Landlock makes the jail, and read there by `agent-sandbox explain`: what it answers
 /// from. Whoever sets it gets another text, and nothing that it could not read itself.
 pub const DOCUMENT: &str = "AGENT_SANDBOX_EXPLAIN";
+/// Set inside where a profile has instructions: the file that tells the agent of its jail.
+pub const INSTRUCTIONS: &str = "AGENT_SANDBOX_INSTRUCTIONS";
 /// Read: the home directory. Kept inside.
 pub const HOME: &str = "HOME";
 /// Read inside the jail by init to find the command.
 pub const PATH: &str = "PATH";
+/// Read by `notify`: the kind of terminal (environ(7)).
+pub const TERM: &str = "TERM";
+/// Read by `notify`: set in the panes of a tmux (tmux(1)).
+pub const TMUX: &str = "TMUX";
 /// Read: the name by which the user knows the current directory. Set inside.
 pub const PWD: &str = "PWD";
 /// Read: where configuration stands (XDG Base Directory Specification 0.8).
@@ -25,6 +31,9 @@ pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 pub const TMPDIR: &str = "TMPDIR";
 /// Set inside where Landlock makes the jail: tmux has its sockets in `/tmp` otherwise (tmux(1)).
 pub const TMUX_TMPDIR: &str = "TMUX_TMPDIR";
+/// Set inside where Landlock makes the jail: what the names of zsh's own temporary files begin with, such as
+/// those of here-documents (zshparam(1)). Its default lies in `/tmp`.
+pub const TMPPREFIX: &str = "TMPPREFIX";
 /// Cleaned of relative entries for the shell that loads modules (ld.so(8)).
 pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Read: Lmod's program (Lmod sets it in every shell that it initialises).
@@ -45,5 +54,12 @@ pub const SLURM_JOB_PARTITION: &str = "SLURM_JOB_PARTITION";
 pub const SLURM_RESTART_COUNT: &str = "SLURM_RESTART_COUNT";
 /// Set by Slurm's plugin `mpi/pmix` for each task of a step.
 pub const PMIX: &str = "PMIX_NAMESPACE";
+/// Read: the program by which git reaches other hosts, where neither `GIT_SSH_COMMAND` nor `core.sshCommand`
+/// says otherwise (`git(1)`). Set inside, where nothing there can log in.
+pub const GIT_SSH: &str = "GIT_SSH";
+/// Read: the user's own command for the same (`git(1)`).
+pub const GIT_SSH_COMMAND: &str = "GIT_SSH_COMMAND";
+/// Read, where the policy lets it pass: the socket of the user's ssh-agent (`ssh-agent(1)`).
+pub const SSH_AUTH_SOCK: &str = "SSH_AUTH_SOCK";
 /// Which store of PMIx a client uses (PMIx 2 to 5, framework `gds`). Set inside.
 pub const PMIX_STORE: &str = "PMIX_MCA_gds";

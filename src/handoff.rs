@@ -65,6 +65,18 @@ pub struct Confinement {
     /// Landlock and a mediator as the whole jail, in place of the three above; `None`: mounts and
     /// namespaces are the jail.
     pub fence: Option<Box<Fence>>,
+    /// Whether it is watched, and how; it takes nothing from the command.
+    pub watch: Option<Box<Watch>>,
+}
+
+/// How a command is watched, so that a profile can be written of what it did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// The filter that hands its calls over to the launcher, which lets the kernel go on with them;
+    /// `None` where the kernel cannot, or another filter hands calls over already.
+    pub program: Option<Vec<u8>>,
+    /// The private home, where what is left in it at the end is looked at.
+    pub home: Vec<u8>,
 }
 
 /// Files behind the standard streams, as paths inside the jail. The process that becomes the
@@ -125,6 +137,20 @@ pub enum Report {
     /// Comes with the descriptors of init's user, ipc, uts, mount, pid and network namespaces, in
     /// this order, before [`Self::Ready`]; from an init that runs no command.
     Namespaces,
+    /// Comes with the listener of the filter that watches the command, when it is about to be
+    /// executed.
+    Watched,
+    /// What stands in the private home when the command is over, of a command that is watched.
+    Left {
+        /// The path below the home, cut off if it is very long.
+        path: Vec<u8>,
+        /// Whether it is a directory.
+        directory: bool,
+    },
+    /// That was all.
+    LeftAll,
+    /// There was more in the private home than is told of.
+    LeftMore,
     /// Something is not as ordered; nothing was started. A sentence.
     Refused(String),
     /// The command could not be executed: `errno` for a path.

@@ -9,20 +9,29 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use agent_sandbox::{init, job, plan, report};
+
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     // The name alone decides; init itself makes sure that it is pid 1.
     if arguments
         .first()
-        .is_some_and(|name| Path::new(name) == Path::new(agent_sandbox::plan::INIT))
+        .is_some_and(|name| Path::new(name) == Path::new(plan::INIT))
     {
-        agent_sandbox::init::main(&arguments[1..]);
+        init::main(&arguments[1..]);
+    }
+    // What git starts inside in place of ssh.
+    if let Some((_, rest)) = arguments
+        .split_first()
+        .filter(|(name, _)| Path::new(name).file_name() == Path::new(plan::GIT_SSH).file_name())
+    {
+        return ExitCode::from(report::git_ssh::call(rest));
     }
     // What Slurm calls on a compute node.
     let first = arguments.get(1).and_then(|word| word.to_str());
     ExitCode::from(match first {
-        Some("job") => agent_sandbox::job::job(&arguments[2..]),
-        Some("task") => agent_sandbox::job::task(&arguments[2..]),
-        _ => agent_sandbox::report::call(&arguments),
+        Some("job") => job::job(&arguments[2..]),
+        Some("task") => job::task(&arguments[2..]),
+        _ => report::call(&arguments),
     })
 }

@@ -1,7 +1,7 @@
 
 # The names of the profiles, for --profile. Letters, digits and . _ - alone: bash expands these words.
 _agent_sandbox_profiles() {
-    agent-sandbox profile list 2> /dev/null | awk '/^[A-Za-z0-9._-]+ / { print $1 }'
+    agent-sandbox profile list 2> /dev/null | awk 'NR > 1 && /^[A-Za-z0-9._-]+ / { print $1 }'
 }
 
 # In front of clap's function: where the user's own command begins, that command completes itself.

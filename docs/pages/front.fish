@@ -1,6 +1,6 @@
 # The names of the profiles, for --profile.
 function __fish_agent_sandbox_profiles
-    agent-sandbox profile list 2>/dev/null | string match -r '^[A-Za-z0-9._-]+(?= )'
+    agent-sandbox profile list 2>/dev/null | tail -n +2 | string match -r '^[A-Za-z0-9._-]+(?= )'
 end
 
 # The user's own command and its arguments, without agent-sandbox and its options.

@@ -1,7 +1,7 @@
 # The names of the profiles, for --profile.
 _agent_sandbox_profiles() {
     local -a names
-    names=(${${(f)"$(agent-sandbox profile list 2> /dev/null | grep -E '^[A-Za-z0-9._-]+ ')"}%% *})
+    names=(${${(f)"$(agent-sandbox profile list 2> /dev/null | tail -n +2 | grep -E '^[A-Za-z0-9._-]+ ')"}%% *})
     _describe -t profiles profile names
 }
 

@@ -73,8 +73,15 @@ pub fn call(plan: &Plan, filter: Vec<u8>) -> Call {
     }
     call.flag("--die-with-parent");
     call.flag("--as-pid-1");
-    for step in &plan.steps {
-        let at = step.at.as_path();
+    // By where they are made, so that what stands deeper comes later.
+    let mut steps: Vec<_> = plan
+        .steps
+        .iter()
+        .map(|step| (plan.place(step), step))
+        .collect();
+    steps.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (at, step) in &steps {
+        let at = at.as_path();
         match &step.mount {
             Mount::Bind { from, access, .. } => {
                 let flag = match access {
@@ -83,6 +90,7 @@ pub fn call(plan: &Plan, filter: Vec<u8>) -> Call {
                 };
                 call.text([Path::new(flag), from, at]);
             }
+            Mount::Kept { from, .. } => call.text([Path::new("--bind"), from, at]),
             Mount::Device { from } => call.text([Path::new("--dev-bind"), from, at]),
             Mount::Tmpfs { size, mode } => {
                 call.mode(*mode);

@@ -17,6 +17,7 @@
 
 pub mod mediated;
 pub mod notify;
+pub mod watched;
 
 use std::collections::BTreeMap;
 

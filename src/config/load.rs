@@ -12,7 +12,7 @@ use std::sync::Arc;
 use toml::Spanned;
 
 pub use super::parse::{Parsed, RawLayer, parse};
-pub use super::profiles::{ProfileEntry, profiles};
+pub use super::profiles::{Owner, ProfileEntry, built_in_profiles, place_of_new, profiles};
 
 use super::diagnostic::ConfigError;
 use super::parse::{DEFAULT, DEFAULT_NAME, Text, parse_set};
@@ -52,8 +52,8 @@ impl Locations {
 pub struct Request<'a> {
     /// Where to look.
     pub locations: &'a Locations,
-    /// The profile that was asked for by name.
-    pub profile: Option<&'a str>,
+    /// The profiles that were asked for by name, in this order.
+    pub profiles: &'a [String],
     /// The command, whose name chooses the profile when none was asked for.
     pub command: Option<&'a OsStr>,
     /// The project directory, absolute.
@@ -67,13 +67,11 @@ pub struct Request<'a> {
 /// All layers of a launch, weakest first.
 ///
 /// Files that the launch does not use are not parsed, so that a mistake in one of them stops
-/// nothing; how that holds for the user's profiles stands at [`super::profiles`].
+/// nothing; how that holds for profiles stands at [`super::profiles`].
 pub fn load(request: &Request<'_>) -> Result<Vec<RawLayer>, ConfigError> {
     let (locations, circumstances) = (request.locations, request.circumstances);
     let mut layers = vec![parse(Layer::BuiltIn, DEFAULT_NAME, DEFAULT)?.raw];
-    if let Some(profile) = super::profiles::choose(request)? {
-        layers.push(profile);
-    }
+    layers.extend(super::profiles::choose(request)?);
     layers.extend(of_site(&locations.site, SiteFile::Defaults, circumstances)?);
     let path = locations.config_dir.join("config.toml");
     let file = locations.shown(&path);
@@ -132,6 +130,7 @@ fn with_conditions(parsed: Parsed, circumstances: Probe<'_>) -> Result<Vec<RawLa
                 project: None,
                 when: true,
                 sections: when.sections,
+                profile: None,
             });
         }
     }
@@ -164,7 +163,7 @@ pub fn load_sealed(
     let mut defaults = of_site(&locations.site, SiteFile::Defaults, circumstances)?;
     let enforced = of_site(&locations.site, SiteFile::Enforced, circumstances)?;
     for one in sealed {
-        // They stand behind the profile.
+        // They stand behind the profiles.
         if one.layer > Layer::SiteDefaults {
             layers.append(&mut defaults);
         }
@@ -207,6 +206,7 @@ fn project_layer(file: Arc<str>, text: Arc<Text>, written: &str, sections: Secti
         project: Some(Arc::from(written)),
         when: false,
         sections,
+        profile: None,
     }
 }
 

@@ -2,6 +2,7 @@
 //! that reads configuration files. What the values mean is decided in [`crate::policy`], which
 //! this module never looks at.
 
+pub mod agent;
 pub mod diagnostic;
 pub mod load;
 pub mod parse;

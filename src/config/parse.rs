@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use toml::Spanned;
 
+use super::agent::Agent;
 use super::diagnostic::{self, ConfigError};
-use super::schema::{Document, ProfileSection, Sections};
+use super::schema::{Document, Sections};
 use super::source::{Layer, Source};
 use super::when::When;
 
@@ -65,6 +66,8 @@ pub struct RawLayer {
     pub when: bool,
     /// What the text says.
     pub sections: Sections,
+    /// `[profile]`, in a profile file.
+    pub profile: Option<Box<Agent>>,
 }
 
 impl RawLayer {
@@ -90,8 +93,6 @@ impl RawLayer {
 pub struct Parsed {
     /// The sections that hold for every project.
     pub raw: RawLayer,
-    /// `[profile]`, in a profile file.
-    pub profile: Option<ProfileSection>,
     /// The sections that hold for one project, in the user's file: the path as written, and what
     /// holds below it.
     pub projects: Vec<(Spanned<String>, Sections)>,
@@ -108,25 +109,13 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
     })?;
     let sections = document.take_sections();
     let (profile, projects) = (document.profile, document.projects);
-    if let Some(profile) = &profile {
-        if layer != Layer::Profile {
-            let message = "`[profile]` has a meaning only in a profile file";
-            let hint = "profiles are the files below `~/.config/agent-sandbox/profiles`".to_owned();
-            return Err(reject(
-                layer,
-                file,
-                text,
-                profile.span(),
-                message,
-                Some(hint),
-            ));
-        }
-        for command in &profile.get_ref().commands {
-            if command.get_ref().is_empty() || command.get_ref().contains('/') {
-                let message = "expected the name of a command, without a directory";
-                return Err(reject(layer, file, text, command.span(), message, None));
-            }
-        }
+    if let Some(profile) = &profile
+        && layer != Layer::Profile
+    {
+        let message = "`[profile]` has a meaning only in a profile file";
+        let hint = "profiles are the files below `~/.config/agent-sandbox/profiles`".to_owned();
+        let span = profile.span();
+        return Err(reject(layer, file, text, span, message, Some(hint)));
     }
     if let Some(projects) = &projects {
         if layer != Layer::User {
@@ -160,18 +149,21 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
             reject(layer, file, text, span, message, Some(hint.to_owned()))
         })?);
     }
-    let raw = RawLayer {
+    let mut raw = RawLayer {
         layer,
         file: Arc::from(file),
         text: Arc::new(Text::new(text)),
         project: None,
         when: false,
         sections,
+        profile: None,
     };
+    if let Some(profile) = profile {
+        raw.profile = Some(Box::new(Agent::read(&raw, profile.get_ref())?));
+    }
     let projects = projects.map(|table| table.into_inner().into_iter().collect());
     Ok(Parsed {
         raw,
-        profile: profile.map(Spanned::into_inner),
         projects: projects.unwrap_or_default(),
         when,
     })

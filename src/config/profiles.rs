@@ -1,8 +1,9 @@
-//! Which profile a launch has, and which there are.
+//! Which profiles a launch has, and which there are.
 //!
-//! A user's file `profiles/NAME.toml` takes the place of the built-in profile NAME entirely, for
-//! `--profile NAME` and for the commands of the built-in one. Without `--profile` the command's
-//! name decides, the user's profiles first:
+//! A profile has a name. Of one name the user's file `profiles/NAME.toml` takes the place of the
+//! site's entirely, and the site's that of the built-in one: for `--profile NAME`, and for the
+//! commands of the one that it replaces. Without `--profile` the command's name decides, the user's
+//! profiles first, then the site's, then those that are built in:
 //!
 //! - A file that does not contain the command's name cannot claim it in `commands`, and is not
 //!   parsed: a mistake in a profile for `aider` does not stop `agent-sandbox bash`, and costs
@@ -10,109 +11,177 @@
 //! - A file that contains it is parsed. If it is broken, the launch is refused, because it may
 //!   have been the one.
 //! - A file that cannot be read, or that others can change, could claim any command: refused.
-//! - Two files that claim the same command: refused.
+//! - Two files of the user's, or two of the site's, that claim the same command: refused.
 //!
-//! `--profile NAME` reads that one file and no other.
+//! `--profile NAME` reads that one file and no other. Of several each is a layer, in their order.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::agent::Agent;
 use super::diagnostic::{ConfigError, nearest};
 use super::load::{Locations, Request, decode, names, read};
 use super::parse::{RawLayer, parse};
 use super::source::Layer;
 
-/// A profile that is compiled in. `commands` repeats what the file says, so that choosing one
-/// parses none; a test compares the two.
-struct BuiltIn {
-    name: &'static str,
-    file: &'static str,
-    text: &'static str,
-    commands: &'static [&'static str],
+mod built_in;
+
+use built_in::{BUILT_IN, BuiltIn};
+
+/// Whose profile it is, the weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// It is compiled in.
+    BuiltIn,
+    /// A file of the site's.
+    Site,
+    /// A file of the user's.
+    User,
 }
 
-const BUILT_IN: &[BuiltIn] = &[BuiltIn {
-    name: "claude",
-    file: "built-in agents/claude.toml",
-    text: include_str!("../../profiles/agents/claude.toml"),
-    commands: &["claude"],
-}];
-
 /// A profile, for listing.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ProfileEntry {
     /// What `--profile` takes.
     pub name: String,
+    /// Whose it is.
+    pub owner: Owner,
     /// The file, as a person would name it.
     pub file: Arc<str>,
-    /// One line about it; empty if it says nothing.
-    pub description: String,
-    /// The commands that choose it by themselves.
-    pub commands: Vec<String>,
+    /// What it says of its agent.
+    pub agent: Agent,
     /// The whole file.
     pub text: Arc<str>,
 }
 
-/// All profiles by name, the user's in place of built-in ones of the same name. A broken profile
-/// is an error here: whoever lists profiles is about to use one.
+/// All profiles by name, each with the file that is used. A broken profile is an error here: whoever
+/// lists profiles is about to use one.
 pub fn profiles(locations: &Locations) -> Result<Vec<ProfileEntry>, ConfigError> {
     let mut entries = BTreeMap::new();
     for built_in in BUILT_IN {
-        let entry = entry(built_in.name, built_in.file, built_in.text)?;
-        entries.insert(entry.name.clone(), entry);
+        entries.insert(built_in.name.to_owned(), entry(&File::of(built_in))?);
     }
-    for name in candidates(locations)? {
-        let (path, shown) = place(locations, &name);
-        if let Some(bytes) = read(&path, &shown)? {
-            check_name(&name, locations)?;
-            entries.insert(name.clone(), entry(&name, &shown, &decode(&shown, bytes)?)?);
+    for owner in [Owner::Site, Owner::User] {
+        for name in candidates(locations, owner)? {
+            if let Some(file) = file(locations, owner, &name)? {
+                check_name(&name, locations, owner)?;
+                entries.insert(name, entry(&file)?);
+            }
         }
     }
     Ok(entries.into_values().collect())
 }
 
-fn entry(name: &str, file: &str, text: &str) -> Result<ProfileEntry, ConfigError> {
-    let parsed = parse(Layer::Profile, file, text)?;
-    let profile = parsed.profile.unwrap_or_default();
+/// The profiles that are compiled in, by name, whatever takes their place here.
+pub fn built_in_profiles() -> Result<Vec<ProfileEntry>, ConfigError> {
+    let entries = BUILT_IN.iter().map(|built_in| entry(&File::of(built_in)));
+    entries.collect()
+}
+
+fn entry(file: &File) -> Result<ProfileEntry, ConfigError> {
+    let parsed = file.parse()?;
     Ok(ProfileEntry {
-        name: name.to_owned(),
-        file: parsed.raw.file,
-        description: profile
-            .description
-            .map(toml::Spanned::into_inner)
-            .unwrap_or_default(),
-        commands: profile
-            .commands
-            .into_iter()
-            .map(toml::Spanned::into_inner)
-            .collect(),
-        text: Arc::from(&**parsed.raw.text),
+        name: file.name.clone(),
+        owner: file.owner,
+        agent: parsed.profile.map(|agent| *agent).unwrap_or_default(),
+        file: parsed.file,
+        text: Arc::from(&**parsed.text),
     })
 }
 
-/// The profile of this launch.
-pub(super) fn choose(request: &Request<'_>) -> Result<Option<RawLayer>, ConfigError> {
-    if let Some(name) = request.profile {
-        return by_name(request.locations, name).map(Some);
+/// A profile's file, read and not parsed.
+struct File {
+    name: String,
+    owner: Owner,
+    /// As a person would name it.
+    shown: String,
+    bytes: Vec<u8>,
+}
+
+impl File {
+    fn of(built_in: &BuiltIn) -> Self {
+        Self {
+            name: built_in.name.to_owned(),
+            owner: Owner::BuiltIn,
+            shown: built_in.file.to_owned(),
+            bytes: built_in.text.as_bytes().to_vec(),
+        }
+    }
+
+    fn parse(&self) -> Result<RawLayer, ConfigError> {
+        let text = decode(&self.shown, self.bytes.clone());
+        let parsed = text.and_then(|text| parse(Layer::Profile, &self.shown, &text));
+        parsed
+            .map(|parsed| parsed.raw)
+            .map_err(|error| self.owner.addressed(error))
+    }
+}
+
+impl Owner {
+    /// The error with a hint for whoever can do something about it.
+    fn addressed(self, error: ConfigError) -> ConfigError {
+        match self {
+            Self::Site => error.for_site(),
+            Self::BuiltIn | Self::User => error,
+        }
+    }
+}
+
+/// The file of one owner's for a profile; `None` if there is none. The name need not be a good one.
+fn file(locations: &Locations, owner: Owner, name: &str) -> Result<Option<File>, ConfigError> {
+    let found = |shown: String, bytes| File {
+        name: name.to_owned(),
+        owner,
+        shown,
+        bytes,
+    };
+    match owner {
+        Owner::BuiltIn => {
+            let mut all = BUILT_IN.iter();
+            Ok(all.find(|built_in| built_in.name == name).map(File::of))
+        }
+        Owner::Site => {
+            let text = locations.site.profile(name)?;
+            let shown = locations.site.profile_path(name).display().to_string();
+            Ok(text.map(|text| found(shown, text.into_bytes())))
+        }
+        Owner::User => {
+            let path = directory(locations).join(format!("{name}.toml"));
+            let shown = locations.shown(&path);
+            Ok(read(&path, &shown)?.map(|bytes| found(shown, bytes)))
+        }
+    }
+}
+
+/// The profiles of this launch, in the order of their layers.
+pub(super) fn choose(request: &Request<'_>) -> Result<Vec<RawLayer>, ConfigError> {
+    if !request.profiles.is_empty() {
+        let mut chosen: Vec<(&str, RawLayer)> = Vec::new();
+        for name in request.profiles {
+            if chosen.iter().all(|(other, _)| other != name) {
+                chosen.push((name, by_name(request.locations, name)?));
+            }
+        }
+        return Ok(chosen.into_iter().map(|(_, layer)| layer).collect());
     }
     match request.command.map(Path::new).and_then(Path::file_name) {
-        Some(command) => by_command(request.locations, command),
-        None => Ok(None),
+        Some(command) => {
+            by_command(request.locations, command).map(|found| found.into_iter().collect())
+        }
+        None => Ok(Vec::new()),
     }
 }
 
 fn by_name(locations: &Locations, name: &str) -> Result<RawLayer, ConfigError> {
-    check_name(name, locations)?;
-    let (path, shown) = place(locations, name);
-    if let Some(bytes) = read(&path, &shown)? {
-        return Ok(parse(Layer::Profile, &shown, &decode(&shown, bytes)?)?.raw);
+    check_name(name, locations, Owner::User)?;
+    for owner in [Owner::User, Owner::Site, Owner::BuiltIn] {
+        if let Some(file) = file(locations, owner, name)? {
+            return file.parse();
+        }
     }
-    match BUILT_IN.iter().find(|built_in| built_in.name == name) {
-        Some(built_in) => Ok(parse(Layer::Profile, built_in.file, built_in.text)?.raw),
-        None => Err(unknown(name, locations)),
-    }
+    Err(unknown(name, locations))
 }
 
 fn by_command(locations: &Locations, command: &OsStr) -> Result<Option<RawLayer>, ConfigError> {
@@ -120,45 +189,52 @@ fn by_command(locations: &Locations, command: &OsStr) -> Result<Option<RawLayer>
     let Some(command) = command.to_str() else {
         return Ok(None);
     };
+    if let Some((_, layer)) = claimed(locations, Owner::User, command)? {
+        return Ok(Some(layer));
+    }
+    let name = match claimed(locations, Owner::Site, command)? {
+        Some((name, _)) => Some(name),
+        None => BUILT_IN
+            .iter()
+            .find(|built_in| built_in.commands.contains(&command))
+            .map(|built_in| built_in.name.to_owned()),
+    };
+    // The user's file of that name takes its place, even if it claims no command.
+    name.map(|name| by_name(locations, &name)).transpose()
+}
+
+/// The profile of one owner's that claims a command.
+fn claimed(
+    locations: &Locations,
+    owner: Owner,
+    command: &str,
+) -> Result<Option<(String, RawLayer)>, ConfigError> {
     let mut chosen: Option<(String, RawLayer)> = None;
-    for name in candidates(locations)? {
-        let (path, shown) = place(locations, &name);
-        let Some(bytes) = read(&path, &shown)? else {
+    for name in candidates(locations, owner)? {
+        let Some(file) = file(locations, owner, &name)? else {
             continue;
         };
-        if !mentions(&bytes, command) {
+        if !mentions(&file.bytes, command) {
             continue;
         }
-        let parsed = parse(Layer::Profile, &shown, &decode(&shown, bytes)?)?;
-        let Some(profile) = parsed.profile else {
+        let raw = file.parse()?;
+        let claim = raw.profile.as_ref().and_then(|agent| {
+            let mut claims = agent.commands.iter().zip(&agent.claims);
+            claims.find(|(claim, _)| claim.value == command)
+        });
+        let Some((_, span)) = claim else {
             continue;
         };
-        let Some(claim) = profile
-            .commands
-            .iter()
-            .find(|claim| claim.get_ref() == command)
-        else {
-            continue;
-        };
-        check_name(&name, locations)?;
+        check_name(&name, locations, owner)?;
         if let Some((first, _)) = chosen {
             let message =
                 format!("the profiles `{first}` and `{name}` both claim the command `{command}`");
             let hint = format!("choose one: `--profile {first}`, or remove it from one of the two");
-            return Err(parsed.raw.reject(claim.span(), &message, Some(hint)));
+            return Err(owner.addressed(raw.reject(span.clone(), &message, Some(hint))));
         }
-        chosen = Some((name, parsed.raw));
+        chosen = Some((name, raw));
     }
-    if let Some((_, layer)) = chosen {
-        return Ok(Some(layer));
-    }
-    match BUILT_IN
-        .iter()
-        .find(|built_in| built_in.commands.contains(&command))
-    {
-        Some(built_in) => by_name(locations, built_in.name).map(Some),
-        None => Ok(None),
-    }
+    Ok(chosen)
 }
 
 /// Whether a profile's text can hold `command` as a string. A backslash may begin an escape that
@@ -174,47 +250,63 @@ fn directory(locations: &Locations) -> PathBuf {
     locations.config_dir.join("profiles")
 }
 
-fn place(locations: &Locations, name: &str) -> (PathBuf, String) {
+/// The names of one owner's profiles. Hidden files and those that do not end in `.toml` are what
+/// editors and version control leave behind.
+fn candidates(locations: &Locations, owner: Owner) -> Result<Vec<String>, ConfigError> {
+    let files: Vec<OsString> = match owner {
+        Owner::BuiltIn => {
+            let names = BUILT_IN.iter().map(|built_in| built_in.name.to_owned());
+            return Ok(names.collect());
+        }
+        Owner::Site => locations.site.profile_files()?,
+        Owner::User => {
+            let directory = directory(locations);
+            names(&directory, &locations.shown(&directory))?
+        }
+    };
+    // A name that is no text belongs to no profile that could be asked for.
+    let names = files
+        .iter()
+        .filter_map(|file| file.to_str()?.strip_suffix(".toml"));
+    let plain = names.filter(|name| !name.starts_with('.') && !name.is_empty());
+    Ok(plain.map(str::to_owned).collect())
+}
+
+/// Where a new profile of the user's would stand, and how a person would name that.
+///
+/// # Errors
+/// The name cannot be one.
+pub fn place_of_new(locations: &Locations, name: &str) -> Result<(PathBuf, String), ConfigError> {
+    check_name(name, locations, Owner::User)?;
     let path = directory(locations).join(format!("{name}.toml"));
     let shown = locations.shown(&path);
-    (path, shown)
+    Ok((path, shown))
 }
 
-/// The names of the user's profiles. Hidden files and those that do not end in `.toml` are what
-/// editors and version control leave behind.
-fn candidates(locations: &Locations) -> Result<Vec<String>, ConfigError> {
-    let directory = directory(locations);
-    let shown = locations.shown(&directory);
-    let mut found = Vec::new();
-    for name in names(&directory, &shown)? {
-        // A name that is no text belongs to no profile that could be asked for.
-        let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".toml")) else {
-            continue;
-        };
-        if !name.starts_with('.') && !name.is_empty() {
-            found.push(name.to_owned());
-        }
-    }
-    Ok(found)
-}
-
-fn check_name(name: &str, locations: &Locations) -> Result<(), ConfigError> {
+fn check_name(name: &str, locations: &Locations, owner: Owner) -> Result<(), ConfigError> {
     let allowed =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
-    if !name.is_empty() && !name.starts_with('.') && name.bytes().all(allowed) {
+    let begins = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    if name.bytes().next().is_some_and(begins) && name.bytes().all(allowed) {
         return Ok(());
     }
     let message = format!("`{}` cannot be the name of a profile", name.escape_debug());
+    let file = match owner {
+        Owner::Site => locations.site.profile_path("NAME").display().to_string(),
+        Owner::BuiltIn | Owner::User => locations.shown(&directory(locations).join("NAME.toml")),
+    };
     let hint = format!(
-        "a name has a-z, 0-9, `.`, `_` and `-`, and begins with no dot; the file is {}",
-        locations.shown(&directory(locations).join("NAME.toml"))
+        "a name has a-z, 0-9, `.`, `_` and `-`, and begins with no dot and no `-`; the file is {file}"
     );
-    Err(ConfigError::plain(&message, Some(hint)))
+    Err(owner.addressed(ConfigError::plain(&message, Some(hint))))
 }
 
 fn unknown(name: &str, locations: &Locations) -> ConfigError {
-    let mut known = candidates(locations).unwrap_or_default();
-    known.extend(BUILT_IN.iter().map(|built_in| built_in.name.to_owned()));
+    let owners = [Owner::User, Owner::Site, Owner::BuiltIn];
+    let mut known: Vec<String> = owners
+        .into_iter()
+        .flat_map(|owner| candidates(locations, owner).unwrap_or_default())
+        .collect();
     known.sort();
     known.dedup();
     let all = known
@@ -230,27 +322,4 @@ fn unknown(name: &str, locations: &Locations) -> ConfigError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{BUILT_IN, entry, mentions};
-
-    #[test]
-    fn built_in_table_says_what_the_files_say() {
-        for built_in in BUILT_IN {
-            let entry = entry(built_in.name, built_in.file, built_in.text).expect(built_in.name);
-            assert_eq!(entry.commands, built_in.commands, "{}", built_in.name);
-            assert!(!entry.description.is_empty(), "{}", built_in.name);
-            assert_eq!(
-                built_in.file,
-                format!("built-in agents/{}.toml", built_in.name)
-            );
-        }
-    }
-
-    #[test]
-    fn only_text_that_can_spell_the_command_is_parsed() {
-        assert!(mentions(b"commands = [\"bash\"]", "bash"));
-        assert!(mentions(br#"commands = ["\u0062ash"]"#, "bash"));
-        assert!(!mentions(b"commands = [\"zsh\"]", "bash"));
-        assert!(!mentions(b"", "bash"));
-    }
-}
+mod tests;

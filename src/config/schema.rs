@@ -9,6 +9,12 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+mod profile;
+
+pub use profile::{
+    GivenSection, InstructionsSection, ProfileSection, QuirkSection, SeedSection, StateSection,
+};
+
 /// A list of strings, each with its own span.
 pub type Strings = Vec<Spanned<String>>;
 
@@ -45,6 +51,8 @@ macro_rules! with_sections {
             pub slurm: Option<SlurmSection>,
             /// `[modules]`
             pub modules: Option<ModulesSection>,
+            /// `[agents]`
+            pub agents: Option<AgentsSection>,
         }
 
         impl $name {
@@ -61,6 +69,7 @@ macro_rules! with_sections {
                     network: self.network.take(),
                     slurm: self.slurm.take(),
                     modules: self.modules.take(),
+                    agents: self.agents.take(),
                 }
             }
 
@@ -76,6 +85,7 @@ macro_rules! with_sections {
                     && self.network.is_none()
                     && self.slurm.is_none()
                     && self.modules.is_none()
+                    && self.agents.is_none()
             }
         }
     };
@@ -146,17 +156,6 @@ impl<'de> Deserialize<'de> for Patterns {
     }
 }
 
-/// `[profile]`: what a profile file says about itself.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProfileSection {
-    /// One line for `agent-sandbox profile list`.
-    pub description: Option<Spanned<String>>,
-    /// Command names that choose this profile by themselves.
-    #[serde(default)]
-    pub commands: Strings,
-}
-
 /// `[project]`
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -179,6 +178,8 @@ pub struct HomeSection {
     pub write: Option<Strings>,
     /// Paths below home of which the jail gets a private writable copy.
     pub seed: Option<Strings>,
+    /// Paths below home that are the jail's own, and stay for later sessions of the project.
+    pub keep: Option<Strings>,
     /// Paths below home that are never writable.
     pub protect: Option<Strings>,
 }
@@ -299,4 +300,14 @@ pub struct SlurmLimitsSection {
 pub struct ModulesSection {
     /// Lmod modules that are loaded before the launch.
     pub load: Option<Strings>,
+}
+
+/// `[agents]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentsSection {
+    /// `"project"` or `"shared"`: whose an agent's state is.
+    pub state: Option<Spanned<String>>,
+    /// `"given"` or `"off"`: whether agents are told of the jail.
+    pub instructions: Option<Spanned<String>>,
 }

@@ -9,7 +9,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
@@ -108,14 +108,56 @@ impl Site {
     /// Somebody but root could have written the file, or it cannot be read or is no text. That
     /// there is none is believed only where nobody but root could have removed it.
     pub fn read(&self, file: SiteFile) -> Result<Option<String>, ConfigError> {
-        let path = self.path(file);
+        self.text(&self.path(file))
+    }
+
+    /// The path of the profile of this name.
+    pub fn profile_path(&self, name: &str) -> PathBuf {
+        self.profiles_path().join(format!("{name}.toml"))
+    }
+
+    fn profiles_path(&self) -> PathBuf {
+        self.directory.join("profiles")
+    }
+
+    /// The text of the profile of this name, which has to be plain; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Site::read`].
+    pub fn profile(&self, name: &str) -> Result<Option<String>, ConfigError> {
+        self.text(&self.profile_path(name))
+    }
+
+    /// The names of the entries in the directory of profiles, sorted; none if there is no such directory.
+    ///
+    /// # Errors
+    /// As [`Site::read`], of the directory: whoever may write there decides what profiles there are.
+    pub fn profile_files(&self) -> Result<Vec<OsString>, ConfigError> {
+        let path = self.profiles_path();
+        let about = |problem: Problem| problem.about(&path.display().to_string());
+        let mut walk = Walk::new(self).map_err(about)?;
+        let Some(directory) = walk.directory(&path).map_err(about)? else {
+            return Ok(Vec::new());
+        };
+        // The directory that was looked at, by its descriptor (proc(5), /proc/pid/fd).
+        let entries = fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        let names = entries.and_then(|entries| {
+            let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+            names.collect::<std::io::Result<Vec<_>>>()
+        });
+        let mut names = names.map_err(|error| about(Problem::of(&path, error)))?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn text(&self, path: &Path) -> Result<Option<String>, ConfigError> {
         let shown = path.display().to_string();
-        let found = Walk::new(self).and_then(|mut walk| walk.to(&path));
+        let found = Walk::new(self).and_then(|mut walk| walk.to(path));
         let file = match found.map_err(|problem| problem.about(&shown))? {
             Some(file) => file,
             None => return Ok(None),
         };
-        let bytes = read_limited(file).map_err(|error| Problem::of(&path, error).about(&shown))?;
+        let bytes = read_limited(file).map_err(|error| Problem::of(path, error).about(&shown))?;
         let Some(bytes) = bytes else {
             return Err(too_large(&shown).for_site());
         };
@@ -129,6 +171,7 @@ impl ConfigError {
     /// The same error in a file of the site's, which its reader cannot correct.
     pub(super) fn for_site(self) -> Self {
         let hint = match self.hint() {
+            Some(hint) if hint.starts_with(ASK) => return self,
             Some(hint) => format!("{ASK}: {hint}"),
             None => ASK.to_owned(),
         };
@@ -204,6 +247,16 @@ struct Step {
     promised: bool,
 }
 
+impl Step {
+    /// Behind the last name of a directory: what is looked for is the directory.
+    fn itself() -> Self {
+        Self {
+            name: OsString::from("."),
+            promised: false,
+        }
+    }
+}
+
 /// On the way from the root to a file.
 struct Walk<'a> {
     site: &'a Site,
@@ -229,11 +282,25 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
+    /// Opens the directory at `path`; `None` if there is nothing.
+    fn directory(&mut self, path: &Path) -> Result<Option<File>, Problem> {
+        let mut waiting = steps(path, false);
+        waiting.insert(0, Step::itself());
+        self.along(waiting, path)
+    }
+
     /// Opens the regular file at `path`; `None` if there is nothing.
     fn to(&mut self, path: &Path) -> Result<Option<File>, Problem> {
-        let mut waiting = steps(path, false);
+        self.along(steps(path, false), path)
+    }
+
+    /// Opens what the steps lead to, the first of which is the last one of `waiting`.
+    fn along(&mut self, mut waiting: Vec<Step>, path: &Path) -> Result<Option<File>, Problem> {
         let mut links = 0;
         while let Some(step) = waiting.pop() {
+            if step.name == "." {
+                return self.open_directory().map(Some);
+            }
             if step.name == ".." {
                 // `/..` is `/`.
                 if self.trail.len() > 1 {
@@ -321,13 +388,33 @@ impl<'a> Walk<'a> {
             return Err(Problem::new(here, "is not a regular file", remedy));
         }
         self.trusted(&status, here)?;
-        if !self.site.knows_root() {
-            let what = "cannot be trusted: this user namespace is not the system's, so its root may be anybody";
-            let remedy =
-                "or start agent-sandbox outside of the user namespace (unshare, a container)";
-            return Err(Problem::new(here, what, remedy));
-        }
+        self.require_root(here)?;
         Ok(File::from(file))
+    }
+
+    fn require_root(&self, here: &Path) -> Result<(), Problem> {
+        if self.site.knows_root() {
+            return Ok(());
+        }
+        let what = "cannot be trusted: this user namespace is not the system's, so its root may be anybody";
+        let remedy = "or start agent-sandbox outside of the user namespace (unshare, a container)";
+        Err(Problem::new(here, what, remedy))
+    }
+
+    /// The present directory, for reading what is in it.
+    fn open_directory(&mut self) -> Result<File, Problem> {
+        if let Some(doubt) = self.doubt.take() {
+            return Err(doubt);
+        }
+        let Some((directory, here)) = self.trail.last() else {
+            return Err(Problem::of(Path::new("/"), Errno::ENOENT));
+        };
+        self.require_root(here)?;
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = openat(directory, ".", flags, Mode::empty());
+        directory
+            .map(File::from)
+            .map_err(|error| Problem::of(here, error))
     }
 
     /// There is nothing at `here`. That is the answer where only root can have decided so.

@@ -6,7 +6,7 @@ use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
 
 use super::attend::Attendance;
-use super::{Control, FAILED, confine, execute, streams};
+use super::{Control, FAILED, confine, execute, streams, watched};
 use crate::handoff::{ErrorStream, Report, Run};
 use crate::sys::{fds, passing, process};
 
@@ -31,10 +31,14 @@ pub(super) fn attend(control: &Control, signals: &SignalFd, run: &Run) -> Result
         process::Side::Parent(command) => {
             drop(theirs);
             let opens = run.streams.error != ErrorStream::AsItComes;
-            Ok(Attendance::new(control, signals, command, run.by_slurm)
+            let code = Attendance::new(control, signals, command, run.by_slurm)
                 .fenced(run.confinement.fence.is_some())
                 .with_errors(opens.then_some(ours))
-                .run())
+                .run();
+            if let Some(watch) = &run.confinement.watch {
+                watched::tell_what_is_left(control, watch);
+            }
+            Ok(code)
         }
     }
 }
@@ -72,6 +76,9 @@ fn become_command(control: &Control, run: &Run, init: OwnedFd, parent: Pid) -> !
             "cannot pass the socket of PMI on: {error}"
         )));
         process::exit_now(FAILED);
+    }
+    if let Some(watch) = &run.confinement.watch {
+        watched::begin(control, watch);
     }
     let error = execute::execute(run, cwd);
     if run.by_slurm {

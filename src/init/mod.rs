@@ -21,6 +21,7 @@ pub mod landlock;
 mod said;
 pub mod socket;
 mod streams;
+mod watched;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Seek, SeekFrom};

@@ -45,8 +45,8 @@ fn stand_by(
     let Wanted {
         seal, asked, job, ..
     } = wanted;
-    let prepared = launch::prepare_sealed(seal, asked)?;
-    let ready = Ready::new(&prepared, instead)?;
+    let mut prepared = launch::prepare_sealed(seal, asked)?;
+    let ready = Ready::new(&mut prepared, instead)?;
     let fenced = &ready.planned.fenced;
     let plan = &fenced.plan;
     let executable = &prepared.host.executable;

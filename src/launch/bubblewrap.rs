@@ -123,9 +123,14 @@ pub fn order(plan: &Plan) -> Order {
         .iter()
         .filter_map(|step| match &step.mount {
             Mount::Bind { access, id, .. } => Some(Expect {
-                path: bytes(step.at.as_os_str()),
+                path: bytes(plan.place(step).as_os_str()),
                 id: *id,
                 read_only: *access == Access::Read,
+            }),
+            Mount::Kept { id: Some(id), .. } => Some(Expect {
+                path: bytes(step.at.as_os_str()),
+                id: *id,
+                read_only: false,
             }),
             _ => None,
         })

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nix::unistd::{Pid, ttyname};
@@ -11,6 +11,8 @@ use nix::unistd::{Pid, ttyname};
 use super::chaperon::Chaperon;
 use super::ending::conclude;
 use super::fallback::Reason;
+use super::kept::{self, Standing};
+use super::observed;
 use super::said;
 use super::stage::Stage;
 use super::supervisor::{self, Company, Jail, Outcome};
@@ -23,6 +25,8 @@ use crate::handoff::{Confinement, Run};
 use crate::host::mediation;
 use crate::init;
 use crate::mediate;
+use crate::mediate::sight::calls::WATCHED;
+use crate::plan::Plan;
 use crate::plan::grants::{self, Fenced};
 use crate::plan::lacks::{self, Lack};
 use crate::session::Registered;
@@ -36,6 +40,7 @@ pub struct Ready {
     /// The line that says why it is none of bubblewrap's, if nobody asked for it.
     instead: Option<String>,
     stage: Stage,
+    standing: Standing,
 }
 
 /// A jail that runs.
@@ -46,6 +51,7 @@ pub struct Running {
     since: u64,
     control: OwnedFd,
     stage: Stage,
+    standing: Standing,
 }
 
 /// Runs a command in such a jail. `instead` is why it is not one of bubblewrap's, if nobody asked
@@ -67,22 +73,26 @@ fn start(
     prepared: Prepared,
     instead: Option<&Reason>,
 ) -> Result<(Running, Company, Registered, OsString)> {
-    let ready = Ready::new(&prepared, instead)?;
+    let mut prepared = prepared;
+    let ready = Ready::new(&mut prepared, instead)?;
     let plan = &ready.planned.fenced.plan;
     let mut text = String::new();
     if !options.quiet {
         text.push_str(&said::banner(plan));
         text.push_str(&said::narrowed(plan).concat());
+        text.push_str(&prepared.login_hint(plan));
     }
     text.push_str(&ready.lacking(options.verbose).concat());
     failure::say(&text);
     let name = plan.command.first().cloned().unwrap_or_default();
     let mut company = Company {
         chaperon: Chaperon::new(&prepared, plan, ready.lacking(false), None)?,
+        witness: prepared.witness.clone(),
         ..Company::default()
     };
     let registered = register(&prepared.host, plan, &name)?;
-    let run = command(plan);
+    let mut run = command(plan);
+    run.confinement.watch = observed::watch(&prepared, plan, &ready.home());
     // The launcher stays for as long as the command runs; what it knew need not stay with it.
     drop(prepared);
     let running = ready.start(run, &mut company)?;
@@ -105,17 +115,11 @@ pub struct Planned {
 pub fn planned(prepared: &Prepared) -> Result<Planned> {
     refuse_if_impossible()?;
     let stage = Stage::would_be(prepared.host.uid, &prepared.invocation.session)?;
-    plan(prepared, &stage)
+    translated(prepared, prepared.plan()?, &stage)
 }
 
-fn plan(prepared: &Prepared, stage: &Path) -> Result<Planned> {
-    let mut fenced = grants::translate(
-        prepared.plan()?,
-        &prepared.host,
-        &prepared.files,
-        stage,
-        &terminals(),
-    )?;
+fn translated(prepared: &Prepared, plan: Plan, stage: &Path) -> Result<Planned> {
+    let mut fenced = grants::translate(plan, &prepared.host, &prepared.files, stage, &terminals())?;
     let lacks = lacks::judge(&prepared.policy, &prepared.host, &fenced)?;
     // They are about mounts; what this jail lacks is said by its own table.
     fenced.plan.weaknesses.clear();
@@ -151,16 +155,19 @@ impl Ready {
     /// # Errors
     /// This host cannot have such a jail; the plan demands what it cannot give; there is no place
     /// for the session's directory.
-    pub fn new(prepared: &Prepared, instead: Option<&Reason>) -> Result<Self> {
+    pub fn new(prepared: &mut Prepared, instead: Option<&Reason>) -> Result<Self> {
         refuse_if_impossible()?;
         let stage = Stage::new(prepared.host.uid, &prepared.invocation.session)?;
-        let planned = plan(prepared, stage.path())?;
+        let (plan, standing) = kept::ready(prepared)?;
+        let planned = translated(prepared, plan, stage.path())?;
         prepared.make_places(&planned.fenced.plan)?;
+        kept::show(&planned.fenced.plan)?;
         stage.fill(&planned.fenced.staged)?;
         Ok(Self {
             planned,
             instead: instead.map(Reason::line),
             stage,
+            standing,
         })
     }
 
@@ -176,6 +183,11 @@ impl Ready {
             .collect()
     }
 
+    /// Where the private home stands.
+    fn home(&self) -> PathBuf {
+        self.stage.path().join(grants::HOME)
+    }
+
     /// Starts the mediator, and it the command. `run`'s confinement is set here.
     ///
     /// # Errors
@@ -184,17 +196,22 @@ impl Ready {
         let Self {
             planned: Planned { fenced, .. },
             stage,
+            standing,
             ..
         } = self;
         run.confinement = Confinement {
             max_processes: fenced.plan.max_processes.value,
+            watch: run.confinement.watch.take().map(observed::without_calls),
             ..Confinement::default()
         };
         let mut fence = Fence {
             rules: fenced.rules,
             abi: fenced.abi,
             filter: filter(&fenced.plan)?,
-            handing_over: mediated::program(fenced.handed_over),
+            handing_over: match &company.witness {
+                Some(_) => mediated::watching(fenced.handed_over, WATCHED),
+                None => mediated::program(fenced.handed_over),
+            },
             mediator: -1,
         };
         if let (Some(path), Some(chaperon)) = (&fenced.socket, &mut company.chaperon) {
@@ -210,7 +227,11 @@ impl Ready {
         let (ours, theirs) = passing::pair().context("cannot make a pair of sockets")?;
         let mut kept = vec![theirs.as_raw_fd()];
         kept.extend(run.pmi);
-        let mediator = mediate::start(charge, &kept, move |listener| {
+        let witness = company.witness.as_ref().map(observed::hear);
+        let witness = witness
+            .transpose()
+            .context("cannot make a pair of sockets")?;
+        let mediator = mediate::start_watched(charge, &kept, witness, move |listener| {
             fence.mediator = listener.as_raw_fd();
             run.confinement.fence = Some(Box::new(fence));
             init::attend(theirs, &run)
@@ -223,6 +244,7 @@ impl Ready {
             since,
             control: ours,
             stage,
+            standing,
         })
     }
 }
@@ -239,6 +261,7 @@ impl Running {
             since,
             control,
             stage,
+            standing,
         } = self;
         let outcome = supervisor::supervise(Jail::Joined(mediator), control, company);
         // The chaperon is a child as well, and none that is left over.
@@ -248,6 +271,7 @@ impl Running {
             mediate::ending::end_leftovers(since);
         }
         drop(stage);
+        standing.end();
         match outcome? {
             Outcome::NoJail(_) => Err(Failure::new(
                 "the jail ended before the command was started: its mediator was killed, or failed",

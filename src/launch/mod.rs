@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the effect module of a launch")]
 
+pub mod agents;
 pub mod announcements;
 pub mod bubblewrap;
 pub mod chaperon;
@@ -9,8 +10,10 @@ pub mod diagnose;
 pub mod ending;
 pub mod fallback;
 pub mod fenced;
+pub mod kept;
 pub mod meeting;
 pub mod modules;
+pub mod observed;
 pub mod said;
 pub mod seal;
 pub mod stage;
@@ -35,6 +38,7 @@ use crate::handoff::{Confinement, Order, Run, Streams};
 use crate::host::files::{Files, HostFiles, Look};
 use crate::host::mount_table::MountTable;
 use crate::host::{self, HostFacts};
+use crate::observe::witness;
 use crate::plan::{self, Invocation, Plan, Variable};
 use crate::policy::merge::{Additions, HOME_MODES, merge};
 use crate::policy::{PathSpec, Policy};
@@ -64,6 +68,10 @@ pub struct Prepared {
     pub layers: Vec<String>,
     /// What the jobs of this session carry.
     pub seal: Seal,
+    /// What watches the run, of one that is watched.
+    pub witness: Option<witness::Shared>,
+    /// How one logs in to the agents of this launch.
+    pub logins: Vec<agents::Login>,
 }
 
 /// The directories in which policy files stand.
@@ -84,10 +92,15 @@ pub fn locations() -> Result<Locations> {
 /// # Errors
 /// Whatever is wrong with the command line, the policy files or the host.
 pub fn prepare(options: &Options, command: &[OsString]) -> Result<Prepared> {
-    prepare_session(options, command, session::new_id()?)
+    prepare_session(options, command, session::new_id()?, None)
 }
 
-fn prepare_session(options: &Options, command: &[OsString], session: String) -> Result<Prepared> {
+fn prepare_session(
+    options: &Options,
+    command: &[OsString],
+    session: String,
+    witness: Option<witness::Shared>,
+) -> Result<Prepared> {
     let locations = locations()?;
     let cwd = current_directory()?;
     let project = match &options.project {
@@ -101,16 +114,23 @@ fn prepare_session(options: &Options, command: &[OsString], session: String) -> 
     };
     let request = Request {
         locations: &locations,
-        profile: options.profile.as_deref(),
+        profiles: &options.profile,
         command: command
             .first()
+            .filter(|_| witness.is_none())
             .and_then(|command| Path::new(command).file_name()),
         project: Some(real_project.as_deref().unwrap_or(&project)),
         set: &options.set,
         circumstances: &host::circumstances::probe,
     };
-    let layers: Vec<RawLayer> = load(&request)?;
-    let policy = merge(&layers, &additions(options, &cwd)?)?;
+    let mut layers: Vec<RawLayer> = load(&request)?;
+    if witness.is_some() {
+        observed::without_what_is_given(&mut layers);
+    }
+    let mut policy = merge(&layers, &additions(options, &cwd)?)?;
+    if witness.is_some() {
+        observed::make_private(&mut policy);
+    }
     files.set_timeout(policy.files.timeout_ms.value);
     let named = [project.clone(), cwd.clone()];
     let (files, mut host) = host::settled::probe(files, None, &policy, &named)?;
@@ -150,6 +170,8 @@ fn prepare_session(options: &Options, command: &[OsString], session: String) -> 
         config,
         layers: names,
         seal,
+        witness,
+        logins: agents::logins(&layers),
     })
 }
 
@@ -192,6 +214,8 @@ pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
         config: "config.toml".to_owned(),
         layers: names,
         seal,
+        witness: None,
+        logins: Vec::new(),
     })
 }
 
@@ -371,12 +395,13 @@ pub fn run(options: &Options, command: &[OsString], prepared: Prepared) -> Resul
         (Err(error), _) => return Err(error),
     };
     let session = prepared.invocation.session.clone();
+    let witness = prepared.witness.clone();
     let (outcome, name) = with_bubblewrap(options, prepared, &bwrap)?;
     if let (Outcome::NoJail(_), Backend::Auto) = (&outcome, backend)
         && let Some(reason) = Reason::found(&bwrap)
     {
         // What the launcher knew of the host is gone, for it does not stay with a jail that works.
-        let again = prepare_session(options, command, session)?;
+        let again = prepare_session(options, command, session, witness)?;
         // The session was announced already.
         let options = Options {
             quiet: true,
@@ -393,22 +418,27 @@ fn with_bubblewrap(
     prepared: Prepared,
     bwrap: &Path,
 ) -> Result<(Outcome, OsString)> {
-    let plan = prepared.plan()?;
+    let mut prepared = prepared;
+    let (plan, standing) = kept::ready(&mut prepared)?;
     prepared.make_places(&plan)?;
-    said::announce(&plan, options);
+    said::announce(&plan, options, || prepared.login_hint(&plan));
     let told = said::shortcomings(&plan, false);
     let company = Company {
         chaperon: Chaperon::new(&prepared, &plan, told, None)?,
+        witness: prepared.witness.clone(),
         ..Company::default()
     };
     let command = plan.command.first().cloned().unwrap_or_default();
     let _registered = register(&prepared.host, &plan, &command)?;
+    let mut run = self::command(&plan);
+    run.confinement.watch = observed::watch(&prepared, &plan, &plan.home);
     let order = Order {
-        run: Some(self::command(&plan)),
+        run: Some(run),
         ..bubblewrap::order(&plan)
     };
-    let outcome = bubblewrap::carry_out(bwrap, (plan, prepared), order, company)?;
-    Ok((outcome, command))
+    let outcome = bubblewrap::carry_out(bwrap, (plan, prepared), order, company);
+    standing.end();
+    Ok((outcome?, command))
 }
 
 /// The compiled filter of the plan's system calls.
@@ -471,7 +501,7 @@ pub fn confinement(plan: &Plan) -> Confinement {
     let writable = || {
         let steps = plan.steps.iter().filter(|step| step.mount.is_writable());
         steps
-            .map(|step| step.at.as_os_str().as_bytes().to_vec())
+            .map(|step| plan.place(step).into_os_string().into_encoded_bytes())
             .collect()
     };
     Confinement {
@@ -480,5 +510,6 @@ pub fn confinement(plan: &Plan) -> Confinement {
         scoped_sockets: plan.landlock_scope,
         writable: plan.landlock_writes.then(writable),
         fence: None,
+        watch: None,
     }
 }

@@ -23,11 +23,12 @@ pub(super) fn banner(plan: &Plan) -> String {
 }
 
 /// The banner, unless it is not wanted, and what could not be done as asked, which is always said.
-pub(super) fn announce(plan: &Plan, options: &Options) {
+pub(super) fn announce(plan: &Plan, options: &Options, logins: impl FnOnce() -> String) {
     let mut text = String::new();
     if !options.quiet {
         text.push_str(&banner(plan));
         text.push_str(&narrowed(plan).concat());
+        text.push_str(&logins());
     }
     text.push_str(&shortcomings(plan, options.verbose).concat());
     failure::say(&text);

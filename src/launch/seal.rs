@@ -252,7 +252,7 @@ mod tests {
         let project = Path::new(project);
         let layers = load(&Request {
             locations: &here,
-            profile: options.profile.as_deref(),
+            profiles: &options.profile,
             command: Some(OsStr::new(command)),
             project: Some(project),
             set: &options.set,

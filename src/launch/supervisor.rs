@@ -6,9 +6,12 @@
 //! Signals that other processes send to the launcher are handed to the command. In a job every
 //! signal is: Slurm sends those that the user asks for.
 
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -24,6 +27,7 @@ use super::announcements::Announcements;
 use super::chaperon::Chaperon;
 use crate::failure;
 use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request};
+use crate::observe::witness;
 use crate::sys::{passing, process};
 
 /// Signals that end a process or mean something to it: handed on when a process sent them.
@@ -114,6 +118,8 @@ pub struct Company {
     pub by_slurm: bool,
     /// The process without which the command must not go on: it becomes readable when that ends.
     pub parent: Option<OwnedFd>,
+    /// What watches the command.
+    pub witness: Option<witness::Shared>,
     /// Says, when [`supervise`] has returned, whether the process below the launcher was killed.
     pub killed: bool,
 }
@@ -212,6 +218,9 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
         listen_again: Vec::new(),
     };
     supervisor.wait(&mut jail)?;
+    if let Some(witness) = &supervisor.company.witness {
+        witness.borrow_mut().finish();
+    }
     supervisor.company.killed = matches!(jail, Jail::Over { killed: true });
     let started = supervisor.started;
     Ok(supervisor.outcome.unwrap_or_else(|| {
@@ -249,6 +258,8 @@ impl Supervisor<'_> {
             }
             let called = self.company.chaperon.as_ref().and_then(Chaperon::waiting);
             let parent = self.company.parent.as_ref();
+            let watched = self.company.witness.as_ref();
+            let watched = watched.and_then(|witness| witness.borrow().waiting());
             let mut ready = [
                 PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
@@ -257,14 +268,21 @@ impl Supervisor<'_> {
                     parent.map_or(self.control.as_fd(), AsFd::as_fd),
                     PollFlags::POLLIN,
                 ),
+                PollFd::new(
+                    watched.as_ref().map_or(self.control.as_fd(), AsFd::as_fd),
+                    PollFlags::POLLIN,
+                ),
             ];
             let (calls, has_parent) = (called.is_some(), parent.is_some());
             match poll(&mut ready, self.timeout()) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            let [reported, signalled, called, orphaned] =
+            let [reported, signalled, called, orphaned, waits] =
                 ready.map(|one| one.any().unwrap_or(false));
+            if let (true, Some(_), Some(witness)) = (waits, &watched, &self.company.witness) {
+                witness.borrow_mut().answer();
+            }
             if has_parent && orphaned {
                 jail.kill();
                 self.outcome
@@ -319,7 +337,8 @@ impl Supervisor<'_> {
                 }
             }
             // The descriptors were taken as they came.
-            Report::Listening | Report::Namespaces => {}
+            Report::Listening | Report::Namespaces | Report::Watched => {}
+            Report::Left { .. } | Report::LeftMore | Report::LeftAll => self.note_left(&report),
             Report::Refused(reason) => self.outcome = Some(Outcome::Refused(reason)),
             Report::NotExecuted { errno } => self.outcome = Some(Outcome::NotExecuted(errno)),
             Report::NoStream {
@@ -359,14 +378,36 @@ impl Supervisor<'_> {
                 Ok((0, _)) | Err(_) => return None,
                 Ok((length, socket)) => {
                     let report = postcard::from_bytes(&buffer[..length]).ok()?;
-                    if let (Report::Listening, Some(socket), Some(chaperon)) =
-                        (&report, socket, &mut self.company.chaperon)
-                    {
-                        chaperon.listening(socket);
+                    match (&report, socket) {
+                        (Report::Listening, Some(socket)) => {
+                            if let Some(chaperon) = &mut self.company.chaperon {
+                                chaperon.listening(socket);
+                            }
+                        }
+                        (Report::Watched, Some(listener)) => {
+                            if let Some(witness) = &self.company.witness {
+                                // Without it the command's calls fail, and it does not start.
+                                let _ = witness.borrow_mut().listen(listener);
+                            }
+                        }
+                        _ => {}
                     }
                     return Some(report);
                 }
             }
+        }
+    }
+
+    fn note_left(&mut self, report: &Report) {
+        let Some(witness) = &self.company.witness else {
+            return;
+        };
+        let seen = &mut witness.borrow_mut().seen;
+        match report {
+            Report::Left { path, directory } => {
+                seen.note_left(Path::new(OsStr::from_bytes(path)), *directory);
+            }
+            report => seen.whole = matches!(report, Report::LeftAll),
         }
     }
 

@@ -47,15 +47,29 @@ pub fn start(
     kept: &[RawFd],
     attend: impl FnOnce(OwnedFd) -> Infallible,
 ) -> io::Result<Pid> {
+    start_watched(charge, kept, None, attend)
+}
+
+/// The same for a run that is watched: what each call is about is told on the socket `witness`, before
+/// the call is answered. The filter hands over [`super::sight::calls::WATCHED`] besides then.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_watched(
+    charge: Charge,
+    kept: &[RawFd],
+    witness: Option<OwnedFd>,
+    attend: impl FnOnce(OwnedFd) -> Infallible,
+) -> io::Result<Pid> {
     let (ours, theirs) = passing::pair()?;
     let mediator = match fork()? {
         Side::Child => {
             drop(ours);
-            live(charge, kept, theirs, attend)
+            live(charge, kept, (theirs, witness), attend)
         }
         Side::Parent(pid) => pid,
     };
-    drop(theirs);
+    drop((theirs, witness));
     let mut word = vec![0; LONGEST_WORD];
     let said = loop {
         match passing::receive(&ours, &mut word, MsgFlags::empty()) {
@@ -80,7 +94,7 @@ pub fn start(
 fn live(
     charge: Charge,
     kept: &[RawFd],
-    launcher: OwnedFd,
+    (launcher, witness): (OwnedFd, Option<OwnedFd>),
     attend: impl FnOnce(OwnedFd) -> Infallible,
 ) -> ! {
     let prepared = confine(&charge).and_then(|null| {
@@ -108,7 +122,9 @@ fn live(
     };
     // From here on the attendant, if it is there, ends with this process.
     drop(theirs);
-    if let Err(error) = stand_alone(&null, &[launcher.as_raw_fd(), ours.as_raw_fd()]) {
+    let mut open = vec![launcher.as_raw_fd(), ours.as_raw_fd()];
+    open.extend(witness.as_ref().map(AsRawFd::as_raw_fd));
+    if let Err(error) = stand_alone(&null, &open) {
         fail(&launcher, &format!("cannot leave the launcher: {error}"));
     }
     if passing::send(&launcher, BEGUN, None).is_err() {
@@ -116,7 +132,10 @@ fn live(
     }
     drop(launcher);
     process::release_memory();
-    let context = Arc::new(Context::new(charge, attendant));
+    let context = Arc::new(Context {
+        witness,
+        ..Context::new(charge, attendant)
+    });
     if let Some(listener) = wait_for_listener(ours, attendant) {
         // Without threads the calls get ENOSYS, for the listener is closed.
         let _ = serve::serve(Arc::clone(&context), listener);

@@ -21,6 +21,7 @@ pub mod open;
 pub mod place;
 pub mod processes;
 pub mod serve;
+pub mod sight;
 pub mod terminals;
 pub mod tree;
 
@@ -32,7 +33,7 @@ use nix::unistd::Pid;
 
 use crate::fence::Charge;
 
-pub use life::start;
+pub use life::{start, start_watched};
 
 /// What a call is answered with.
 #[derive(Debug)]
@@ -72,6 +73,8 @@ pub struct Context {
     pub made: Mutex<HashSet<(u64, u64)>>,
     /// The process that stands by the command: a descendant of the mediator that is not of the jail.
     pub attendant: Pid,
+    /// Who is told of the calls of a run that is watched ([`sight`]).
+    pub witness: Option<OwnedFd>,
 }
 
 impl Context {
@@ -83,6 +86,7 @@ impl Context {
             changing: Mutex::default(),
             made: Mutex::default(),
             attendant,
+            witness: None,
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::unistd::gettid;
 
 use super::caller::Caller;
-use super::{Answer, Context, connect, modes, open, processes, terminals, tree};
+use super::{Answer, Context, connect, modes, open, processes, sight, terminals, tree};
 use crate::sys::notify::{self, Call, Desk, NATIVE_ARCH};
 use crate::sys::{process, threads};
 
@@ -287,11 +287,15 @@ fn decide(crew: &Crew, call: Call) -> Answer {
     if call.arch != NATIVE_ARCH || call.thread <= 0 {
         return Answer::Fail(libc::ENOSYS);
     }
+    let caller = Caller::new(call, Arc::clone(&crew.listener));
+    let witness = crew.context.witness.as_ref();
+    if let Some(witness) = witness {
+        sight::tell(witness, &caller);
+    }
     match handler(call.number) {
-        Some(handler) => {
-            let caller = Caller::new(call, Arc::clone(&crew.listener));
-            handler(&crew.context, &caller)
-        }
+        Some(handler) => handler(&crew.context, &caller),
+        // Without a witness it would not have been handed over.
+        None if witness.is_some() && sight::is_watched(call.number) => Answer::Kernel,
         None => Answer::Fail(libc::ENOSYS),
     }
 }

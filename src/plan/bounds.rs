@@ -67,6 +67,7 @@ struct Lists {
     home: Pair,
     files: Pair,
     seed: Option<List>,
+    keep: Option<List>,
     unhide: Option<List>,
     devices: Option<List>,
 }
@@ -164,6 +165,7 @@ impl Ground {
                 write: list("files.write", &layer.write),
             },
             seed: list("home.seed", &layer.seed),
+            keep: list("home.keep", &layer.keep),
             unhide: list("files.unhide", &layer.unhide),
             devices: list("devices.allow", &layer.allow),
         };
@@ -220,6 +222,21 @@ impl Ground {
                 pair.refusing(&place, Access::Read)
             }
         })
+    }
+
+    /// The list that does not let something of the jail's own be kept at a place. It shows nothing that
+    /// the home has, so that no other list bounds it.
+    pub fn refusing_keep(&self, at: &Path) -> Option<Refusing> {
+        let place = self.usual_name(at);
+        let mut lists = self.layers.iter().filter_map(|layer| layer.keep.as_ref());
+        let refusing = lists.find(|list| !list.places.hold(&place));
+        refusing.map(List::refusing)
+    }
+
+    /// As [`Ground::parts`], of lists that bound what is kept.
+    pub fn keep_parts(&self, at: &Path, files: &dyn Files) -> Vec<PathBuf> {
+        let lists = self.layers.iter().filter_map(|layer| layer.keep.as_ref());
+        below(lists, at, files)
     }
 
     /// The list that lets a directory be no project.

@@ -1,6 +1,7 @@
 //! Invariants of every plan, checked before anything is started. They are written against the
 //! finished steps and share no code with the planner, so that a mistake there ends here.
 
+mod kept;
 mod site;
 
 use std::path::{Component, Path, PathBuf};
@@ -44,6 +45,7 @@ pub fn check(
         let (from, access) = match &step.mount {
             Mount::Bind { from, access, .. } => (from, *access),
             Mount::Device { from } => (from, Access::Write),
+            // What may be kept where has checks of its own.
             _ => continue,
         };
         if !plain(from) || from == Path::new("/") {
@@ -116,6 +118,7 @@ pub fn check(
         }
     }
     check_slurm(plan, host).or_else(fail)?;
+    kept::check(plan, host, files).or_else(fail)?;
     site::check(plan, policy, host, files).or_else(fail)?;
     for needed in ["/proc", "/dev", "/tmp", "/run"] {
         if !plan.steps.iter().any(|step| step.at == Path::new(needed)) {

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{HiddenVariable, Job, Variable, Why, slurm, submitted};
+use super::{GIT_SSH, HiddenVariable, Job, Variable, Why, slurm, submitted};
 use crate::config::source::{Layer, Sourced};
 use crate::env_vars;
 use crate::host::HostFacts;
@@ -15,6 +15,9 @@ use crate::policy::{Narrowed, Policy};
 /// A hidden value of at least this many bytes is looked for inside other values. Shorter ones
 /// (a display number, a region) occur by chance.
 const SHORTEST_SECRET: usize = 16;
+
+/// Where ssh has its keys (`ssh(1)`), as the built-in policy hides it.
+const KEYS: &str = "~/.ssh";
 
 /// Why a variable passes that no rule names.
 pub const NO_RULE: &str = "no rule hides it";
@@ -181,6 +184,13 @@ pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
         set(env_vars::TMPDIR, "/tmp".into(), own("the private /tmp"));
     }
     set(env_vars::PWD, cwd.into(), own("the current directory"));
+    if !logs_in_by_ssh(policy, host) {
+        set(
+            env_vars::GIT_SSH,
+            GIT_SSH.into(),
+            own("no ssh key and no ssh-agent is here: git's user is told so"),
+        );
+    }
     for rule in &rules.set {
         let (name, value) = &rule.value;
         if let Some(withheld) = repeated(rule, &secrets) {
@@ -193,7 +203,8 @@ pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
             });
             continue;
         }
-        set(name, value.into(), Why::key("env.set", rule));
+        let value = set_value(value, &host.home);
+        set(name, value, Why::key("env.set", rule));
     }
     if let Some(path) = variables
         .iter_mut()
@@ -210,6 +221,29 @@ pub fn build(policy: &Policy, host: &HostFacts, told: Told<'_>) -> Environment {
         variables,
         hidden,
         narrowed: narrowings,
+    }
+}
+
+/// Whether something inside may be able to log in by ssh, or the user says by which program git does so.
+fn logs_in_by_ssh(policy: &Policy, host: &HostFacts) -> bool {
+    let keys = &policy.files.unhide;
+    let names = [
+        env_vars::GIT_SSH,
+        env_vars::GIT_SSH_COMMAND,
+        env_vars::SSH_AUTH_SOCK,
+    ];
+    let passes = |name: &str| {
+        let value = host.variable(name);
+        value.is_some() && matches!(verdict(policy, name.as_ref(), value), Verdict::Passes(_))
+    };
+    keys.iter().any(|rule| rule.value.to_string() == KEYS) || names.into_iter().any(passes)
+}
+
+/// A value as the policy sets it: one that begins with `~/` begins with the home directory.
+pub fn set_value(written: &str, home: &Path) -> OsString {
+    match written.strip_prefix("~/") {
+        Some(below) => home.join(below).into(),
+        None => written.into(),
     }
 }
 

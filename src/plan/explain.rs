@@ -6,6 +6,7 @@ pub mod change;
 mod devices;
 pub mod hosts;
 pub mod inside;
+mod kept;
 pub mod slurm;
 
 use std::ffi::OsStr;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use self::change::{Change, Ways, Wish, set_list, shell_word};
 use super::env::Verdict;
 use super::hides::OfSlurm;
-use super::{Access, Mount, Plan, Why, env};
+use super::{Access, Mount, Plan, Why, env, handouts};
 use crate::config::source::{Layer, Sourced};
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
 use crate::policy::PathSpec;
@@ -33,6 +34,8 @@ pub enum Standing {
     Hidden,
     /// Something of the jail's own stands there.
     Private,
+    /// A directory of the jail's own, which stays for later sessions of the project.
+    Kept,
     /// Nothing gives it: opening it fails with ENOENT.
     Absent,
     /// A device node of the host's.
@@ -88,11 +91,16 @@ pub fn path(plan: &Plan, files: &dyn Files, asked: &Path, ways: &Ways<'_>) -> Ex
         Look::Found(found) => Some(found),
         _ => None,
     };
+    if let Some(explained) = kept::judge(plan, files, asked, ways) {
+        return explained;
+    }
     let (mut notes, (standing, why, change)) = match below_dev(asked, &real) {
         true => devices::judge(plan, asked, &real, found, ways),
         false => (Vec::new(), judge(plan, &real, ways)),
     };
-    if found.is_none() {
+    if plan.keeping.makes.iter().any(|make| make.path() == real) {
+        notes.push("it does not exist yet; the launch makes it".to_owned());
+    } else if found.is_none() {
         notes.insert(0, "it does not exist outside either".to_owned());
     }
     let visible = matches!(standing, Standing::ReadOnly | Standing::Writable);
@@ -194,6 +202,16 @@ fn of_the_jail(plan: &Plan, real: &Path, why: &Why, ways: &Ways<'_>) -> Change {
         "jail.tmp_size" | "jail.shm_size" => format!(
             "every jail has its own; its size is {key} in {config}, or --set {key}=SIZE for one run"
         ),
+        "profile.instructions" => {
+            let text = format!(
+                "it is the text about the jail, with the user's own below, which stays as it is outside; for the user's \
+                 alone: agents.instructions = \"off\" in {config}, or --set agents.instructions=off for one run"
+            );
+            return ways.unless_forbidden(text, &[Wish::Key("agents.instructions")]);
+        }
+        "profile.given" => {
+            return Change::by("the profile gives it; another profile may give another".to_owned());
+        }
         "home.seed" => return give(plan, real, ways),
         _ => return write(plan, real, why, ways),
     };
@@ -201,6 +219,12 @@ fn of_the_jail(plan: &Plan, real: &Path, why: &Why, ways: &Ways<'_>) -> Change {
 }
 
 fn judge_hidden(plan: &Plan, rule: &Sourced<PathSpec>, real: &Path, ways: &Ways<'_>) -> Judged {
+    if plan.hidden.is_own(rule) && real.starts_with(&plan.keeping.stores) {
+        let why = Why::Every("what jails keep from session to session");
+        let change =
+            "it cannot be given: each project's jails have their own there, at its usual place";
+        return (Standing::Hidden, why, Change::never(change));
+    }
     if plan.hidden.is_own(rule) {
         let why = Why::Every("where tasks of your jobs meet");
         let change = "it cannot be given: whoever reaches it reaches the jails of your other jobs";
@@ -317,7 +341,8 @@ pub fn variable(plan: &Plan, name: &OsStr, ways: &Ways<'_>) -> Explanation {
             Verdict::Hidden(why) => (Standing::Hidden, why),
         },
     };
-    let by_policy = matches!(&why, Why::Rule { key, .. } if key == "env.set");
+    let by_policy =
+        handouts::is_why(&why) || matches!(&why, Why::Rule { key, .. } if key == "env.set");
     let own = inside.is_some() && matches!(&why, Why::Every(reason) if *reason != env::NO_RULE);
     let config = ways.config;
     let set = shell_word(&format!("{shown}=VALUE"));

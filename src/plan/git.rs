@@ -25,6 +25,8 @@ pub struct GitEntry {
     pub id: (u64, u64),
     /// `Write` for directories that must stay in place, `Read` for what must not change.
     pub access: Access,
+    /// Left out where the jail shows this: the entry is one of a worktree that stands there.
+    pub unless_shown: Option<PathBuf>,
 }
 
 /// What was found.
@@ -120,6 +122,25 @@ impl GitEntries {
                     push(&mut self.entries, &found, Access::Read);
                 }
             }
+            self.keep_worktree(files, &own);
+        }
+    }
+
+    /// Keeps what git knows of a worktree that the jail does not show. To git it looks as if somebody had
+    /// removed it, and `git worktree prune`, which `git gc` calls, would forget which branch and which
+    /// changes it has.
+    fn keep_worktree(&mut self, files: &dyn Files, own: &Path) {
+        let back = pointer(files, &own.join("gitdir"));
+        let Some(Ok(back)) = back.map(|text| absolute(own, &text)) else {
+            return;
+        };
+        for name in ["HEAD", "index"] {
+            if let Some(found) = plain(files, &own.join(name))
+                && push(&mut self.entries, &found, Access::Read)
+                && let Some(entry) = self.entries.last_mut()
+            {
+                entry.unless_shown = Some(back.clone());
+            }
         }
     }
 
@@ -149,7 +170,9 @@ impl GitEntries {
             own.join("config.worktree"),
         ] {
             match files.look(&path) {
-                Look::Found(found) if found.real == path => push(&mut self.entries, &found, Access::Read),
+                Look::Found(found) if found.real == path => {
+                    push(&mut self.entries, &found, Access::Read);
+                }
                 Look::Found(_) => self.omitted.push((path, LINK.into())),
                 Look::Closed(directory) => self.closed = Some((path, directory)),
                 Look::Hung => self.unknown = Some((path, STALLED)),
@@ -174,14 +197,18 @@ fn uses_worktree_config(files: &dyn Files, config: &Path) -> bool {
         .any(|part| part == b"worktreeconfig")
 }
 
-fn push(entries: &mut Vec<GitEntry>, found: &Found, access: Access) {
-    if entries.iter().all(|entry| entry.path != found.real) {
+/// Adds an entry, unless its path has one; whether it did.
+fn push(entries: &mut Vec<GitEntry>, found: &Found, access: Access) -> bool {
+    let new = entries.iter().all(|entry| entry.path != found.real);
+    if new {
         entries.push(GitEntry {
             path: found.real.clone(),
             id: found.id,
             access,
+            unless_shown: None,
         });
     }
+    new
 }
 
 /// What stands at `path`, unless a symbolic link leads there.

@@ -18,12 +18,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use self::ground::rule;
-pub use self::stage::Places;
+pub use self::stage::{HOME, Places};
 use super::explain::inside::{DOCUMENT, Document};
 use super::slurm::{CHAPERON_INSIDE, PROGRAM};
 use super::syscalls::fence::FenceSwitches;
 use super::syscalls::{self, Switches};
-use super::{INIT, INPUT, Mount, NetworkMode, Omitted, Plan, PlanError, Step};
+use super::{INIT, INPUT, Mount, NetworkMode, Omitted, Plan, PlanError, Step, handouts, kept};
 use crate::fence::{Charge, HandedOver, Reach, Region, Right, Rule, Territory};
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look};
@@ -117,6 +117,8 @@ pub fn translate(
         ))
         .hint("only bubblewrap can make a jail here: --backend bwrap"));
     }
+    let places = Places::of_plan(&plan, host, stage);
+    handouts::moved(&mut plan, files, &|inside| places.real(inside));
     let ground = ground::survey(&plan.steps, &plan.home, files)?;
     let mut given = Given {
         rules: ground.rules,
@@ -131,6 +133,7 @@ pub fn translate(
     given.devices(&plan.steps, terminals, files);
     let shared = given.shared(files);
     given.stage(stage, host, socket.as_deref());
+    given.kept(&plan);
 
     let mut for_mediator = given.rules.clone();
     for_mediator.extend(ground.for_mediator);
@@ -143,7 +146,6 @@ pub fn translate(
         signals: abi < SCOPES,
         truncations: abi < TRUNCATES,
     };
-    let places = Places::of_plan(&plan, host, stage);
     let mut staged = stage::furnish(&plan, shim, own, stage);
     let has_shims = shim.is_some();
     plan.variables = variables::moved(&plan, &places, stage, has_shims, socket.is_some());
@@ -310,6 +312,15 @@ impl Given {
             }
         }
         rules
+    }
+
+    /// What links in kept directories lead to. The directories themselves are the ground's.
+    fn kept(&mut self, plan: &Plan) {
+        if let (Some(_), Some(store)) = (plan.kept().next(), &plan.keeping.store) {
+            let shown = kept::shown_in(store);
+            self.rules.push(rule(&shown, None, Right::Read));
+            self.region(&shown, Reach::Read, true);
+        }
     }
 
     /// The session's own directory, and where those of others are: a jail could make one in shared

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::bounds::Ground;
+use super::kept;
 use crate::config::source::{Layer, Source, Sourced};
 use crate::host::HostFacts;
 use crate::host::files::{
@@ -180,6 +181,21 @@ impl Hides {
                 hides.add_rule(place, &Sourced::new(spec, Self::own()));
             }
         }
+        // What other projects keep, whatever is made an exception from: no list shows it.
+        let kept = kept::stores(&real_as_far_as_it_exists(files, &host.state_directory));
+        let names = host.home_aliases.iter();
+        let names: Vec<PathBuf> = names.filter_map(|alias| alias.name_of(&kept)).collect();
+        let kept: Vec<(PathBuf, Sourced<PathSpec>)> = [kept]
+            .into_iter()
+            .chain(names)
+            .filter_map(|at| {
+                Some((
+                    at.clone(),
+                    Sourced::new(PathSpec::absolute(&at).ok()?, Self::own()),
+                ))
+            })
+            .collect();
+        wanted.extend(kept.iter().map(|(at, rule)| (at.clone(), rule)));
         // One listing of the home spares a look at each of the hundreds of names that are not there.
         let homes: Vec<Listed<'_>> = host.homes().map(|home| Listed::of(files, home)).collect();
         let absent: Vec<Option<PathBuf>> = wanted
@@ -358,6 +374,20 @@ impl Hides {
                 .iter()
                 .find(|(pattern, _)| glob(pattern.as_bytes(), name))?;
             Some(rule)
+        })
+    }
+
+    /// Every rule that hides `path` (a real path).
+    pub fn rules_for<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a Sourced<PathSpec>> {
+        path.ancestors().flat_map(move |at| {
+            let name = at.file_name().unwrap_or_default().as_bytes();
+            let here = at
+                .parent()
+                .and_then(|parent| self.rules.get(parent.as_os_str()));
+            let hiding = here.into_iter().flatten();
+            hiding
+                .filter(move |(pattern, _)| glob(pattern.as_bytes(), name))
+                .map(|(_, rule)| rule)
         })
     }
 

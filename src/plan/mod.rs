@@ -10,7 +10,10 @@ pub mod env;
 pub mod explain;
 pub mod git;
 pub mod grants;
+pub mod handouts;
 pub mod hides;
+pub mod instructions;
+pub mod kept;
 pub mod lacks;
 pub mod meeting;
 pub mod memory;
@@ -48,6 +51,9 @@ pub const INIT: &str = "/run/agent-sandbox/init";
 
 /// Where agent-sandbox is found inside under its own name.
 pub const NAMED: &str = "/run/agent-sandbox/bin/agent-sandbox";
+
+/// What git starts inside in place of ssh, where nothing there can log in: agent-sandbox by another name.
+pub const GIT_SSH: &str = "/run/agent-sandbox/bin/agent-sandbox-git-ssh";
 
 /// Where a file that is standard input is bound read-only.
 pub const INPUT: &str = "/run/agent-sandbox/input";
@@ -152,6 +158,14 @@ pub enum Mount {
         #[serde(skip)]
         id: (u64, u64),
     },
+    /// A writable directory of the jail's own that stays for later sessions of the project.
+    Kept {
+        /// Its path in the project's store, see [`kept`].
+        from: PathBuf,
+        /// Device and inode that must be found there; none before it is made.
+        #[serde(skip)]
+        id: Option<(u64, u64)>,
+    },
     /// A device node of the host.
     Device {
         /// Its path on the host.
@@ -211,7 +225,8 @@ impl Mount {
     pub fn is_writable(&self) -> bool {
         match self {
             Self::Bind { access, .. } => *access == Access::Write,
-            Self::Device { .. }
+            Self::Kept { .. }
+            | Self::Device { .. }
             | Self::Tmpfs { .. }
             | Self::Copy { .. }
             | Self::Proc
@@ -288,6 +303,8 @@ pub struct Plan {
     pub home: PathBuf,
     /// Everything that is mounted, in order.
     pub steps: Vec<Step>,
+    /// What is made, seeded and carried out for what the jail keeps.
+    pub keeping: kept::Keeping,
     /// What is hidden, whether or not anything would show it.
     pub hidden: hides::Hides,
     /// The environment inside.
@@ -318,6 +335,8 @@ pub struct Plan {
     pub landlock_writes: bool,
     /// What the jail has of Slurm; with `On` a chaperon stands by.
     pub slurm: Sourced<slurm::Use>,
+    /// Files that the profiles in use give.
+    pub handouts: handouts::Handouts,
     /// The current directory inside.
     pub cwd: PathBuf,
     /// The command and its arguments.
@@ -513,6 +532,7 @@ pub fn build(
         project: real,
         home: mounted.home,
         steps,
+        keeping: mounted.keeping,
         hidden: hides,
         variables: environment.variables,
         hidden_variables: environment.hidden,
@@ -531,9 +551,11 @@ pub fn build(
         landlock_scope,
         landlock_writes: landlock_scope && !policy.jail.nested.value,
         slurm: slurm::standing(policy, host)?,
+        handouts: mounted.handouts,
         cwd,
         command: invocation.command.clone(),
     };
+    handouts::hand_out(&mut plan, policy, invocation.job.is_some());
     let document = explain::inside::Document::of_plan(&plan, policy);
     place_document(&mut plan.steps, document.text());
     check::check(&plan, policy, host, files)?;

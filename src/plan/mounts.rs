@@ -1,12 +1,16 @@
 //! From the policy's paths to the jail's file system.
 
+mod handouts;
 mod home;
+mod keeps;
 mod wishes;
 
 use std::path::{Path, PathBuf};
 
 use super::bounds::Ground;
+use super::handouts::Handouts;
 use super::hides::Hides;
+use super::kept::Keeping;
 use super::project::Project;
 use super::protect::protected;
 use super::tree::{Concealer, Tree};
@@ -39,10 +43,14 @@ pub struct Mounted {
     pub home: PathBuf,
     /// The steps, in order.
     pub steps: Vec<Step>,
+    /// What is made, seeded and carried out for what the jail keeps.
+    pub keeping: Keeping,
     /// Paths that are left out.
     pub omitted: Vec<Omitted>,
     /// Paths and devices that enforced layers do not allow as asked.
     pub narrowed: Vec<Narrowed>,
+    /// Files that profiles give.
+    pub handouts: Handouts,
 }
 
 impl Mounted {
@@ -75,6 +83,9 @@ struct Builder<'a> {
     followed: Vec<(PathBuf, String)>,
     omitted: Vec<Omitted>,
     narrowed: Vec<Narrowed>,
+    keeping: Keeping,
+    /// What is kept.
+    keeps: Vec<keeps::Keep>,
     /// Real paths of the homes; the first is `$HOME`.
     homes: Vec<PathBuf>,
     /// Binds that `home.mode` made.
@@ -110,11 +121,14 @@ pub fn build(
         followed: Vec::new(),
         omitted: Vec::new(),
         narrowed: Vec::new(),
+        keeping: Keeping::default(),
+        keeps: Vec::new(),
         homes,
         by_mode: Vec::new(),
     };
     builder.skeleton(memory::automatic_shm(job));
     builder.home_by_mode()?;
+    builder.keeps(project)?;
     builder.wishes()?;
     builder.tree.prune();
     if let Some(project) = project {
@@ -127,6 +141,7 @@ pub fn build(
         builder.tree.pin(files, &at, &builder.by_mode);
     }
     builder.conceal()?;
+    builder.settle_keeps();
     meeting::cover(&mut builder.tree, host, files)?;
     builder.steady_links()?;
     builder.databases();
@@ -147,6 +162,9 @@ pub fn build(
         builder.links.extend(links);
     }
     builder.aliases();
+    let handouts = builder.handouts();
+    builder.wanted();
+    builder.shown_in_kept();
     builder.tree.name_parents();
     let home = builder.homes.first().cloned().unwrap_or_default();
     let steps = builder.tree.into_steps();
@@ -161,8 +179,10 @@ pub fn build(
     Ok(Mounted {
         home,
         steps,
+        keeping: builder.keeping,
         omitted: builder.omitted,
         narrowed: builder.narrowed,
+        handouts,
     })
 }
 
@@ -236,7 +256,12 @@ impl Builder<'_> {
             );
             let target = PathBuf::from(INIT);
             let why = Why::Every("agent-sandbox by its name, for `agent-sandbox explain`");
-            tree.put(super::NAMED, Mount::Link { target }, why);
+            let link = || Mount::Link {
+                target: target.clone(),
+            };
+            tree.put(super::NAMED, link(), why);
+            let why = Why::Every("tells git's user why no remote is reached over ssh");
+            tree.put(super::GIT_SSH, link(), why);
         }
         if let Some(home) = self.homes.first() {
             tree.put(
@@ -267,7 +292,8 @@ impl Builder<'_> {
         // A split by home.mode does not reach into the project.
         self.by_mode.retain(|at| !at.starts_with(&project.real));
         for entry in &project.git {
-            if self.hides.rule_for(&entry.path).is_some() {
+            let shown = (entry.unless_shown.as_ref()).and_then(|at| self.tree.access(at));
+            if shown.is_some() || self.hides.rule_for(&entry.path).is_some() {
                 continue;
             }
             let why = match entry.access {
@@ -342,11 +368,13 @@ impl Builder<'_> {
             keep_absent.extend(self.hides.parents().map(|parent| parent.join("*")));
         }
         let by_mode = std::mem::take(&mut self.by_mode);
+        let kept: Vec<PathBuf> = self.keeps.iter().map(|keep| keep.at.clone()).collect();
         let concealer = Concealer {
             files: self.files,
             hides: self.hides,
             homes: &self.homes,
             keep_absent: &keep_absent,
+            kept: &kept,
         };
         concealer.conceal(&mut self.tree, &|at| by_mode.iter().any(|bind| bind == at));
         self.certain()
@@ -479,7 +507,10 @@ impl Builder<'_> {
         for (at, target) in std::mem::take(&mut self.links) {
             let shown = matches!(
                 self.tree.over(&at),
-                Some((_, Mount::Bind { .. } | Mount::Link { .. }))
+                Some((
+                    _,
+                    Mount::Bind { .. } | Mount::Kept { .. } | Mount::Link { .. }
+                ))
             );
             if !shown && self.hides.rule_for(&at).is_none() {
                 self.tree.put_if_free(

@@ -3,6 +3,7 @@
 //! cover what was decided for a path below it.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use super::hides::{Hidden, Hides};
@@ -34,7 +35,12 @@ impl Tree {
 
     /// Binds a path of the host to its own place. Of two wishes for one place the wider wins.
     pub fn bind(&mut self, found: &Found, access: Access, why: Why) {
-        if let Some((Mount::Bind { access: old, .. }, _)) = self.steps.get(&found.real)
+        self.bind_at(&found.real, found, access, why);
+    }
+
+    /// As [`Tree::bind`], to another place.
+    pub fn bind_at(&mut self, at: &Path, found: &Found, access: Access, why: Why) {
+        if let Some((Mount::Bind { access: old, .. }, _)) = self.steps.get(at)
             && *old >= access
         {
             return;
@@ -44,7 +50,7 @@ impl Tree {
             access,
             id: found.id,
         };
-        self.steps.insert(found.real.clone(), (mount, why));
+        self.steps.insert(at.to_path_buf(), (mount, why));
     }
 
     /// Binds every directory between a path and the writable bind above it to its own place, too.
@@ -118,6 +124,34 @@ impl Tree {
             .collect()
     }
 
+    /// The places of all binds, what they show, and their accesses.
+    pub fn sources(&self) -> Vec<(PathBuf, PathBuf, Access)> {
+        self.steps
+            .iter()
+            .filter_map(|(at, (mount, _))| match mount {
+                Mount::Bind { from, access, .. } => Some((at.clone(), from.clone(), *access)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Whether something stands strictly below a place.
+    pub fn has_below(&self, at: &Path) -> bool {
+        let mut behind = self
+            .steps
+            .range::<Path, _>((Bound::Excluded(at), Bound::Unbounded));
+        behind.next().is_some_and(|(next, _)| next.starts_with(at))
+    }
+
+    /// Takes a kept place away, and what stands below it by another name than its own.
+    pub fn remove_kept(&mut self, at: &Path) {
+        self.steps.remove(at);
+        self.steps.retain(|below, (mount, _)| match mount {
+            Mount::Bind { from, .. } => from == below || !below.starts_with(at),
+            _ => true,
+        });
+    }
+
     /// How many files are covered.
     pub fn covers(&self) -> usize {
         let covered = |(mount, _): &&(Mount, Why)| matches!(mount, Mount::HideFile);
@@ -127,17 +161,24 @@ impl Tree {
     /// Drops binds that the next bind above gives already.
     pub fn prune(&mut self) {
         let redundant: Vec<PathBuf> = self
-            .binds()
+            .sources()
             .into_iter()
-            .filter(|(at, access)| {
-                at.parent()
-                    .is_some_and(|parent| self.access(parent) == Some(*access))
-            })
-            .map(|(at, _)| at)
+            .filter(|(at, from, access)| self.gives(at, from, *access))
+            .map(|(at, ..)| at)
             .collect();
         for at in redundant {
             self.steps.remove(&at);
         }
+    }
+
+    /// Whether the bind above a place shows the same there.
+    fn gives(&self, at: &Path, shown: &Path, as_much: Access) -> bool {
+        let above = at.parent().and_then(|parent| self.over(parent));
+        let Some((above, Mount::Bind { from, access, .. })) = above else {
+            return false;
+        };
+        let below = at.strip_prefix(above);
+        *access == as_much && below.is_ok_and(|below| from.join(below) == shown)
     }
 
     /// Names the directories above each step that no mount brings along, with the usual mode;
@@ -151,7 +192,10 @@ impl Tree {
             .filter(|above| {
                 !matches!(
                     self.over(above),
-                    Some((_, Mount::Bind { .. } | Mount::Dev | Mount::Proc))
+                    Some((
+                        _,
+                        Mount::Bind { .. } | Mount::Kept { .. } | Mount::Dev | Mount::Proc
+                    ))
                 )
             })
             .map(Path::to_path_buf)
@@ -187,6 +231,9 @@ pub struct Concealer<'a> {
     /// Places where a file must not come into being on the host, though there is none now; their
     /// directories are taken apart where they came from `home.mode = "write"`.
     pub keep_absent: &'a [PathBuf],
+    /// What the jail has of its own; directories around it are taken apart, so that nothing is mounted
+    /// in one of the host's.
+    pub kept: &'a [PathBuf],
 }
 
 impl Concealer<'_> {
@@ -220,6 +267,10 @@ impl Concealer<'_> {
                     .keep_absent
                     .iter()
                     .any(|path| path != at && path.starts_with(at)))
+            || self
+                .kept
+                .iter()
+                .any(|path| path != at && path.starts_with(at))
     }
 
     /// Replaces a bind by one for each entry that is not hidden.

@@ -7,12 +7,15 @@ use std::time::Duration;
 use agent_sandbox_wire::order::{Queries, Scope};
 
 use super::bounds::{self, Bounds};
+use super::handouts;
 use super::narrowing::{Narrowed, Single};
+use super::state::{self, Wanted};
 use super::stated::Stated;
 use super::values::{Bytes, Limit, Words};
 use super::{
-    Demand, Devices, Env, Files, Git, Home, HomeMode, Jail, Landlock, Modules, Network,
-    NetworkMode, Paths, Patterns, Policy, Project, ShmSize, Slurm, SlurmLimits, SlurmMode, Users,
+    AgentState, Agents, Demand, Devices, Env, Files, Git, Home, HomeMode, Instructions, Jail,
+    Landlock, Modules, Network, NetworkMode, Paths, Patterns, Policy, Project, ShmSize, Slurm,
+    SlurmLimits, SlurmMode, Users,
 };
 use crate::config::diagnostic::ConfigError;
 use crate::config::load::RawLayer;
@@ -47,22 +50,32 @@ pub fn merge(layers: &[RawLayer], additions: &Additions) -> Result<Policy, Confi
     let (enforced, open): (Vec<_>, Vec<_>) = layers
         .iter()
         .partition(|layer| layer.layer == Layer::SiteEnforced);
+    let read = |layers: &[&RawLayer]| -> Result<Vec<Stated>, ConfigError> {
+        layers.iter().map(|layer| Stated::read(layer)).collect()
+    };
+    let (mut each, mut enforced) = (read(&open)?, read(&enforced)?);
+    let whose = state::whose(each.iter(), enforced.iter());
+    let mut wanted = Wanted::default();
+    for (raw, layer) in open.iter().zip(&mut each) {
+        if let Some(agent) = &raw.profile {
+            wanted.expand(&agent.state, whose, layer);
+        }
+    }
     let mut stated = Stated::default();
-    for layer in open {
-        stated.prefer(Stated::read(layer)?);
+    for layer in each {
+        stated.prefer(layer);
     }
     stated.add(additions);
-    let mut enforced: Vec<Stated> = enforced
-        .into_iter()
-        .map(Stated::read)
-        .collect::<Result<_, _>>()?;
     let mut narrowed = Vec::new();
     bounds::settle(&mut stated, &mut enforced, &mut narrowed);
     for layer in &enforced {
         stated.narrow(layer, &mut narrowed);
     }
     let bounds = Bounds { layers: enforced };
-    Ok(stated.into_policy(bounds, narrowed))
+    let mut policy = stated.into_policy(bounds, narrowed);
+    policy.agents.handouts = handouts::of_layers(layers);
+    policy.agents.wanted = wanted;
+    Ok(policy)
 }
 
 impl Stated {
@@ -101,6 +114,7 @@ impl Stated {
                 read: self.home_read.into_list(),
                 write: self.home_write.into_list(),
                 seed: self.seed.into_list(),
+                keep: self.keep.into_list(),
                 protect: self.protect.into_list(),
             },
             files: Files {
@@ -151,6 +165,12 @@ impl Stated {
             },
             modules: Modules {
                 load: self.modules.into_list(),
+            },
+            agents: Agents {
+                state: self.agent_state.or(AgentState::Project),
+                instructions: self.instructions.or(Instructions::Given),
+                handouts: Vec::new(),
+                wanted: Wanted::default(),
             },
             bounds,
             narrowed,

@@ -2,9 +2,11 @@
 //! Pure: no file, process, clock or environment variable is touched here.
 
 pub mod bounds;
+pub mod handouts;
 pub mod merge;
 pub mod narrowing;
 pub mod paths;
+pub mod state;
 pub mod stated;
 pub mod typed;
 pub mod values;
@@ -17,6 +19,7 @@ use serde::{Serialize, Serializer};
 
 use crate::config::source::Sourced;
 pub use bounds::Bounds;
+pub use handouts::Handout;
 pub use narrowing::Narrowed;
 pub use paths::PathSpec;
 
@@ -43,6 +46,8 @@ pub struct Policy {
     pub slurm: Slurm,
     /// `[modules]`
     pub modules: Modules,
+    /// `[agents]`
+    pub agents: Agents,
     /// What the site's enforced layers bound.
     #[serde(skip)]
     pub bounds: Bounds,
@@ -56,11 +61,12 @@ impl Policy {
     /// The variables that its paths begin with, each once.
     pub fn path_variables(&self) -> BTreeSet<&str> {
         let (home, files) = (&self.home, &self.files);
-        let lists: [&Paths; 12] = [
+        let lists: [&Paths; 13] = [
             &self.project.parents,
             &home.read,
             &home.write,
             &home.seed,
+            &home.keep,
             &home.protect,
             &files.read,
             &files.write,
@@ -110,6 +116,8 @@ pub struct Home {
     pub write: Paths,
     /// Entries of which the jail gets a private copy.
     pub seed: Paths,
+    /// Entries that are the jail's own and stay for later sessions of the project.
+    pub keep: Paths,
     /// Entries that are never writable.
     pub protect: Paths,
 }
@@ -335,4 +343,39 @@ impl SlurmLimits {
 pub struct Modules {
     /// Lmod modules loaded before the launch, in this order.
     pub load: Patterns,
+}
+
+/// `[agents]`: what agents have of their own.
+#[derive(Clone, Debug, Serialize)]
+pub struct Agents {
+    /// Whose an agent's state is.
+    pub state: Sourced<AgentState>,
+    /// Whether agents are told of the jail.
+    pub instructions: Sourced<Instructions>,
+    /// Files that the profiles in use give.
+    #[serde(skip)]
+    pub handouts: Vec<Handout>,
+    /// What the state of the profiles in use needs besides the lists.
+    #[serde(skip)]
+    pub wanted: state::Wanted,
+}
+
+/// `[agents] state`, narrowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AgentState {
+    /// Each project has a state of its own; login and settings are the user's.
+    Project,
+    /// The user's own state, in all projects, inside and outside.
+    Shared,
+}
+
+/// `[agents] instructions`, narrowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Instructions {
+    /// An agent gets a text about its jail.
+    Given,
+    /// It gets none.
+    Off,
 }

@@ -7,12 +7,16 @@ use agent_sandbox_wire::order::{Queries, Scope};
 use super::narrowing::{Gives, Loads, Narrowed, Narrowing, Rule, Sets, Single, Takes};
 use super::typed::Reader;
 use super::values::{Bytes, Limit};
-use super::{Demand, Git, HomeMode, NetworkMode, PathSpec, ShmSize, SlurmMode, Users};
+use super::{
+    AgentState, Demand, Git, HomeMode, Instructions, NetworkMode, PathSpec, ShmSize, SlurmMode,
+    Users,
+};
 use crate::config::diagnostic::ConfigError;
 use crate::config::load::RawLayer;
 use crate::config::schema::{
-    DevicesSection, EnvSection, FilesSection, HomeSection, JailSection, LandlockSection,
-    ModulesSection, NetworkSection, ProjectSection, Sections, SlurmLimitsSection, SlurmSection,
+    AgentsSection, DevicesSection, EnvSection, FilesSection, HomeSection, JailSection,
+    LandlockSection, ModulesSection, NetworkSection, ProjectSection, Sections, SlurmLimitsSection,
+    SlurmSection,
 };
 use crate::config::source::Sourced;
 
@@ -60,6 +64,7 @@ keys! {
     "home.read" home_read: Gives<PathSpec>,
     "home.write" home_write: Gives<PathSpec>,
     "home.seed" seed: Gives<PathSpec>,
+    "home.keep" keep: Gives<PathSpec>,
     "home.protect" protect: Takes<PathSpec>,
     "files.read" read: Gives<PathSpec>,
     "files.write" write: Gives<PathSpec>,
@@ -92,6 +97,8 @@ keys! {
     "slurm.limits.gpus" gpus: Single<Limit>,
     "slurm.limits.minutes" minutes: Single<Limit>,
     "modules.load" modules: Loads,
+    "agents.state" agent_state: Single<AgentState>,
+    "agents.instructions" instructions: Single<Instructions>,
 }
 
 impl Stated {
@@ -113,6 +120,7 @@ impl Stated {
             network,
             slurm,
             modules,
+            agents,
         } = &layer.sections;
         let mut all = Self::default();
         if let Some(ProjectSection { parents, git }) = project {
@@ -148,6 +156,14 @@ impl Stated {
         if let Some(ModulesSection { load }) = modules {
             all.modules = Loads::new(read.modules(load)?);
         }
+        if let Some(AgentsSection {
+            state,
+            instructions,
+        }) = agents
+        {
+            all.agent_state = read.word(state)?;
+            all.instructions = read.word(instructions)?;
+        }
         Ok(all)
     }
 
@@ -157,12 +173,14 @@ impl Stated {
             read: readable,
             write,
             seed,
+            keep,
             protect,
         } = section;
         self.home_mode = read.word(mode)?;
         self.home_read = read.home_grants(readable)?;
         self.home_write = read.home_grants(write)?;
         self.seed = read.home_grants(seed)?;
+        self.keep = read.kept_places(keep)?;
         read.plain_home_paths(self.protect.list(), protect)
     }
 

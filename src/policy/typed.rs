@@ -236,6 +236,18 @@ impl<'a> Reader<'a> {
         self.gives(written, Self::home_paths)
     }
 
+    /// As [`Reader::home_grants`], for directories that the jail has of its own: they need not exist, so
+    /// that a pattern means something in a bound alone.
+    ///
+    /// # Errors
+    /// The value is something else.
+    pub fn kept_places(&self, written: &Option<Strings>) -> Result<Gives<PathSpec>, ConfigError> {
+        if !self.enforced() {
+            self.no_patterns(written)?;
+        }
+        self.home_grants(written)
+    }
+
     fn gives<T>(
         &self,
         written: &Option<Strings>,

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use agent_sandbox_wire::order::{Queries, Scope};
 
-use super::{Demand, Git, HomeMode, NetworkMode, ShmSize, SlurmMode, Users};
+use super::{
+    AgentState, Demand, Git, HomeMode, Instructions, NetworkMode, ShmSize, SlurmMode, Users,
+};
 
 /// A value of which one of two is the narrower, or a third that is narrower than both.
 pub trait Narrower: Clone + PartialEq {
@@ -133,7 +135,9 @@ words!(
     NetworkMode,
     SlurmMode,
     Scope,
-    Queries
+    Queries,
+    AgentState,
+    Instructions
 );
 
 /// Values that policies write as words.
@@ -189,4 +193,13 @@ impl Words for Queries {
         ("counts", Self::Counts),
         ("names", Self::Names),
     ];
+}
+
+impl Words for AgentState {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("project", Self::Project), ("shared", Self::Shared)];
+}
+
+impl Words for Instructions {
+    const WORDS: &'static [(&'static str, Self)] = &[("given", Self::Given), ("off", Self::Off)];
 }

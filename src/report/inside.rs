@@ -1,5 +1,5 @@
-//! What agent-sandbox says when it is called inside the jail: `explain` answers there, and nothing else
-//! does.
+//! What agent-sandbox says when it is called inside the jail: `explain` answers there, `notify` works as
+//! outside, and nothing else does.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ use crate::plan::explain::inside::{Answer, Document};
 use crate::plan::slurm::{CHAPERON_INSIDE, Use};
 
 /// What works.
-const WORKS: &str =
-    "inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME` and `--slurm LINE` work";
+const WORKS: &str = "inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME` and `--slurm LINE` work, and \
+                     `agent-sandbox notify TEXT`";
 
 /// Carries a call out if this is the inside of a jail; `None` outside.
 ///
 /// # Errors
 /// The call is one that does not work inside, or the question makes no sense.
 pub fn call(call: &Call) -> Option<Result<u8>> {
-    if matches!(call, Call::Print(_)) {
+    if matches!(call, Call::Print(_) | Call::Notify { .. }) {
         return None;
     }
     match inside::around() {
@@ -44,16 +44,25 @@ pub fn call(call: &Call) -> Option<Result<u8>> {
 fn answer(document: &Document, call: &Call) -> Result<u8> {
     let (options, question) = match call {
         Call::Explain { options, question } => (options, question),
-        Call::Run { .. } => {
-            return Err(Failure::new("this is already the inside of a jail")
-                .hint("a jail cannot hold another; leave it first")
-                .hint(WORKS)
-                .into());
+        Call::Run { command, .. } => {
+            let failure = Failure::new(
+                "this is already the inside of a jail, and a jail cannot hold another",
+            );
+            return Err(match super::meant(command) {
+                Some(meant) => failure.hint(format!("did you mean the subcommand `{meant}`?")),
+                None => failure.hint(
+                    "start the command as it is: it has this jail's rights; another agent in a jail of its own is \
+                     the user's to start, outside",
+                ),
+            }
+            .hint(WORKS)
+            .into());
         }
         _ => {
             return Err(Failure::new(
                 "this is the inside of a jail, and the policy, its profiles and the records of sessions are outside",
             )
+            .hint("ask the user to run it outside")
             .hint(WORKS)
             .into());
         }

@@ -3,31 +3,38 @@
 
 pub mod audit;
 pub mod doctor;
+pub mod git_ssh;
 pub mod inside;
 pub mod plan;
 pub mod policy;
+mod profiles;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use serde_json::json;
 
 use crate::cli::{self, Backend, Call, Options, Question};
 use crate::config::diagnostic::{ConfigError, nearest};
-use crate::config::load::profiles;
 use crate::failure::{self, FAILED, Failure, one_line};
 use crate::host;
 use crate::launch::fallback::Reason;
 use crate::launch::{self, Prepared};
+use crate::notice::{self, Untold};
 use crate::plan::explain::change::Ways;
 use crate::plan::explain::hosts::{self, Peer};
 use crate::plan::slurm::Use;
 use crate::plan::{PlanError, Why, explain};
 use crate::policy::Narrowed;
+use crate::profile_init;
 use crate::session;
 use audit::Record;
+
+/// The exit code of a command that was not found inside.
+const NOT_FOUND: u8 = 127;
+/// The exit code of `notify` where nobody was told.
+const UNTOLD: u8 = 1;
 
 /// Carries out a command line; the exit code.
 pub fn call(arguments: &[OsString]) -> u8 {
@@ -118,7 +125,8 @@ fn carry_out(call: Call) -> Result<u8> {
             launch::refuse_unsafe_start()?;
             let prepared = launch::prepare(&options, &command)?;
             if !options.dry_run {
-                return launch::run(&options, &command, prepared);
+                return launch::run(&options, &command, prepared)
+                    .map_err(|error| not_found(error, &command));
             }
             show_plan(&options, &prepared)?;
         }
@@ -137,12 +145,60 @@ fn carry_out(call: Call) -> Result<u8> {
             session,
             job,
         } => show_log(&options, session.as_deref(), job.as_deref())?,
-        Call::ProfileList { options } => list_profiles(&options)?,
-        Call::ProfileShow { name } => show_profile(&name)?,
+        Call::ProfileList { options } => profiles::list(&options)?,
+        Call::ProfileShow {
+            options,
+            name,
+            text,
+        } => profiles::show(&name, text, &options)?,
+        Call::ProfileInit {
+            options,
+            name,
+            command,
+            force,
+        } => return profile_init::call(&options, &name, &command, force),
+        Call::Notify { title, text } => return notify(&title, &text),
         Call::Sessions { options } => list_sessions(&options)?,
         Call::Doctor { options, nodes } => return doctor::call(&options, nodes.as_deref()),
     }
     Ok(0)
+}
+
+/// Tells the person in front of the terminal, inside as outside.
+fn notify(title: &str, text: &str) -> Result<u8> {
+    notice::tell(title, text).map_err(|untold| {
+        let failure = match untold {
+            Untold::NoTerminal => Failure::new(
+                "nobody can be notified: neither this process nor one above it has a terminal",
+            )
+            .hint("in a job, or with its output redirected, a session has none; write to a file or to the user instead"),
+            Untold::Refused(error) => Failure::new(format!("the terminal takes no notification now: {error}"))
+                .hint("is its output stopped (^S)? ^Q lets it go on"),
+        };
+        failure.code(UNTOLD)
+    })?;
+    Ok(0)
+}
+
+/// Names the subcommand that may have been meant by a command which was not found.
+fn not_found(error: anyhow::Error, command: &[OsString]) -> anyhow::Error {
+    let failure = error.downcast_ref::<Failure>();
+    let found = failure.is_none_or(|failure| failure.code != NOT_FOUND);
+    match meant(command) {
+        Some(meant) if !found => match error.downcast::<Failure>() {
+            Ok(failure) => failure
+                .hint(format!("did you mean the subcommand `{meant}`?"))
+                .into(),
+            Err(error) => error,
+        },
+        _ => error,
+    }
+}
+
+/// The subcommand that a command's name is nearly, if it is no path.
+fn meant(command: &[OsString]) -> Option<&'static str> {
+    let name = command.first()?.to_str()?;
+    nearest(name, cli::SUBCOMMAND_NAMES.iter().copied())
 }
 
 /// What the site narrows, as far as it can be told: paths are judged in the plan, and from a directory
@@ -285,51 +341,6 @@ fn expand_home(subject: &OsStr, home: &Path) -> PathBuf {
         Ok(below) => home.join(below),
         Err(_) => PathBuf::from(subject),
     }
-}
-
-fn list_profiles(options: &Options) -> Result<()> {
-    let all = profiles(&launch::locations()?)?;
-    if options.json {
-        let each: Vec<_> = all
-            .iter()
-            .map(|entry| {
-                json!({ "name": entry.name, "file": &*entry.file, "description": entry.description,
-                        "commands": entry.commands })
-            })
-            .collect();
-        return print_json(&json!(each));
-    }
-    let width = all.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
-    let mut text = String::new();
-    for entry in &all {
-        let (name, description) = (&entry.name, &entry.description);
-        let line = format!("{name:width$}  {description} [{}]", entry.file);
-        text.push_str(&one_line(&line));
-        text.push('\n');
-    }
-    print(&text)
-}
-
-fn show_profile(name: &str) -> Result<()> {
-    if name == "default" {
-        return print(crate::config::parse::DEFAULT);
-    }
-    let all = profiles(&launch::locations()?)?;
-    if let Some(entry) = all.iter().find(|entry| entry.name == name) {
-        return print(&entry.text);
-    }
-    let names = || {
-        all.iter()
-            .map(|entry| entry.name.as_str())
-            .chain(["default"])
-    };
-    let failure = Failure::new(format!("there is no profile `{name}`"));
-    let known: Vec<&str> = names().collect();
-    let failure = match nearest(name, names()) {
-        Some(near) => failure.hint(format!("did you mean `{near}`?")),
-        None => failure,
-    };
-    Err(failure.hint(format!("known: {}", known.join(", "))).into())
 }
 
 fn show_log(options: &Options, session: Option<&str>, job: Option<&str>) -> Result<()> {

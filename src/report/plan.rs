@@ -11,6 +11,7 @@ use crate::launch::said;
 use crate::plan::explain::inside::Answer;
 use crate::plan::explain::{Explanation, Standing};
 use crate::plan::grants::Thing;
+use crate::plan::kept::{Keeping, Make};
 use crate::plan::slurm::Use;
 use crate::plan::{Access, Mount, Plan, Step};
 
@@ -29,6 +30,7 @@ pub fn json(plan: &Plan, layers: &[String], backend: &str) -> Value {
         "command": plan.command.iter().map(|word| lossy(word)).collect::<Vec<_>>(),
         "layers": layers,
         "mounts": plan.steps,
+        "keeping": plan.keeping,
         "environment": {
             // Values are the user's own business and may be secrets that no rule knows.
             "visible": plan.variables.iter()
@@ -208,6 +210,7 @@ pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
             step.why
         ));
     }
+    keeping(plan).into_iter().for_each(&mut line);
     line(String::new());
     line("hidden".into());
     for hidden in plan.hidden.existing() {
@@ -261,6 +264,43 @@ pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
     all
 }
 
+/// What is made at the launch, seeded and carried out; nothing where there is none of it.
+fn keeping(plan: &Plan) -> Vec<String> {
+    let Keeping {
+        makes,
+        seeds,
+        logins,
+        ..
+    } = &plan.keeping;
+    let makes = makes.iter().map(|make| {
+        let what = match make {
+            Make::Directory { .. } | Make::Kept { .. } => "directory",
+            Make::File { .. } => "file",
+        };
+        format!("{what:<9} {}  [{}]", make.path().display(), make.why())
+    });
+    let seeds = seeds.iter().map(|seed| {
+        let (from, to, keys) = (seed.from.display(), seed.to.display(), seed.keys.join(", "));
+        format!("keys      {to} <- {from}: {keys}  [{}]", seed.why)
+    });
+    let logins = logins.iter().map(|login| {
+        let (host, kept) = (login.host.display(), login.kept.display());
+        format!("login     {host} <- {kept}  [{}]", login.why)
+    });
+    let mut all = Vec::new();
+    for (title, lines) in [
+        ("made at the launch", makes.collect::<Vec<_>>()),
+        ("carried over at the launch", seeds.collect()),
+        ("carried out when it is made inside", logins.collect()),
+    ] {
+        if !lines.is_empty() {
+            all.extend([String::new(), title.to_owned()]);
+        }
+        all.extend(lines.iter().map(|line| format!("  {line}")));
+    }
+    all
+}
+
 fn verb(mount: &Mount) -> &'static str {
     match mount {
         Mount::Bind {
@@ -271,6 +311,7 @@ fn verb(mount: &Mount) -> &'static str {
             access: Access::Write,
             ..
         } => "write",
+        Mount::Kept { .. } => "keep",
         Mount::Device { .. } => "device",
         Mount::Tmpfs { .. } => "private",
         Mount::Directory { .. } => "directory",
@@ -287,6 +328,7 @@ fn place(step: &Step) -> String {
     let at = step.at.display();
     match &step.mount {
         Mount::Bind { from, .. } if *from != step.at => format!("{at} <- {}", from.display()),
+        Mount::Kept { from, .. } => format!("{at} <- {}", from.display()),
         Mount::Link { target } => format!("{at} -> {}", target.display()),
         Mount::Tmpfs { size, .. } => format!("{at} ({} MiB)", size >> 20),
         _ => at.to_string(),
@@ -333,6 +375,7 @@ fn lines(answer: &Lines<'_>) -> String {
         Standing::ReadOnly => "readable inside, not writable",
         Standing::Hidden => "hidden: it does not exist inside",
         Standing::Private => "the jail has its own",
+        Standing::Kept => "the jail has its own, kept for later sessions of the project",
         Standing::Absent => "not there inside",
         Standing::Device => "a device node of the host's, there inside",
         Standing::Passes => "passes into the jail",

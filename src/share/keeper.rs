@@ -23,7 +23,7 @@ use super::{
 use crate::env_vars;
 use crate::failure::{self, Failure};
 use crate::launch::chaperon::Chaperon;
-use crate::launch::{self, Prepared, said};
+use crate::launch::{self, Prepared, kept, said};
 use crate::plan::{self, NetworkMode, Plan};
 use crate::sys::{fds, passing, process};
 
@@ -137,8 +137,8 @@ fn make(
     of_its_own: (u64, Option<OwnedFd>),
 ) -> Result<Made> {
     let jail = existing(earlier, wanted)?;
-    let prepared = launch::prepare_sealed(wanted.seal.clone(), wanted.asked.clone())?;
-    let plan = prepared.plan()?;
+    let mut prepared = launch::prepare_sealed(wanted.seal.clone(), wanted.asked.clone())?;
+    let (plan, _) = kept::ready(&mut prepared)?;
     let mut lacking = said::shortcomings(&plan, false);
     lacking.retain(|line| !prepared.seal.told.contains(line));
     if plan.network.value == NetworkMode::Isolated && std::env::var_os(env_vars::PMIX).is_some() {

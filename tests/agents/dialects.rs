@@ -1,15 +1,16 @@
-//! The same stand-in for the APIs of other agents: codex speaks to the Responses API
-//! (<https://platform.openai.com/docs/api-reference/responses>), gemini to the Gemini API
+//! The same stand-in for the APIs of other agents: the Responses API
+//! (<https://platform.openai.com/docs/api-reference/responses>), the Chat Completions API
+//! (<https://platform.openai.com/docs/api-reference/chat>), and the Gemini API
 //! (<https://ai.google.dev/api/generate-content>). Each plays the same kind of script.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
 use crate::messages_api::{
-    MessagesApi, Request, Shared, Step, ToolUse, begin_stream, end_stream, send_event, send_json,
+    Request, Shared, Step, ToolUse, begin_stream, end_stream, send_event, send_json,
+    send_text_event,
 };
 
 /// Answers an agent that speaks to the Responses API.
@@ -72,20 +73,68 @@ fn function_call(call: &ToolUse) -> Value {
     })
 }
 
-/// What the calls of a script came back with, by label, from an agent that speaks to [`responses`].
-pub(crate) fn responses_results(api: &MessagesApi) -> BTreeMap<String, String> {
-    let mut results = BTreeMap::new();
-    for body in api.bodies() {
-        for item in list(&body["input"]).filter(|item| item["type"] == "function_call_output") {
-            let label = item["call_id"].as_str().unwrap_or_default();
-            let output = &item["output"];
-            let text = output
-                .as_str()
-                .map_or_else(|| output.to_string(), str::to_owned);
-            results.insert(label.to_owned(), text);
+/// Answers an agent that speaks to the Chat Completions API.
+pub(crate) fn chat(stream: &TcpStream, request: &Request, shared: &Shared) -> io::Result<()> {
+    let Some(body) = asked(request, |path| path.ends_with("/chat/completions")) else {
+        return not_found(stream);
+    };
+    let offered: Vec<&str> = list(&body["tools"])
+        .filter_map(|tool| tool["function"]["name"].as_str())
+        .collect();
+    let called: Vec<&str> = list(&body["messages"])
+        .flat_map(|message| list(&message["tool_calls"]))
+        .filter_map(|call| call["id"].as_str())
+        .collect();
+    let (message, reason) = match shared.next(&offered, &called) {
+        Step::Say(text) => (json!({"role": "assistant", "content": text}), "stop"),
+        Step::Call(calls) => {
+            let call = |(index, call): (usize, &ToolUse)| {
+                json!({
+                    "index": index, "id": call.label, "type": "function",
+                    "function": {"name": call.tool, "arguments": call.input.to_string()},
+                })
+            };
+            let calls: Vec<Value> = calls.iter().enumerate().map(call).collect();
+            let message = json!({"role": "assistant", "content": null, "tool_calls": calls});
+            (message, "tool_calls")
         }
+    };
+    said(stream, &body, message, reason)
+}
+
+/// Sends what the model says, which ends for this reason, as an answer to `body`.
+pub(crate) fn said(
+    stream: &TcpStream,
+    body: &Value,
+    message: Value,
+    reason: &str,
+) -> io::Result<()> {
+    let answer = |object: &str, choices: Value, usage: Value| {
+        json!({
+            "id": "chatcmpl-test", "object": object, "created": 0, "model": body["model"],
+            "choices": choices, "usage": usage,
+        })
+    };
+    let usage = json!({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15});
+    if body["stream"] != true {
+        let choice = json!({"index": 0, "message": message, "finish_reason": reason});
+        return send_json(
+            stream,
+            "200 OK",
+            &answer("chat.completion", json!([choice]), usage),
+        );
     }
-    results
+    begin_stream(stream)?;
+    // As with the real API, only the last chunk has the usage, and it has nothing else.
+    for (delta, reason) in [(message, Value::Null), (json!({}), reason.into())] {
+        let choices = json!([{"index": 0, "delta": delta, "finish_reason": reason}]);
+        let chunk = answer("chat.completion.chunk", choices, Value::Null);
+        send_event(stream, &chunk)?;
+    }
+    let last = answer("chat.completion.chunk", json!([]), usage);
+    send_event(stream, &last)?;
+    send_text_event(stream, "[DONE]")?;
+    end_stream(stream)
 }
 
 /// Answers an agent that speaks to the Gemini API. Calls have no names of their own there: the first
@@ -128,31 +177,18 @@ pub(crate) fn gemini(stream: &TcpStream, request: &Request, shared: &Shared) -> 
     end_stream(stream)
 }
 
-/// What the calls came back with, in their order, from an agent that speaks to [`gemini`].
-pub(crate) fn gemini_results(api: &MessagesApi) -> Vec<String> {
-    let longest = api
-        .bodies()
-        .into_iter()
-        .max_by_key(|body| parts(body).count());
-    let longest = longest.unwrap_or_default();
-    let responses = parts(&longest).filter_map(|part| part.get("functionResponse"));
-    responses
-        .map(|response| response["response"].to_string())
-        .collect()
-}
-
-fn asked(request: &Request, of: fn(&str) -> bool) -> Option<Value> {
+pub(crate) fn asked(request: &Request, of: fn(&str) -> bool) -> Option<Value> {
     let posted = request.method == "POST" && of(&request.path);
     let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     (posted && body.is_object()).then_some(body)
 }
 
-fn not_found(stream: &TcpStream) -> io::Result<()> {
+pub(crate) fn not_found(stream: &TcpStream) -> io::Result<()> {
     let error = json!({"error": {"message": "no such endpoint"}});
     send_json(stream, "404 Not Found", &error)
 }
 
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 

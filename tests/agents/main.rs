@@ -15,11 +15,14 @@
 #[path = "../confine/chosen.rs"]
 mod chosen;
 mod dialects;
+mod driven;
 mod messages_api;
-mod others;
+mod rows;
 mod running;
+mod watched;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -30,7 +33,7 @@ use std::time::{Duration, Instant};
 use chosen::is_landlock;
 use messages_api::{MessagesApi, Step, ToolUse, call};
 use nix::unistd::geteuid;
-use running::{Agent, Outcome, file_with, read_to_string};
+use running::{Agent, Outcome, files_with, read_to_string};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -50,24 +53,42 @@ const API_KEY: &str = "dummy";
 
 /// The width of the terminal that claude is started at: no default of any program's.
 const COLUMNS: usize = 93;
+/// What claude shows below its question whether a project is trusted, in one piece.
+const QUESTION: &str = "cancel";
 /// Between the keys that leave claude. It shows a menu for a command that is being typed, and takes
 /// Enter for its own until that is drawn.
 const TYPING: Duration = Duration::from_millis(500);
 
+/// Where claude's state is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// In the user's home.
+    Shared,
+    /// Where the launcher keeps it for the project.
+    Project,
+}
+
 #[test]
 fn claude_works_and_finds_no_keys_with_a_home_below_tmp() {
     // The jail has a /tmp of its own, and the home and the project have to be put into it.
-    jailed(Path::new("/tmp"));
+    if has_claude("a home below /tmp") {
+        jailed(Path::new("/tmp"), State::Project);
+    }
 }
 
 #[test]
 fn claude_works_and_finds_no_keys_with_a_home_elsewhere() {
     let own = std::env::var_os("HOME").expect("the user who runs the tests has a HOME");
-    jailed(Path::new(&own));
+    if has_claude("a home elsewhere") {
+        jailed(Path::new(&own), State::Shared);
+    }
 }
 
 #[test]
 fn claude_works_at_a_terminal_and_finds_no_keys() {
+    if !has_claude("at a terminal") {
+        return;
+    }
     let world = World::new(Path::new("/tmp"));
     let script = vec![
         Step::Call(vec![
@@ -88,18 +109,21 @@ fn claude_works_at_a_terminal_and_finds_no_keys() {
     );
     let list = outcome.result("list");
     assert!(list.text.contains("hello.c"), "{outcome}");
-    expect_state_kept(&world, &api, &outcome);
+    expect_state_kept(&world, &api, &outcome, State::Project);
     expect_no_keys(&world, &api, &outcome);
 }
 
 /// The proof that the tests above can fail: without the jail, the same script gets the keys.
 #[test]
 fn claude_without_the_jail_leaks_the_keys() {
+    if !has_claude("without the jail") {
+        return;
+    }
     let world = World::new(Path::new("/tmp"));
     let api = MessagesApi::start(script(&world)).expect("cannot start the API");
     let outcome = print(&world, &api, &[]);
 
-    expect_work_done(&world, &api, &outcome);
+    expect_work_done(&world, &api, &outcome, State::Shared);
     for secret in &world.secrets {
         assert!(
             api.received(&secret.marker),
@@ -109,12 +133,16 @@ fn claude_without_the_jail_leaks_the_keys() {
     }
 }
 
-fn jailed(parent: &Path) {
+fn jailed(parent: &Path, state: State) {
     let world = World::new(parent);
     let api = MessagesApi::start(script(&world)).expect("cannot start the API");
-    let outcome = print(&world, &api, &agent_sandbox());
+    let mut launcher = agent_sandbox();
+    if state == State::Shared {
+        launcher.extend(["--set", "agents.state=shared"].map(OsString::from));
+    }
+    let outcome = print(&world, &api, &launcher);
 
-    expect_work_done(&world, &api, &outcome);
+    expect_work_done(&world, &api, &outcome, state);
     expect_no_keys(&world, &api, &outcome);
     for label in ["read_key", "read_key_beside"] {
         let result = outcome.result(label);
@@ -142,17 +170,11 @@ fn expect_no_keys(world: &World, api: &MessagesApi, outcome: &Outcome) {
         steal.lines().any(|line| line == "AGENT_SANDBOX=1"),
         "the agent is not told that it is in the jail\n{outcome}"
     );
-    for Secret { place, marker } in &world.secrets {
-        assert!(!api.received(marker), "{place} reached the API\n{outcome}");
-        for directory in [&world.project, &world.home.join(".claude")] {
-            let found = file_with(directory, marker);
-            assert_eq!(found, None, "{place} was copied to a file\n{outcome}");
-        }
-    }
+    expect_no_copies(world, api, outcome);
 }
 
 /// What must hold with and without the jail: the agent did all its work, and the host has it.
-fn expect_work_done(world: &World, api: &MessagesApi, outcome: &Outcome) {
+fn expect_work_done(world: &World, api: &MessagesApi, outcome: &Outcome, state: State) {
     assert_eq!(api.problems(), [""; 0], "{outcome}");
     assert!(outcome.status.success(), "claude failed\n{outcome}");
     assert_eq!(outcome.stdout.trim_end(), world.farewell(), "{outcome}");
@@ -178,25 +200,46 @@ fn expect_work_done(world: &World, api: &MessagesApi, outcome: &Outcome) {
     let program = program.expect("cannot run the program that the agent has compiled");
     assert_eq!(String::from_utf8_lossy(&program.stdout).trim_end(), PRINTED);
 
-    expect_state_kept(world, api, outcome);
+    expect_state_kept(world, api, outcome, state);
 }
 
-/// What must hold with and without the jail: claude reads the state that its user has, and adds to it.
-fn expect_state_kept(world: &World, api: &MessagesApi, outcome: &Outcome) {
+/// No key reached the API, and none was copied to where the agent, or a later one, finds it.
+fn expect_no_copies(world: &World, api: &MessagesApi, told: &dyn fmt::Display) {
+    for Secret { place, marker } in &world.secrets {
+        assert!(!api.received(marker), "{place} reached the API\n{told}");
+        let planted = place.strip_prefix("~/").map(|name| world.home.join(name));
+        let mut found = files_with(&world.home, marker);
+        found.retain(|path| Some(path) != planted.as_ref());
+        assert!(found.is_empty(), "{place} is in {found:?}\n{told}");
+    }
+}
+
+/// What must hold with and without the jail: claude reads the state that its user has, and adds to it, or to
+/// what is kept for the project.
+fn expect_state_kept(world: &World, api: &MessagesApi, outcome: &Outcome, state: State) {
     assert!(
         api.received(&world.memory),
         "~/.claude/CLAUDE.md was not read\n{outcome}"
     );
-    let transcript = file_with(&world.home.join(".claude/projects"), &world.last_word);
+    let kept = world.home.join(".local/state/agent-sandbox/kept");
+    let transcripts = files_with(&world.home, &world.last_word);
+    let transcript = transcripts
+        .iter()
+        .find(|path| path.starts_with(&kept) == (state == State::Project));
     assert!(transcript.is_some(), "no transcript is left\n{outcome}");
-    let config = read_to_string(&world.home.join(".claude.json"));
+    let of_user = world.home.join(".claude.json");
+    let config = read_to_string(&of_user);
     let config: Value = serde_json::from_str(&config).expect("~/.claude.json is no longer JSON");
     assert_eq!(config["theme"], THEME, "{outcome}");
-    assert_ne!(
-        config,
-        claude_config(&world.project),
-        "~/.claude.json was not updated\n{outcome}"
-    );
+    let as_before = config == claude_config(&world.project);
+    match state {
+        State::Shared => assert!(!as_before, "~/.claude.json was not updated\n{outcome}"),
+        State::Project => {
+            assert!(as_before, "~/.claude.json has changed\n{outcome}");
+            let themes = files_with(&kept, THEME);
+            assert!(!themes.is_empty(), "no setting was carried over\n{outcome}");
+        }
+    }
 }
 
 /// What the model has the agent do.
@@ -364,20 +407,38 @@ fn random() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The directory that `tests/agents/install` has filled.
+/// Whether this agent can be run here: `tests/agents/install` has it, or a reason.
+fn installed(name: &str) -> Result<(), String> {
+    let directory = agents();
+    if directory.join("bin").join(name).exists() {
+        return Ok(());
+    }
+    let reason = fs::read_to_string(directory.join(format!("{name}.missing")));
+    Err(reason.map_or_else(
+        |_| {
+            let home = env!("CARGO_MANIFEST_DIR");
+            let directory = directory.display();
+            format!("not installed: run  {home}/tests/agents/install {directory} {name}")
+        },
+        |text| text.trim().to_owned(),
+    ))
+}
+
+/// Whether claude can be run here; where it cannot, says so.
+fn has_claude(test: &str) -> bool {
+    let installed = installed("claude");
+    if let Err(why) = &installed {
+        println!("not checked: agents: claude: {test}: {why}");
+    }
+    installed.is_ok()
+}
+
+/// The directory that `tests/agents/install` fills.
 fn agents() -> PathBuf {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let directory = std::env::var_os("AGENT_SANDBOX_TEST_AGENTS")
         .map_or_else(|| home.join("target/agents"), PathBuf::from);
-    assert!(
-        directory.join("bin/claude").exists(),
-        "claude is not installed: run  {}/tests/agents/install {}",
-        home.display(),
-        directory.display()
-    );
-    directory
-        .canonicalize()
-        .expect("cannot resolve the agents' directory")
+    directory.canonicalize().unwrap_or(directory)
 }
 
 /// The words that put a command into the jail, which has to show the agents' directory.
@@ -406,15 +467,8 @@ fn print(world: &World, api: &MessagesApi, launcher: &[OsString]) -> Outcome {
 /// its last word.
 fn converse(world: &World, api: &MessagesApi, launcher: &[OsString]) -> Outcome {
     let claude = ["claude", "run", "--dangerously-skip-permissions"].map(OsString::from);
-    let words = launcher.iter().chain(&claude).map(|word| {
-        let word = word.to_str().expect("paths of the tests are UTF-8");
-        format!("'{}'", word.replace('\'', r"'\''"))
-    });
-    let words: Vec<String> = words.collect();
-    let line = format!("stty rows 40 cols {COLUMNS} && exec {}", words.join(" "));
-    // script(1) makes the terminal, and passes what is typed and shown.
-    let script = ["script", "-qefc", &line, "/dev/null"].map(OsString::from);
-    let mut command = command(world, api, script.into_iter());
+    let words: Vec<OsString> = launcher.iter().chain(&claude).cloned().collect();
+    let mut command = command(world, api, at_terminal(&words).into_iter());
     command
         .env("SHELL", "/bin/sh")
         .env("TERM", "xterm-256color")
@@ -424,6 +478,9 @@ fn converse(world: &World, api: &MessagesApi, launcher: &[OsString]) -> Outcome 
     let mut keyboard = agent.child.stdin.take().expect("stdin is a pipe");
     // A terminal that is gone takes no keys: the agent's end tells how it went.
     let mut keys = |keys: &str| keyboard.write_all(keys.as_bytes()).is_ok();
+    // What the user said of this project elsewhere stays there, and so claude asks once more.
+    agent.wait_until(|agent| read_to_string(&agent.stdout).contains(QUESTION));
+    keys("\r");
     agent.wait_until(|agent| read_to_string(&agent.stdout).contains(&world.last_word));
     keys("/exit");
     loop {
@@ -435,8 +492,32 @@ fn converse(world: &World, api: &MessagesApi, launcher: &[OsString]) -> Outcome 
     }
 }
 
+/// The words that have these run at a terminal. script(1) makes it, and passes what is typed and shown.
+fn at_terminal(words: &[OsString]) -> Vec<OsString> {
+    let quoted = words.iter().map(|word| {
+        let word = word.to_str().expect("paths of the tests are UTF-8");
+        format!("'{}'", word.replace('\'', r"'\''"))
+    });
+    let quoted: Vec<String> = quoted.collect();
+    let line = format!("stty rows 40 cols {COLUMNS} && exec {}", quoted.join(" "));
+    ["script", "-qefc", &line, "/dev/null"]
+        .map(OsString::from)
+        .to_vec()
+}
+
+/// The same, for claude.
+fn command(world: &World, api: &MessagesApi, words: impl Iterator<Item = OsString>) -> Command {
+    let mut command = plain_command(world, words);
+    command
+        .env("ANTHROPIC_BASE_URL", api.url())
+        .env("ANTHROPIC_API_KEY", API_KEY)
+        // No telemetry, no look for updates: a test has no business on the internet.
+        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+    command
+}
+
 /// The command of these words as the user of `world` runs it in the project.
-fn command(world: &World, api: &MessagesApi, mut words: impl Iterator<Item = OsString>) -> Command {
+fn plain_command(world: &World, mut words: impl Iterator<Item = OsString>) -> Command {
     let path = format!(
         "{}:/usr/local/bin:/usr/bin:/bin",
         agents().join("bin").display()
@@ -449,10 +530,7 @@ fn command(world: &World, api: &MessagesApi, mut words: impl Iterator<Item = OsS
         .env("HOME", &world.home)
         .env("PATH", path)
         .env("LANG", "C.UTF-8")
-        .env("ANTHROPIC_BASE_URL", api.url())
-        .env("ANTHROPIC_API_KEY", API_KEY)
-        // No telemetry, no look for updates: a test has no business on the internet.
-        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+        .env("SHELL", "/bin/bash")
         .env("GITHUB_TOKEN", world.github_token());
     command
 }

@@ -103,7 +103,7 @@ pub(crate) struct Request {
 impl MessagesApi {
     /// Starts a server that plays `script`, on a port of the kernel's choice.
     pub(crate) fn start(script: Vec<Step>) -> io::Result<Self> {
-        Self::speaking(answer, script)
+        Self::speaking(messages, script)
     }
 
     /// The same for another API.
@@ -363,7 +363,8 @@ fn read_request(input: &mut BufReader<&TcpStream>) -> io::Result<Option<Request>
     }))
 }
 
-fn answer(stream: &TcpStream, request: &Request, shared: &Shared) -> io::Result<()> {
+/// Answers an agent that speaks to the Messages API.
+pub(crate) fn messages(stream: &TcpStream, request: &Request, shared: &Shared) -> io::Result<()> {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     match (request.method.as_str(), request.path.as_str()) {
         // Agents open a connection early with HEAD.
@@ -440,10 +441,18 @@ pub(crate) fn begin_stream(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// One event. Its data's `type`, if there is one, is also the event's name.
-pub(crate) fn send_event(mut stream: &TcpStream, data: &Value) -> io::Result<()> {
+pub(crate) fn send_event(stream: &TcpStream, data: &Value) -> io::Result<()> {
     let name = data["type"].as_str();
     let name = name.map_or_else(String::new, |name| format!("event: {name}\n"));
-    let event = format!("{name}data: {data}\n\n");
+    send_chunk(stream, &format!("{name}data: {data}\n\n"))
+}
+
+/// An event whose data is no JSON.
+pub(crate) fn send_text_event(stream: &TcpStream, text: &str) -> io::Result<()> {
+    send_chunk(stream, &format!("data: {text}\n\n"))
+}
+
+fn send_chunk(mut stream: &TcpStream, event: &str) -> io::Result<()> {
     let chunk = format!("{:x}\r\n{event}\r\n", event.len());
     stream.write_all(chunk.as_bytes())
 }

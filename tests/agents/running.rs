@@ -1,10 +1,10 @@
 //! A run of an agent: bounded in time, with all that is known about it afterwards.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File};
-use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -17,8 +17,8 @@ use nix::unistd::Pid;
 use crate::World;
 use crate::messages_api::{MessagesApi, ToolResult};
 
-/// How long one run of an agent may take. Real ones take two to four seconds.
-const RUN_LIMIT: Duration = Duration::from_secs(60);
+/// How long one run of an agent may take. Real ones take two to twenty seconds, jobs included.
+const RUN_LIMIT: Duration = Duration::from_secs(150);
 /// Between two looks at whether an agent has ended.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -103,7 +103,7 @@ impl Agent {
 /// All that is known about a run. Displayed, it is what one wants to see of a failed one.
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
-    took: Duration,
+    pub(crate) took: Duration,
     pub(crate) stdout: String,
     stderr: String,
     requests: Vec<String>,
@@ -140,24 +140,21 @@ pub(crate) fn read_to_string(path: &Path) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A file below `directory` that holds `needle`. Links are not followed.
-pub(crate) fn file_with(directory: &Path, needle: &str) -> Option<PathBuf> {
-    let search = |entry: io::Result<fs::DirEntry>| {
-        let entry = entry.expect("cannot list a directory");
-        let kind = entry.file_type().expect("cannot ask for a file's type");
-        if kind.is_dir() {
-            file_with(&entry.path(), needle)
-        } else {
-            let found = kind.is_file() && {
-                let content = fs::read(entry.path()).expect("cannot read a file");
-                content
-                    .windows(needle.len())
-                    .any(|w| w == needle.as_bytes())
-            };
-            found.then(|| entry.path())
-        }
-    };
-    fs::read_dir(directory)
-        .unwrap_or_else(|error| panic!("cannot list {}: {error}", directory.display()))
-        .find_map(search)
+/// The files below `directory` that hold `needle`. Links are not followed. By grep(1): some agents keep
+/// hundreds of megabytes.
+pub(crate) fn files_with(directory: &Path, needle: &str) -> Vec<PathBuf> {
+    let found = Command::new("grep")
+        .args(["-rlaF", "--null", "-e", needle, "--"])
+        .arg(directory)
+        .output()
+        .expect("cannot start grep");
+    // grep(1): 0 is found, 1 is not found, and all else is an error.
+    let searched = matches!(found.status.code(), Some(0 | 1));
+    let said = String::from_utf8_lossy(&found.stderr);
+    assert!(searched, "cannot search {}: {said}", directory.display());
+    let names = found.stdout.split(|byte| *byte == 0);
+    names
+        .filter(|name| !name.is_empty())
+        .map(|name| PathBuf::from(OsStr::from_bytes(name)))
+        .collect()
 }

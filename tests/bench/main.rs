@@ -8,6 +8,7 @@
     reason = "a benchmark starts processes and reads files"
 )]
 
+mod agent;
 mod landlock;
 mod mpi;
 mod slurm;
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
     let done = match std::env::args().nth(1).as_deref() {
         Some(ONLY_MPI) => bench.mpi(),
         Some(ONLY_LANDLOCK) => bench.landlock(),
+        Some(agent::ONLY_AGENT) => bench.agent(),
         _ => bench.all(),
     };
     if let Err(error) = done {
@@ -125,6 +127,7 @@ impl Bench {
         self.plan()?;
         self.memory()?;
         self.size()?;
+        self.agent()?;
         self.landlock()?;
         self.slurm()
     }

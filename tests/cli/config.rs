@@ -90,7 +90,7 @@ fn files_that_cannot_be_trusted_or_read() {
 #[test]
 fn profiles_that_do_not_exist_or_are_broken() {
     let world = World::new();
-    let text = "error: unknown profile `clade`\nhint: did you mean `claude`? There are: `claude`\n";
+    let text = "error: unknown profile `clade`\nhint: did you mean `claude`? There are: `aider`, `claude`, [..]\n";
     world
         .call(["-p", "clade", "true"])
         .run()

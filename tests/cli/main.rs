@@ -14,6 +14,8 @@ mod landlock;
 mod names;
 mod options;
 mod places;
+mod profile_init;
+mod profiles;
 mod pty;
 mod questions;
 mod refusals;

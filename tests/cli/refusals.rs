@@ -89,9 +89,11 @@ fn the_inside_of_a_jail() {
         .run()
         .expect(125, "", text);
     // The program itself is there as init, which is not what it is under its own name.
-    let text = "error: this is already the inside of a jail\n\
-        hint: a jail cannot hold another; leave it first\n\
-        hint: inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME` and `--slurm LINE` work\n";
+    let text = "error: this is already the inside of a jail, and a jail cannot hold another\n\
+        hint: start the command as it is: it has this jail's rights; another agent in a jail of its own is \
+        the user's to start, outside\n\
+        hint: inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME` and `--slurm LINE` work, \
+        and `agent-sandbox notify TEXT`\n";
     let again = "exec -a agent-sandbox /run/agent-sandbox/init true";
     world
         .quiet(["bash", "-c", again])
@@ -102,6 +104,37 @@ fn the_inside_of_a_jail() {
         .quiet(["bash", "-c", &format!("unset AGENT_SANDBOX; {again}")])
         .run()
         .expect(125, "", text);
+}
+
+#[test]
+fn a_subcommand_that_is_spelt_wrong() {
+    let world = World::new();
+    let hint = "hint: did you mean the subcommand `doctor`?\n";
+    let outside = world.quiet(["docter"]).run();
+    assert_eq!(outside.code, 127, "{outside}");
+    assert!(outside.err().ends_with(hint), "{outside}");
+    let inside = world.quiet(["bash", "-c", "agent-sandbox docter"]).run();
+    assert_eq!(inside.code, 125, "{inside}");
+    assert!(inside.err().contains(hint), "{inside}");
+    // What a command ends with itself is no mistake of the user's.
+    let own = world.quiet(["bash", "-c", "exit 127"]).run();
+    assert!(!own.err().contains("did you mean"), "{own}");
+}
+
+#[test]
+fn what_works_outside_alone_says_so_inside() {
+    let world = World::new();
+    for words in ["policy", "doctor", "profile list", "sessions", "log"] {
+        let said = world
+            .quiet(["bash", "-c", &format!("agent-sandbox {words}")])
+            .run();
+        assert_eq!(said.code, 125, "{words}: {said}");
+        assert!(
+            said.err()
+                .contains("are outside\nhint: ask the user to run it outside\n"),
+            "{words}: {said}"
+        );
+    }
 }
 
 #[test]

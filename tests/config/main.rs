@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 #![allow(clippy::disallowed_methods)] // effects: a home and a site in a temporary directory
 
+mod agents;
 mod documents;
 mod errors;
 mod files;

@@ -48,7 +48,7 @@ impl World {
     ) -> Result<Vec<RawLayer>, ConfigError> {
         let mut request = Request {
             locations: &self.locations,
-            profile: None,
+            profiles: &[],
             command: None,
             project: None,
             set: &[],
@@ -69,13 +69,14 @@ impl World {
         project: Option<&Path>,
         set: &[&str],
     ) -> Result<Vec<RawLayer>, ConfigError> {
+        let profiles: Vec<String> = profile.into_iter().map(str::to_owned).collect();
         let set = set
             .iter()
             .map(|option| (*option).to_owned())
             .collect::<Vec<_>>();
         load::load(&Request {
             locations: &self.locations,
-            profile,
+            profiles: &profiles,
             command: command.map(OsStr::new),
             project,
             set: &set,

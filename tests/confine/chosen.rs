@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 /// Landlock, and that less will do where it cannot give what the policy demands.
-const LANDLOCK: &[&str] = &[
+pub(crate) const LANDLOCK: &[&str] = &[
     "--backend",
     "landlock",
     "--set",

@@ -26,7 +26,18 @@ fn a_planted_link_at_an_exception_opens_nothing() {
         "ln -sfn {} ~/.claude/.credentials.json && ls ~/.claude/.credentials.json",
         text(&world.home(".ssh"))
     );
-    let output = world.jail(["-p", "claude"]).run(&["bash", "-c", &plant]);
+    // State of the user's own, which a session of any project can change.
+    let shared = |mode| {
+        world.jail([
+            "-p",
+            "claude",
+            "--set",
+            "agents.state=shared",
+            "--home",
+            mode,
+        ])
+    };
+    let output = shared("tmpfs").run(&["bash", "-c", &plant]);
     assert!(
         fs::symlink_metadata(world.home(".claude/.credentials.json"))
             .unwrap()
@@ -38,12 +49,7 @@ fn a_planted_link_at_an_exception_opens_nothing() {
         let script = "for home in ~ \"$0\"; do
             cat $home/.ssh/id_rsa $home/.claude/.credentials.json/id_rsa
             echo evil >> $home/.ssh/authorized_keys; done";
-        let output = world.jail(["-p", "claude", "--home", mode]).run(&[
-            "bash",
-            "-c",
-            script,
-            &text(&world.home("")),
-        ]);
+        let output = shared(mode).run(&["bash", "-c", script, &text(&world.home(""))]);
         assert!(!output.stdout.contains(&world.marker), "{mode}: {output:?}");
         assert!(!world.home(".ssh/authorized_keys").exists(), "{mode}");
     }

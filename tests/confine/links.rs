@@ -84,7 +84,8 @@ fn a_link_planted_in_another_project_gives_nothing() {
     assert_eq!(output.code(), 0, "{output:?}");
     assert!(fs::symlink_metadata(end).unwrap().is_symlink());
     let read = "cat ~/.claude/private.txt; echo x > ~/.claude/new";
-    let output = world.jail(["-p", "claude"]).run(&["bash", "-c", read]);
+    let run = world.jail(["-p", "claude", "--set", "agents.state=shared"]);
+    let output = run.run(&["bash", "-c", read]);
     output.refused("which an earlier session could have made");
     assert!(!world.home("Documents/new").exists());
 }

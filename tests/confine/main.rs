@@ -13,6 +13,7 @@
 
 mod backend;
 mod chosen;
+mod daily;
 mod descriptors;
 mod devices;
 mod environment;
@@ -21,11 +22,14 @@ mod files;
 mod git;
 mod home;
 mod ipc;
+mod kept;
 mod kernel;
 mod lasting;
 mod limits;
 mod links;
+mod multiplexer;
 mod nested;
+mod notify;
 mod operations;
 mod planted;
 mod probe;
@@ -34,9 +38,11 @@ mod project;
 #[allow(dead_code)] // here less is asked of it than there
 #[path = "../cli/pty.rs"]
 mod pty;
+mod python;
 mod races;
 mod sockets;
 mod terminal;
+mod told;
 mod tools;
 mod world;
 

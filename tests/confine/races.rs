@@ -16,14 +16,14 @@ const LAUNCHES: u32 = 200;
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Swaps two names as fast as it can.
-struct Flipper {
+pub(crate) struct Flipper {
     stop: Arc<AtomicBool>,
     flips: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Flipper {
-    fn new(one: &Path, other: &Path) -> Self {
+    pub(crate) fn new(one: &Path, other: &Path) -> Self {
         let (stop, flips) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU64::new(0)),

@@ -81,6 +81,10 @@ const USES: &[Row] = &[
     ("init", &["fence", "handoff", "sys"]),
     // Runs beside a jail and has no policy to ask either.
     ("mediate", &["fence", "init", "sys"]),
+    // Looks at what a command does, and decides nothing.
+    ("observe", &["mediate", "plan", "sys"]),
+    // Speaks to the terminal, inside as outside.
+    ("notice", &["env_vars"]),
     // What the program knows when it is called inside the jail.
     ("inside", &["env_vars", "plan"]),
     ("report", &[EVERYTHING]),
@@ -93,6 +97,8 @@ const USES: &[Row] = &[
     ("share", &[EVERYTHING]),
     // A launch that Slurm asks for, on a compute node.
     ("job", &[EVERYTHING]),
+    // A profile from a launch that is watched.
+    ("profile_init", &[EVERYTHING]),
     // Whether a launch would work; `report` shows it.
     ("doctor", &[EVERYTHING]),
     ("main", &[EVERYTHING]),

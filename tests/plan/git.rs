@@ -167,7 +167,8 @@ fn forged_worktrees() {
             .steps
             .iter()
             .filter(|step| {
-                step.at.starts_with("/home/ada/repo") || step.why.to_string().contains("git's")
+                step.at.starts_with("/home/ada/repo")
+                    || step.why.to_string().contains("git's directory")
             })
             .collect();
         assert!(given.is_empty(), "{name}: {given:?}");

@@ -104,6 +104,12 @@ fn access(steps: &[Step], real: &Path) -> Option<Access> {
     }
 }
 
+/// Whether a place lies below a directory of the jail's own, where links of the host's lead nowhere.
+fn is_in_kept(before: &[Step], at: &Path) -> bool {
+    let kept = |step: &Step| matches!(step.mount, Mount::Kept { .. }) && at.starts_with(&step.at);
+    before.iter().any(kept)
+}
+
 /// Everything that is wrong with a plan.
 pub(crate) fn complaints(
     plan: &Plan,
@@ -147,7 +153,8 @@ fn misplaced(before: &[Step], step: &Step, host: &HostFacts, tree: &Tree) -> Vec
                 .as_ref()
                 .and_then(|slurm| slurm.chaperon.as_ref())
                 == Some(from);
-        if *from != step.at && step.at != Path::new(INIT) && !shim && !chaperon {
+        let by_link = is_in_kept(before, &step.at);
+        if *from != step.at && step.at != Path::new(INIT) && !shim && !chaperon && !by_link {
             all.push(format!("{at} shows {}", from.display()));
         }
         if !matches!(there, Some(What::Directory | What::File(_) | What::Socket)) {
@@ -162,6 +169,12 @@ fn misplaced(before: &[Step], step: &Step, host: &HostFacts, tree: &Tree) -> Vec
         {
             None | Some(Mount::Tmpfs { .. } | Mount::Directory { .. } | Mount::Dev) => {}
             Some(Mount::Bind { .. }) => break,
+            // A link in it leads to where such a thing really stands.
+            Some(Mount::Kept { .. })
+                if matches!(step.mount, Mount::Bind { .. } | Mount::File { .. }) =>
+            {
+                break;
+            }
             Some(other) => all.push(format!("{at} stands below {other:?}")),
         }
     }

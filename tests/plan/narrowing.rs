@@ -2,6 +2,7 @@
 
 mod case;
 mod oracle;
+mod profile;
 mod property;
 mod protected;
 mod rows;

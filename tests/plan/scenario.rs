@@ -133,6 +133,12 @@ impl Scenario {
         plan::build(&self.merged(), &self.host, &self.tree, &self.invocation)
     }
 
+    /// For questions about the rules alone.
+    pub(crate) fn without_project(mut self) -> Plan {
+        self.invocation.project = None;
+        self.plan().unwrap()
+    }
+
     /// The plan as text, or the refusal; a plan is judged, too.
     pub(crate) fn text(&self) -> String {
         match self.plan() {
@@ -198,6 +204,7 @@ pub(crate) fn text(plan: &Plan) -> String {
                     if *from == step.at { "" } else { &elsewhere }
                 )
             }
+            Mount::Kept { from, .. } => format!("keep    {at} <- {}", from.display()),
             Mount::Device { from } => format!("device  {at} <- {}", from.display()),
             Mount::Tmpfs { size, mode } => format!("tmpfs   {at} ({mode:o}, {} MiB)", size >> 20),
             Mount::Directory { mode } => format!("mkdir   {at} ({mode:o})"),

@@ -71,6 +71,11 @@ fn scenario_with(tree: Tree, policy: &str) -> Scenario {
     scenario
 }
 
+/// A host that has Slurm, with the user's policy.
+pub(crate) fn on_a_host_with_slurm(policy: &str) -> Scenario {
+    scenario_with(with_slurm(), policy)
+}
+
 #[test]
 fn shims_stand_over_slurms_commands() {
     scenario(with_slurm()).snapshot("slurm");

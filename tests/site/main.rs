@@ -12,6 +12,7 @@ mod examples;
 mod explaining;
 mod files;
 mod narrowing;
+mod profiles;
 mod standing;
 mod values;
 mod when;

@@ -99,6 +99,11 @@ impl World {
     /// Root's file in the site's directory.
     pub(crate) fn site_file(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.site().join(name);
+        let directory = path.parent().unwrap();
+        if !directory.exists() {
+            fs::create_dir(directory).unwrap();
+            mode(directory, 0o755);
+        }
         fs::write(&path, text).unwrap();
         mode(&path, 0o644);
         path

@@ -28,6 +28,7 @@ mod forgery;
 mod handing;
 mod injection;
 mod joining;
+mod kept;
 mod limits;
 mod mpi;
 mod orphans;

@@ -16,10 +16,21 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A rule forbids it.
-    pub fn rule(message: impl Into<String>) -> Self {
+    /// A rule forbids it: what and why, and what to do instead.
+    pub fn rule(message: impl Into<String>, instead: impl Into<String>) -> Self {
         Self {
             message: message.into(),
+            hints: vec![instead.into()],
+            by_rule: true,
+            code: 1,
+        }
+    }
+
+    /// A rule forbids `what`, which is a table's: its reason says why, and behind a semicolon what to do
+    /// instead ([`has_both`]).
+    pub fn listed(what: impl fmt::Display, reason: &str) -> Self {
+        Self {
+            message: format!("{what} is refused: {reason}"),
             hints: Vec::new(),
             by_rule: true,
             code: 1,
@@ -49,6 +60,14 @@ impl Refusal {
         self.hints.push(hint.into());
         self
     }
+}
+
+/// Whether a table's reason says why, and what to do instead.
+#[cfg(test)]
+pub(crate) fn has_both(reason: &str) -> bool {
+    reason.split_once("; ").is_some_and(|(why, instead)| {
+        why.len() > 10 && instead.len() > 5 && !instead.ends_with('.')
+    })
 }
 
 impl fmt::Display for Refusal {

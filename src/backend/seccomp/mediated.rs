@@ -23,7 +23,7 @@ const JUMP_NOT_LESS: u16 = 0x35;
 /// `TIOCGPTPEER`, include/uapi/asm-generic/ioctls.h: asks for the other side of a new terminal.
 const PEER: u32 = libc::TIOCGPTPEER as u32;
 
-const HAND_OVER: sock_filter = ret(libc::SECCOMP_RET_USER_NOTIF);
+pub(super) const HAND_OVER: sock_filter = ret(libc::SECCOMP_RET_USER_NOTIF);
 const ALLOW: sock_filter = ret(SECCOMP_RET_ALLOW);
 
 /// What is done with a call once its number is known: instructions that end in a verdict, whatever
@@ -33,9 +33,18 @@ pub(super) type Verdict = Vec<sock_filter>;
 /// The program as the bytes of a `struct sock_filter` array in this machine's layout.
 #[must_use]
 pub fn program(which: HandedOver) -> Vec<u8> {
+    watching(which, &[])
+}
+
+/// The same for a run that is watched: these calls are handed over besides, whatever their arguments.
+#[must_use]
+pub fn watching(which: HandedOver, watched: &[i64]) -> Vec<u8> {
+    let mut verdicts = verdicts(which);
+    let watched = watched.iter().filter_map(|&one| u32::try_from(one).ok());
+    verdicts.extend(watched.map(|number| (number, vec![HAND_OVER])));
     let mut program = entry();
     program.push(load(NR_OFFSET));
-    program.extend(tree(&ranges(&verdicts(which))));
+    program.extend(tree(&ranges(&verdicts)));
     program.iter().flat_map(bytes).collect()
 }
 

@@ -186,7 +186,7 @@ fn call(
     if let Some(backend) = options.backend {
         words.extend(["--backend".into(), backend.word().into()]);
     }
-    if let Some(profile) = &options.profile {
+    for profile in &options.profile {
         words.extend(["--profile".into(), profile.into()]);
     }
     let Some(mut program) = program(host, Command::Srun, &words, PATIENCE) else {

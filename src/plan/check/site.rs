@@ -24,7 +24,7 @@ use crate::policy::{PathSpec, Policy, ShmSize, SlurmMode, Users};
 const FOLLOWED: [&str; 3] = ["/etc/resolv.conf", "/etc/hosts", "/etc/localtime"];
 
 /// Variables that agent-sandbox itself sets.
-const OWN: [&str; 7] = [
+const OWN: [&str; 9] = [
     env_vars::INSIDE,
     env_vars::PROJECT,
     env_vars::SESSION,
@@ -32,6 +32,8 @@ const OWN: [&str; 7] = [
     env_vars::XDG_RUNTIME_DIR,
     env_vars::TMPDIR,
     env_vars::PWD,
+    env_vars::GIT_SSH,
+    env_vars::INSTRUCTIONS,
 ];
 
 /// Checks a plan against every enforced layer.
@@ -50,6 +52,7 @@ pub(super) fn check(
         site.variables(policy)?;
         site.project()?;
         site.protected()?;
+        site.keeping()?;
         for step in &plan.steps {
             site.step(step)?;
         }
@@ -92,6 +95,7 @@ struct Site<'a> {
     read: Option<List>,
     write: Option<List>,
     seed: Option<List>,
+    keep: Option<List>,
     allow: Option<List>,
 }
 
@@ -110,6 +114,7 @@ impl<'a> Site<'a> {
             read: list(&layer.read),
             write: list(&layer.write),
             seed: list(&layer.seed),
+            keep: list(&layer.keep),
             allow: list(&layer.allow),
         }
     }
@@ -226,9 +231,13 @@ impl<'a> Site<'a> {
             let ours = matches!(why, Why::Every(_)) && OWN.iter().any(|own| name == own);
             // What another enforced layer sets was judged when the layers were merged.
             let by_site = policy.env.set.iter().any(|set| {
+                let (as_name, text) = &set.value;
+                let below = text.strip_prefix("~/");
+                let home = below.map(|below| self.host.home.join(below));
+                let set_to = home.as_ref().map_or(text.as_ref(), |home| home.as_os_str());
                 set.source.layer == Layer::SiteEnforced
-                    && name == set.value.0.as_str()
-                    && value.as_bytes().starts_with(set.value.1.as_bytes())
+                    && name == as_name.as_str()
+                    && value.as_bytes().starts_with(set_to.as_bytes())
             });
             let name = name.as_bytes();
             if ours || by_site || fits(layer.pass.bound().unwrap_or_default(), name) {
@@ -331,12 +340,15 @@ impl<'a> Site<'a> {
                 }
                 self.no_home_inside(step, from, *access)
             }
+            Mount::Kept { .. } => {
+                let keep = self.keep.as_ref();
+                match keep.is_none_or(|list| list.holds(&self.known_as(&step.at))) {
+                    true => Ok(()),
+                    false => refuse("home.keep", &step.at),
+                }
+            }
             Mount::Copy { from, .. } => {
-                let list = match &self.seed {
-                    Some(seed) => (!seed.holds(&self.known_as(from))).then_some("home.seed"),
-                    None => self.refusing(from, Access::Read),
-                };
-                list.map_or(Ok(()), |list| refuse(list, from))
+                (self.refusing_copy(from)).map_or(Ok(()), |list| refuse(list, from))
             }
             Mount::Device { from } => {
                 let allow = self.allow.as_ref();
@@ -353,6 +365,48 @@ impl<'a> Site<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The list that does not let a private copy be made.
+    fn refusing_copy(&self, from: &Path) -> Option<&'static str> {
+        match &self.seed {
+            Some(seed) => (!seed.holds(&self.known_as(from))).then_some("home.seed"),
+            None => self.refusing(from, Access::Read),
+        }
+    }
+
+    /// What is made in the home, carried out to it and copied from it.
+    fn keeping(&self) -> Result<(), String> {
+        let keeping = &self.plan.keeping;
+        let refuse = |list: &str, path: &Path| {
+            let path = path.display();
+            Err(format!("the site's {list} does not hold `{path}`"))
+        };
+        let makes = keeping.makes.iter().filter(|make| make.is_in_home());
+        let logins = keeping.logins.iter().map(|login| login.host.as_path());
+        for path in makes.map(|make| make.path()).chain(logins) {
+            if let Some(list) = self.refusing(path, Access::Write) {
+                return refuse(list, path);
+            }
+            let home = self.host.database_home();
+            let of_site = self.layer.protect.entries().iter().any(|rule| {
+                let text = rule.value.to_string();
+                let below = text.trim_start_matches(['~', '/']);
+                let place = home
+                    .as_ref()
+                    .map(|home| meant(&home.join(below), self.files));
+                place.is_some_and(|place| self.known_as(path).starts_with(place))
+            });
+            if of_site {
+                return refuse("home.protect", path);
+            }
+        }
+        for seed in &keeping.seeds {
+            if let Some(list) = self.refusing_copy(&seed.from) {
+                return refuse(list, &seed.from);
+            }
+        }
+        Ok(())
     }
 
     /// What every jail has: our own programs, standard input, and where links in `/etc` lead.

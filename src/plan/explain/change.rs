@@ -134,6 +134,7 @@ impl Ways<'_> {
             "project.git" => stated(&layer.git, &self.policy.project.git.value),
             "slurm.mode" => stated(&layer.slurm, &slurm.mode.value),
             "slurm.scope" => stated(&layer.scope, &slurm.scope.value),
+            "agents.state" => stated(&layer.agent_state, &self.policy.agents.state.value),
             "slurm.queries" => stated(&layer.queries, &slurm.queries.value),
             _ => {
                 let (bound, now) = match key {

@@ -29,7 +29,7 @@ pub const LONGEST: u64 = 4 << 20;
 
 /// The version of this form. Launcher and inside are one program, which an upgrade may replace while
 /// a jail runs.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// How the policy is changed from inside.
 const OUTSIDE: &str = "only outside, where the same command says how";
@@ -63,6 +63,7 @@ enum Gives {
     Write,
     Own,
     Device,
+    Kept,
 }
 
 /// What there is to know of Slurm.
@@ -319,6 +320,7 @@ impl Place {
             Gives::Read => Standing::ReadOnly,
             Gives::Write => Standing::Writable,
             Gives::Own => Standing::Private,
+            Gives::Kept => Standing::Kept,
             Gives::Device if self.path() == real => Standing::Device,
             Gives::Device => Standing::Private,
         }
@@ -337,6 +339,7 @@ fn place(step: &Step) -> Option<Place> {
             access: Access::Write,
             ..
         } => Gives::Write,
+        Mount::Kept { .. } => Gives::Kept,
         Mount::Device { .. } => Gives::Device,
         Mount::Tmpfs { .. }
         | Mount::Directory { .. }

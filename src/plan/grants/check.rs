@@ -12,7 +12,7 @@ use crate::fence::{Reach, Region, Right, Rule};
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look};
 use crate::host::slurm::Slurm;
-use crate::plan::{Access, Mount, PlanError, Step};
+use crate::plan::{Access, Mount, PlanError, Step, kept};
 
 /// Checks a translated plan.
 ///
@@ -90,6 +90,28 @@ impl Checks<'_> {
         path != self.stage && path.starts_with(self.stage)
     }
 
+    /// Whether a rule is about something that the jail keeps: a kept directory, what is shown below one,
+    /// or where the links to that lead.
+    fn of_kept(&self, rule: &Rule) -> bool {
+        let (path, plan) = (rule.path(), &self.fenced.plan);
+        let store = plan.keeping.store.as_deref();
+        if store.is_some_and(|store| path == kept::shown_in(store)) {
+            return rule.id.is_none() && rule.right == Right::Read;
+        }
+        self.steps().iter().any(|step| match &step.mount {
+            Mount::Kept { from, id } => {
+                let ours = store.is_some_and(|store| from.starts_with(store) && from != store);
+                ours && path == from && rule.right == Right::Write && rule.id == *id
+            }
+            Mount::Bind { from, access, id } => {
+                let fits = path == from && rule.id == Some(*id);
+                let may = *access == Access::Write || !changes(rule.right);
+                fits && may && plan.kept_around(&step.at).is_some()
+            }
+            _ => false,
+        })
+    }
+
     /// Every rule stands where a step gives as much, or in the session's own directory, or is one of
     /// the few that every jail has.
     fn rules_have_a_place(&self) -> Result<(), String> {
@@ -117,7 +139,8 @@ impl Checks<'_> {
                 return Err(format!("a rule on `{shown}`"));
             }
             let staged = self.staged(path);
-            if staged != rule.id.is_none() {
+            let kept = self.of_kept(rule);
+            if !kept && staged != rule.id.is_none() {
                 return Err(format!(
                     "the rule on `{shown}` is not about one certain file"
                 ));
@@ -126,7 +149,7 @@ impl Checks<'_> {
                 .ancestors()
                 .find_map(|above| by_place.get(above.as_os_str().as_bytes()));
             let given = match deciding.map(|step| (step, &step.mount)) {
-                _ if staged => true,
+                _ if staged || kept => true,
                 // What a shim stands over, and what is ours, is only read.
                 _ if !changes(rule.right) && shims.contains(&path.to_path_buf()) => true,
                 _ if rule.right == Right::Device => {
@@ -150,6 +173,7 @@ impl Checks<'_> {
                 let less = match &step.mount {
                     Mount::Tmpfs { .. }
                     | Mount::Directory { .. }
+                    | Mount::Kept { .. }
                     | Mount::HideDirectory
                     | Mount::HideFile => true,
                     Mount::Bind { from, access, .. } => {
@@ -170,7 +194,8 @@ impl Checks<'_> {
     fn nothing_hidden(&self) -> Result<(), String> {
         for rule in self.rules() {
             let path = rule.path();
-            if self.staged(path) {
+            // All stores are hidden.
+            if self.staged(path) || self.of_kept(rule) {
                 continue;
             }
             if let Some(hides) = self.fenced.plan.hidden.rule_for(path) {
@@ -282,8 +307,9 @@ impl Checks<'_> {
             if !changes(rule.right) || self.staged(path) {
                 continue;
             }
+            let kept = self.of_kept(rule);
             for own in &own {
-                if own.starts_with(path) || path.starts_with(own) {
+                if own.starts_with(path) || (path.starts_with(own) && !kept) {
                     return Err(format!(
                         "`{}` makes `{}` writable",
                         path.display(),

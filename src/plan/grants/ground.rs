@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fence::{Reach, Region, Right, Rule};
 use crate::host::files::{Entry, Files, Kind, Look};
+use crate::plan::kept::SHOWN;
 use crate::plan::{Access, Mount, PlanError, Step, Why};
 
 /// Most rules of one jail. Each costs the kernel about 100 bytes and the launch an `open(2)`.
@@ -88,6 +89,14 @@ fn places(steps: &[Step], files: &dyn Files) -> BTreeMap<PathBuf, Place> {
                 Access::Read => (Class::Read, Some(*id)),
                 Access::Write => (Class::Write, Some(*id)),
             }),
+            // In place of what the home has there.
+            Mount::Kept { from, id } => {
+                if id.is_some() {
+                    let class = Class::Write;
+                    all.insert(from.clone(), Place { class, id: *id });
+                }
+                closed
+            }
             Mount::Proc => match files.look(&step.at) {
                 Look::Found(found) if found.real == step.at => Some((Class::Read, Some(found.id))),
                 _ => closed,
@@ -97,6 +106,8 @@ fn places(steps: &[Step], files: &dyn Files) -> BTreeMap<PathBuf, Place> {
             | Mount::Directory { .. }
             | Mount::HideDirectory
             | Mount::HideFile => closed,
+            // The store has a directory there in its stead, which is given on its own.
+            Mount::Link { target } if target == Path::new(SHOWN) => None,
             // The host has this link, or nothing; what else stands there is nobody's wish.
             Mount::Link { .. } => match files.look(&step.at) {
                 Look::Found(found) if found.real == step.at => closed,
@@ -112,7 +123,33 @@ fn places(steps: &[Step], files: &dyn Files) -> BTreeMap<PathBuf, Place> {
             all.insert(step.at.clone(), Place { class, id });
         }
     }
+    shown_below_kept(steps, &mut all);
     all
+}
+
+/// What links in kept directories lead to: where it stands, unless that is given as much already.
+fn shown_below_kept(steps: &[Step], all: &mut BTreeMap<PathBuf, Place>) {
+    let kept = steps
+        .iter()
+        .filter(|step| matches!(step.mount, Mount::Kept { .. }));
+    let kept: Vec<&Path> = kept.map(|step| step.at.as_path()).collect();
+    for step in steps {
+        let Mount::Bind { from, access, id } = &step.mount else {
+            continue;
+        };
+        if *from == step.at || !kept.iter().any(|at| step.at.starts_with(at)) {
+            continue;
+        }
+        let class = match access {
+            Access::Read => Class::Read,
+            Access::Write => Class::Write,
+        };
+        let deciding = from.ancestors().find_map(|above| all.get(above));
+        if deciding.is_none_or(|place| place.class < class) {
+            let id = Some(*id);
+            all.insert(from.clone(), Place { class, id });
+        }
+    }
 }
 
 struct Surveyor<'a> {

@@ -8,11 +8,12 @@ use agent_sandbox_wire::{SHIMS, SOCKET};
 
 use super::{Staged, Thing};
 use crate::host::HostFacts;
+use crate::plan::kept::SHOWN;
 use crate::plan::slurm::PROGRAM;
-use crate::plan::{INPUT, Mount, Plan, Step};
+use crate::plan::{INPUT, Mount, Plan, Step, handouts};
 
 /// Stands for the home directory.
-pub(in crate::plan) const HOME: &str = "home";
+pub const HOME: &str = "home";
 /// Stands for `/tmp` and `/var/tmp`.
 pub(in crate::plan) const TMP: &str = "tmp";
 /// Stands for the directory of `XDG_RUNTIME_DIR`.
@@ -25,8 +26,15 @@ pub(super) const SHIMS_IN_OWN: &str = "own/slurm";
 pub(super) const SOCKET_IN_OWN: &str = "own/chaperon";
 /// agent-sandbox under its own name.
 const NAMED_IN_OWN: &str = "own/slurm/agent-sandbox";
+/// What git starts in place of ssh.
+const GIT_SSH_IN_OWN: &str = "own/slurm/agent-sandbox-git-ssh";
 /// What `agent-sandbox explain` answers from inside.
 pub(super) const DOCUMENT_IN_OWN: &str = "own/explain";
+/// Files that profiles give: the texts about the jail, and others.
+const HANDOUTS_IN_OWN: [(&str, &str); 2] = [
+    (handouts::INSTRUCTIONS, "own/instructions"),
+    (handouts::GIVEN, "own/given"),
+];
 /// The batch script.
 pub(super) const SCRIPT_IN_OWN: &str = "own/script";
 
@@ -55,6 +63,7 @@ impl Places {
         if host.home != plan.home {
             moved.push((host.home.clone(), stage.join(HOME)));
         }
+        moved.extend(HANDOUTS_IN_OWN.map(|(at, to)| (at.into(), stage.join(to))));
         let mut shown = BTreeMap::new();
         for step in &plan.steps {
             match &step.mount {
@@ -65,6 +74,8 @@ impl Places {
                     moved.push((step.at.clone(), from.clone()));
                 }
                 Mount::Program { .. } => moved.push((step.at.clone(), stage.join(SCRIPT_IN_OWN))),
+                // By its real path, which is the same in every session of the project.
+                Mount::Kept { from, .. } => moved.push((step.at.clone(), from.clone())),
                 Mount::Tmpfs { .. } | Mount::Directory { .. } => {
                     shown.insert(step.at.clone(), false);
                 }
@@ -139,7 +150,9 @@ pub(super) fn furnish(
     }
     if let Some(own) = own {
         all.insert(SHIMS_IN_OWN.into(), Thing::Directory(0o700));
-        all.insert(NAMED_IN_OWN.into(), Thing::Link(own.to_path_buf()));
+        for name in [NAMED_IN_OWN, GIT_SSH_IN_OWN] {
+            all.insert(name.into(), Thing::Link(own.to_path_buf()));
+        }
     }
     for step in &plan.steps {
         if let Mount::Program { content } = &step.mount {
@@ -158,6 +171,18 @@ pub(super) fn furnish(
                 Path::new(SHIMS_IN_OWN).join(name),
                 Thing::Link(shim.to_path_buf()),
             );
+        }
+    }
+    for step in &plan.steps {
+        let Mount::File { content } = &step.mount else {
+            continue;
+        };
+        let places = HANDOUTS_IN_OWN.iter();
+        let mut places =
+            places.filter_map(|(at, to)| Some(Path::new(to).join(step.at.strip_prefix(at).ok()?)));
+        if let Some(at) = places.next() {
+            make_above(&at, 0o700, &mut all);
+            all.insert(at, Thing::File(0o400, content.clone()));
         }
     }
     furnish_home(&plan.steps, &plan.home, stage, &mut all);
@@ -189,8 +214,15 @@ fn furnish_home(steps: &[Step], home: &Path, stage: &Path, all: &mut BTreeMap<Pa
                 shown = Some(&step.at);
                 Thing::Link(step.at.clone())
             }
+            // What is shown below it is a link in the store.
+            Mount::Kept { from, .. } => {
+                shown = Some(&step.at);
+                Thing::Link(from.clone())
+            }
             Mount::Directory { mode } => Thing::Directory(*mode),
             Mount::Tmpfs { .. } => Thing::Directory(0o700),
+            // The store has a directory there in its stead.
+            Mount::Link { target } if target == Path::new(SHOWN) => continue,
             Mount::Link { target } => Thing::Link(led(&step.at, target, home, stage)),
             Mount::Copy { content, mode, .. } => Thing::File(*mode, content.clone()),
             Mount::File { content } => Thing::File(0o400, content.clone()),
@@ -203,12 +235,17 @@ fn furnish_home(steps: &[Step], home: &Path, stage: &Path, all: &mut BTreeMap<Pa
             | Mount::Proc
             | Mount::Dev => continue,
         };
-        for above in at.ancestors().skip(1) {
-            if !above.as_os_str().is_empty() && !all.contains_key(above) {
-                all.insert(above.to_path_buf(), Thing::Directory(0o755));
-            }
-        }
+        make_above(&at, 0o755, all);
         all.insert(at, what);
+    }
+}
+
+/// Makes the directories above a place that nothing makes yet.
+fn make_above(at: &Path, mode: u32, all: &mut BTreeMap<PathBuf, Thing>) {
+    for above in at.ancestors().skip(1) {
+        if !above.as_os_str().is_empty() && !all.contains_key(above) {
+            all.insert(above.to_path_buf(), Thing::Directory(mode));
+        }
     }
 }
 

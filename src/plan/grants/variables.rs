@@ -36,6 +36,14 @@ pub(super) fn moved(
     ] {
         set(&mut all, name, own.join(at).into(), why);
     }
+    // The beginning of names, and no directory.
+    let names = own.join(stage::TMP).join("zsh");
+    set(
+        &mut all,
+        env_vars::TMPPREFIX,
+        names.into(),
+        "in a private directory",
+    );
     all.retain(|variable| variable.name != SOCKET_VARIABLE);
     if socket {
         let at = own.join(stage::SOCKET_IN_OWN);

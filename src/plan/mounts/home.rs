@@ -40,6 +40,7 @@ impl Builder<'_> {
             hides: self.hides,
             homes: &self.homes,
             keep_absent: &[],
+            kept: &[],
         };
         let shown = entries.iter().filter(|entry| {
             mode.value != HomeMode::Restricted || !entry.name.as_bytes().starts_with(b".")
@@ -111,8 +112,8 @@ impl Builder<'_> {
             let around = project.is_some_and(|project| project.real.starts_with(&found.real));
             let hidden = self.hides.rule_for(&found.real).is_some();
             // What another list gives below it is not writable either.
-            for (at, access) in self.tree.binds() {
-                let below = at != found.real && at.starts_with(&found.real);
+            for (at, from, access) in self.tree.sources() {
+                let below = at != found.real && from.starts_with(&found.real);
                 let own = around && project.is_some_and(|project| at.starts_with(&project.real));
                 if below && access == Access::Write && !own {
                     self.tree
@@ -151,6 +152,11 @@ impl Builder<'_> {
             let Some(path) = rule.value.expand(self.host) else {
                 continue;
             };
+            if self.in_kept(&path).is_some() {
+                let reason = "home.keep has the jail's own there, in which nothing is copied";
+                self.omit("home.seed", rule, reason, true);
+                continue;
+            }
             if let Look::Found(found) = self.files.look(&path) {
                 let what = format!("home.seed `{}` ({})", rule.value, rule.source);
                 self.followed = found

@@ -86,7 +86,7 @@ impl Builder<'_> {
     /// A link that stands where the caller keeps work, which may have been the project of an earlier
     /// session: in a directory of the caller's own that is not the home itself, nor one of its dot
     /// directories, which no project can be as a whole.
-    fn plantable<'l>(&self, links: &'l [(PathBuf, PathBuf)]) -> Option<&'l Path> {
+    pub(super) fn plantable<'l>(&self, links: &'l [(PathBuf, PathBuf)]) -> Option<&'l Path> {
         links.iter().map(|(at, _)| at.as_path()).find(|at| {
             // The links on the way to the home itself were there before any session.
             if self.home_links.iter().any(|known| known == at) {
@@ -214,17 +214,17 @@ impl Builder<'_> {
             return Ok(());
         }
         let Some(refusing) = self.ground.refusing(real, access) else {
-            return self.give(key, rule, access, &found);
+            return self.give((key, rule), access, &found, path);
         };
         let asked = rule.clone().map(|path| path.to_string());
         self.narrowed.push(refusing.narrowed(key, asked));
         for (place, access) in within(self.ground, self.files, real, access) {
             if place == *real {
-                self.give(key, rule, access, &found)?;
+                self.give((key, rule), access, &found, path)?;
             } else if let Look::Found(part) = self.files.look(&place)
                 && is_whole(&part, &place, self.hides)
             {
-                self.give(key, rule, access, &part)?;
+                self.give((key, rule), access, &part, &place)?;
             }
         }
         Ok(())
@@ -233,10 +233,10 @@ impl Builder<'_> {
     /// Gives what enforced layers let be given, unless it would open what no jail may have.
     fn give(
         &mut self,
-        key: &'static str,
-        rule: &Sourced<PathSpec>,
+        (key, rule): (&'static str, &Sourced<PathSpec>),
         access: Access,
         found: &Found,
+        named: &Path,
     ) -> Result<(), PlanError> {
         let asked_for = rule.source.layer > Layer::Profile;
         let real = &found.real;
@@ -292,6 +292,10 @@ impl Builder<'_> {
         let what = format!("{key} `{}` ({})", rule.value, rule.source);
         let followed = found.links.iter().map(|(at, _)| (at.clone(), what.clone()));
         self.followed.extend(followed);
+        if let Some(at) = self.in_kept(named) {
+            self.show_in_kept((key, rule), &at, found, access);
+            return Ok(());
+        }
         // Through a link the real place may stand inside something wider; the bind is by real path.
         self.tree.bind(found, access, Why::rule(key, rule));
         Ok(())

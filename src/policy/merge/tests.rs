@@ -170,3 +170,59 @@ fn an_enforced_layer_only_narrows() {
     assert_eq!(bounds[0].as_ref().unwrap().value, "`/usr`");
     assert_eq!(policy.files.hide.len(), 1);
 }
+
+/// Whose an agent's state is decides a later layer than the profile's, and an enforced one over all.
+#[test]
+fn state_becomes_entries_of_lists_by_the_value_that_holds() {
+    let profile = "[profile]\n[profile.state]\ndirectories = [\"~/.tool\"]\nlogin = [\"~/.tool/auth\"]\n\
+                   settings = [\"~/.tool/settings\"]\n";
+    let shared = "agents.state = \"shared\"";
+    let home = |user: &str, enforced: &str| {
+        let layers = [
+            layer(Layer::Profile, profile),
+            layer(Layer::User, user),
+            layer(Layer::SiteEnforced, enforced),
+        ];
+        let policy = merge(&layers, &Additions::default()).unwrap();
+        let shown = |paths: &Paths| -> Vec<String> {
+            paths.iter().map(|path| path.value.to_string()).collect()
+        };
+        assert_eq!(shown(&policy.home.read), ["~/.tool/settings"]);
+        assert_eq!(shown(&policy.home.protect), ["~/.tool/settings"]);
+        assert!(shown(&policy.files.unhide).contains(&"~/.tool/auth".to_owned()));
+        assert!(
+            policy
+                .home
+                .write
+                .iter()
+                .all(|path| path.source.layer == Layer::Profile)
+        );
+        (shown(&policy.home.keep), shown(&policy.home.write))
+    };
+    let (own, all): (&[&str], &[&str]) = (&["~/.tool/auth"], &["~/.tool/auth", "~/.tool"]);
+    for (user, enforced, keep, write) in [
+        ("", "", &["~/.tool"][..], own),
+        (shared, "", &[], all),
+        (shared, "agents.state = \"project\"", &["~/.tool"], own),
+        ("", shared, &["~/.tool"], own),
+    ] {
+        let (kept, written) = home(user, enforced);
+        assert_eq!(kept, keep, "{user} {enforced}");
+        assert_eq!(written, write, "{user} {enforced}");
+    }
+}
+
+/// What is kept need not exist, so that a pattern would match nothing; a bound may be one.
+#[test]
+fn a_kept_place_is_no_pattern() {
+    let keep = "home.keep = [\"~/.c*\"]";
+    let merged = |which| merge(&[layer(which, keep)], &Additions::default());
+    let error = merged(Layer::User).expect_err("is accepted").to_string();
+    assert!(error.contains("`~/.c*` holds a `*`"), "{error}");
+    assert!(merged(Layer::SiteEnforced).is_ok());
+    for wrong in ["/var/cache", "~", "~/a/../b"] {
+        let text = format!("home.keep = [{wrong:?}]");
+        let layers = [layer(Layer::User, &text)];
+        assert!(merge(&layers, &Additions::default()).is_err(), "{wrong}");
+    }
+}

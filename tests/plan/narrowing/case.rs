@@ -9,6 +9,7 @@ pub(crate) struct Says {
     pub(crate) home_read: Option<Vec<String>>,
     pub(crate) home_write: Option<Vec<String>>,
     pub(crate) seed: Option<Vec<String>>,
+    pub(crate) keep: Option<Vec<String>>,
     pub(crate) protect: Option<Vec<String>>,
     pub(crate) read: Option<Vec<String>>,
     pub(crate) write: Option<Vec<String>>,
@@ -34,6 +35,7 @@ pub(crate) struct Words {
     pub(crate) slurm: Option<usize>,
     pub(crate) scope: Option<usize>,
     pub(crate) queries: Option<usize>,
+    pub(crate) state: Option<usize>,
     pub(crate) nested: Option<bool>,
     pub(crate) keyctl: Option<bool>,
     /// Of the private `/tmp` and home, in MiB.
@@ -52,6 +54,7 @@ pub(crate) const NETWORK: [&str; 2] = ["isolated", "open"];
 pub(crate) const SLURM: [&str; 2] = ["off", "auto"];
 pub(crate) const SCOPE: [&str; 3] = ["session", "project", "user"];
 pub(crate) const QUERIES: [&str; 3] = ["none", "counts", "names"];
+pub(crate) const STATE: [&str; 2] = ["project", "shared"];
 pub(crate) const LIMITS: [&str; 5] = ["queries_per_minute", "jobs", "nodes", "gpus", "minutes"];
 
 impl Says {
@@ -84,6 +87,7 @@ impl Says {
                 ("read", list(&self.home_read)),
                 ("write", list(&self.home_write)),
                 ("seed", list(&self.seed)),
+                ("keep", list(&self.keep)),
                 ("protect", list(&self.protect)),
             ],
         );
@@ -144,6 +148,7 @@ impl Says {
                 ("queries", word(&QUERIES, words.queries)),
             ],
         );
+        section("agents", vec![("state", word(&STATE, words.state))]);
         let limits = words.limits.iter().flatten().zip(LIMITS);
         section(
             "slurm.limits",

@@ -9,14 +9,14 @@ use std::path::{Component, Path, PathBuf};
 use agent_sandbox::plan::{Access, Mount, Plan};
 use agent_sandbox::policy::{Policy, ShmSize};
 
-use super::case::{GIT, MODES, NETWORK, QUERIES, SCOPE, SLURM, Says, USERS};
+use super::case::{GIT, MODES, NETWORK, QUERIES, SCOPE, SLURM, STATE, Says, USERS};
 use crate::tree::{Tree, What};
 
 /// The home of the user database.
 const HOME: &str = "/home/ada";
 
 /// Variables that the jail has of its own.
-const OWN: [&str; 7] = [
+const OWN: [&str; 9] = [
     "AGENT_SANDBOX",
     "AGENT_SANDBOX_PROJECT",
     "AGENT_SANDBOX_SESSION",
@@ -24,6 +24,8 @@ const OWN: [&str; 7] = [
     "XDG_RUNTIME_DIR",
     "TMPDIR",
     "PWD",
+    "GIT_SSH",
+    "AGENT_SANDBOX_INSTRUCTIONS",
 ];
 
 pub(crate) struct Oracle<'a> {
@@ -33,6 +35,11 @@ pub(crate) struct Oracle<'a> {
     pub(crate) aliases: &'a [(PathBuf, PathBuf)],
     /// `$HOME`, and the other homes.
     pub(crate) homes: &'a [PathBuf],
+}
+
+/// What a file of the tests holds: where it stands.
+pub(crate) fn marker(path: &str) -> String {
+    format!("<file {path}>")
 }
 
 /// `*` stands for any run of bytes.
@@ -165,6 +172,7 @@ impl Oracle<'_> {
             let mut found = self.files(layer, plan);
             found.extend(self.variables(number, plan));
             found.extend(self.devices(layer, plan));
+            found.extend(self.keeping(layer, plan));
             found.extend(values(layer, plan, policy));
             all.extend(
                 found
@@ -223,6 +231,75 @@ impl Oracle<'_> {
                 if !allowed || covered {
                     all.push(format!("a copy of {}", from.display()));
                 }
+            }
+        }
+        all
+    }
+
+    /// What is kept, what is shown in it by another name, what is made, carried out and carried over.
+    fn keeping(&self, layer: &Says, plan: &Plan) -> Vec<String> {
+        let mut all = Vec::new();
+        let hidden = self.hidden(layer);
+        let covered = |path: &Path| hidden.iter().any(|at| path.starts_with(at));
+        for step in &plan.steps {
+            let at = step.at.display();
+            match &step.mount {
+                Mount::Kept { .. } => {
+                    let keep = layer.keep.as_ref();
+                    if keep.is_some_and(|keep| !self.holds(keep, &self.usual(&step.at))) {
+                        all.push(format!("{at} is kept"));
+                    }
+                }
+                Mount::Bind { from, access, .. } if plan.kept_around(&step.at).is_some() => {
+                    let of_project = plan.project.as_ref();
+                    let of_project = of_project.is_some_and(|project| from.starts_with(project));
+                    let secret = self.tree.below(from).any(|(path, node)| {
+                        !matches!(node.what, What::Directory | What::Link(_)) && covered(path)
+                    });
+                    let own = self.tree.get(from).is_some();
+                    let shown_elsewhere = *from != step.at;
+                    if own && !of_project && !self.may(layer, from, *access)
+                        || shown_elsewhere && secret
+                    {
+                        all.push(format!("{at} shows {}", from.display()));
+                    }
+                }
+                Mount::File { content } => {
+                    for (path, node) in self.tree.below(Path::new("/")) {
+                        let What::File(own) = &node.what else {
+                            continue;
+                        };
+                        let told = own.starts_with(marker("").trim_end_matches('>').as_bytes())
+                            && content.windows(own.len()).any(|part| part == own);
+                        if told && (covered(path) || !self.may(layer, path, Access::Read)) {
+                            all.push(format!("{at} tells what {} holds", path.display()));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        let keeping = &plan.keeping;
+        let makes = keeping.makes.iter().filter(|make| make.is_in_home());
+        let logins = keeping.logins.iter().map(|login| login.host.as_path());
+        for path in makes.map(|make| make.path()).chain(logins) {
+            let mut protected = layer.protect.iter().flatten();
+            let protected = protected.any(|entry| {
+                let place = self.meant(&Self::path(entry), 40);
+                place.is_some_and(|place| self.usual(path).starts_with(place))
+            });
+            if protected || covered(path) || !self.may(layer, path, Access::Write) {
+                all.push(format!("{} is made", path.display()));
+            }
+        }
+        for seed in &keeping.seeds {
+            let place = self.usual(&seed.from);
+            let allowed = match &layer.seed {
+                Some(list) => self.holds(list, &place),
+                None => self.may(layer, &seed.from, Access::Read),
+            };
+            if !allowed || covered(&seed.from) {
+                all.push(format!("keys of {}", seed.from.display()));
             }
         }
         all
@@ -338,6 +415,11 @@ fn values(layer: &Says, plan: &Plan, policy: &Policy) -> Vec<String> {
         "queries",
         place(&QUERIES, format!("{:?}", policy.slurm.queries.value)),
         words.queries,
+    );
+    at_most(
+        "state",
+        place(&STATE, format!("{:?}", policy.agents.state.value)),
+        words.state,
     );
     at_most(
         "nested",

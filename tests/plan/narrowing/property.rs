@@ -6,13 +6,15 @@ use std::path::PathBuf;
 
 use agent_sandbox::config::source::{Source, Sourced};
 use agent_sandbox::host::mount_table::Alias;
+use agent_sandbox::plan::Step;
 use agent_sandbox::policy::PathSpec;
 use agent_sandbox::policy::merge::{Additions, HOME_MODES};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 
 use super::case::{Says, Words};
-use super::oracle::Oracle;
+use super::oracle::{Oracle, marker};
+use super::profile;
 use crate::host;
 use crate::random::{config, path, what};
 use crate::scenario::{Scenario, text};
@@ -36,6 +38,7 @@ struct Case {
     unreadable: Vec<String>,
     enforced: Vec<Says>,
     user: Says,
+    profile: String,
     options: [Vec<String>; 3],
     option_home: Option<usize>,
     option_pass: Vec<String>,
@@ -118,6 +121,7 @@ fn words() -> impl Strategy<Value = Words> {
             word(2),
             word(3),
             word(3),
+            word(2),
         ),
         (switch(), switch()),
         prop::option::weighted(0.4, [1_u64..9, 1_u64..9]),
@@ -126,7 +130,7 @@ fn words() -> impl Strategy<Value = Words> {
         prop::option::weighted(0.4, [number(), number(), number(), number(), number()]),
     )
         .prop_map(|(words, (nested, keyctl), sizes, shm, processes, limits)| {
-            let (git, mode, users, network, slurm, scope, queries) = words;
+            let (git, mode, users, network, slurm, scope, queries, state) = words;
             Words {
                 git,
                 mode,
@@ -135,6 +139,7 @@ fn words() -> impl Strategy<Value = Words> {
                 slurm,
                 scope,
                 queries,
+                state,
                 nested,
                 keyctl,
                 sizes,
@@ -159,7 +164,7 @@ fn says(weight: f64) -> impl Strategy<Value = Says> {
             parents(),
             some(in_home(), weight),
             some(in_home(), weight),
-            some(in_home(), weight / 2.0),
+            (some(in_home(), weight / 2.0), some(in_home(), weight / 2.0)),
             some(
                 in_home().prop_filter("no pattern", |path| !path.contains('*')),
                 0.3,
@@ -181,13 +186,15 @@ fn says(weight: f64) -> impl Strategy<Value = Says> {
         words(),
     )
         .prop_map(|(paths, others, words)| {
-            let (parents, home_read, home_write, seed, protect, read, write, hide, unhide) = paths;
+            let (parents, home_read, home_write, own, protect, read, write, hide, unhide) = paths;
+            let (seed, keep) = own;
             let (pass, env_hide, hide_values, set, allow, deny, load) = others;
             Says {
                 parents,
                 home_read,
                 home_write,
                 seed,
+                keep,
                 protect,
                 read,
                 write,
@@ -214,6 +221,7 @@ fn case() -> impl Strategy<Value = Case> {
             prop::collection::vec(says(0.5), 1..3),
             says(0.8),
             [paths().boxed(), paths().boxed(), paths().boxed()],
+            profile::text(),
         ),
         (
             prop::option::weighted(0.3, 0..4_usize),
@@ -232,10 +240,13 @@ fn case() -> impl Strategy<Value = Case> {
         ),
     )
         .prop_map(|(files, rest)| {
-            let (nodes, unreadable, enforced, user, options) = files;
+            let (nodes, unreadable, enforced, user, options, profile) = files;
             let (option_home, option_pass, option_set, project, home, aliases, rest) = rest;
             let (git, except) = rest;
             let mut user = user;
+            // A place that need not exist has no pattern.
+            let keep = user.keep.iter_mut();
+            keep.for_each(|all| all.retain(|path| !path.contains('*')));
             // Word for word what the site hides, and a way to see it.
             let hides = enforced.iter().filter_map(|layer| layer.hide.as_ref());
             for entry in hides.flatten().filter(|_| except) {
@@ -251,6 +262,7 @@ fn case() -> impl Strategy<Value = Case> {
                 unreadable,
                 enforced,
                 user,
+                profile,
                 options,
                 option_home,
                 option_pass: option_pass.unwrap_or_default(),
@@ -275,7 +287,12 @@ impl Case {
             // The directories themselves are root's.
             let parts = path.split('/').count();
             if parts > 2 {
-                tree.put(path, what.clone());
+                // Each file tells where it stands, so that a text tells which files it is made of.
+                let what = match what {
+                    What::File(_) => What::File(marker(path).into_bytes()),
+                    other => other.clone(),
+                };
+                tree.put(path, what);
             }
         }
         tree.put("/data", What::Directory);
@@ -293,6 +310,7 @@ impl Case {
         let mut scenario = Scenario::new(tree)
             .only_policy(&self.user.toml())
             .profile("base.toml", OWN)
+            .profile("tool.toml", &self.profile)
             .project(&self.project)
             .options(self.additions())
             .variable("CI_TOKEN", "0123456789abcdefghij")
@@ -346,6 +364,7 @@ impl Case {
 #[test]
 fn no_user_layer_widens_what_the_site_enforces() {
     let (plans, narrowed) = (Cell::new(0), Cell::new(0));
+    let (kept, below, besides) = (Cell::new(0), Cell::new(0), Cell::new(0));
     let judged = TestRunner::new(config(1500)).run(&case(), |case| {
         let scenario = case.scenario();
         let plan = match scenario.plan() {
@@ -358,6 +377,12 @@ fn no_user_layer_widens_what_the_site_enforces() {
         };
         plans.set(plans.get() + 1);
         narrowed.set(narrowed.get() + usize::from(!plan.narrowed.is_empty()));
+        let keeping = &plan.keeping;
+        let all = keeping.makes.len() + keeping.seeds.len() + keeping.logins.len();
+        kept.set(kept.get() + usize::from(plan.kept().next().is_some()));
+        besides.set(besides.get() + usize::from(all > plan.kept().count()));
+        let in_kept = |step: &Step| plan.kept_around(&step.at).is_some();
+        below.set(below.get() + usize::from(plan.steps.iter().any(in_kept)));
         let homes: Vec<PathBuf> = scenario.host.homes().map(PathBuf::from).collect();
         let aliases: Vec<(PathBuf, PathBuf)> = case
             .aliases
@@ -376,7 +401,7 @@ fn no_user_layer_widens_what_the_site_enforces() {
             return Ok(());
         }
         let layers: String = case.enforced.iter().map(Says::toml).collect();
-        let user = case.user.toml();
+        let user = format!("{}\nPROFILE\n{}", case.user.toml(), case.profile);
         let complaints = complaints.join("\n");
         Err(TestCaseError::fail(format!(
             "{complaints}\n\nENFORCED\n{layers}\nUSER\n{user}\n{}",
@@ -391,5 +416,10 @@ fn no_user_layer_widens_what_the_site_enforces() {
     assert!(
         plans > 400 && narrowed > 300,
         "{plans} plans, {narrowed} narrowed"
+    );
+    let (kept, below, besides) = (kept.get(), below.get(), besides.get());
+    assert!(
+        kept > 100 && below > 20 && besides > 20,
+        "{kept} keep something, {below} show something in it, {besides} make or carry something"
     );
 }

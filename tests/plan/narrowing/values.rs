@@ -213,6 +213,8 @@ fn of_two_values_the_narrower_holds() {
         ("slurm.limits.nodes", "9", "3"),
         ("slurm.limits.gpus", "0", "3"),
         ("slurm.limits.minutes", "9", "3"),
+        ("agents.state", "\"shared\"", "\"project\""),
+        ("agents.instructions", "\"off\"", "\"given\""),
     ];
     let single = RULES.iter().filter(|(_, rule)| *rule == Rule::Least);
     let keys: Vec<&str> = single.map(|(key, _)| *key).collect();

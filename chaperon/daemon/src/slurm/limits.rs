@@ -155,17 +155,19 @@ fn at_most(asked: u64, most: u32, key: &str, unit: &str) -> Result<(), Refusal> 
 }
 
 fn too_much(asked: &str, most: u32, key: &str) -> Refusal {
-    Refusal::rule(format!(
-        "{asked}: the policy allows {most} (`slurm.limits.{key}`)"
-    ))
-    .hint("ask for less, or have the limit raised in the policy")
+    Refusal::rule(
+        format!("{asked}: the policy allows {most} (`slurm.limits.{key}`)"),
+        "ask for less, or have the limit raised in the policy",
+    )
 }
 
 fn unclear(option: &str, key: &str) -> Refusal {
-    Refusal::rule(format!(
-        "the value of {option} is not understood, and the policy has a limit (`slurm.limits.{key}`)"
-    ))
-    .hint("write plain numbers")
+    Refusal::rule(
+        format!(
+            "the value of {option} is not understood, and the policy has a limit (`slurm.limits.{key}`)"
+        ),
+        "write plain numbers",
+    )
 }
 
 /// What the options say; the name of the option that cannot be understood otherwise.

@@ -147,8 +147,8 @@ pub fn mistaken(command: Command, refusal: Refusal) -> Refusal {
 /// The table of a command, or why there is none.
 fn table(command: Command) -> Result<&'static Table, Refusal> {
     options::table(command).ok_or_else(|| {
-        let reason = options::refused(command).unwrap_or("it is not known here");
-        Refusal::rule(format!("{command} is refused: {reason}"))
+        let reason = options::refused(command).unwrap_or(options::UNKNOWN);
+        Refusal::listed(command, reason)
     })
 }
 

@@ -148,7 +148,8 @@ pub fn outside(session: &Session, selector: &Selector) -> Refusal {
     } else {
         format!("job {selector} is not one of {whose} jobs")
     };
-    Refusal::rule(format!("{jobs} (`slurm.scope` is `{rule}`)")).hint(
+    Refusal::rule(
+        format!("{jobs} (`slurm.scope` is `{rule}`)"),
         "squeue and sacct show the jobs within reach; for others use a shell outside the jail",
     )
 }

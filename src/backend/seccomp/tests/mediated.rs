@@ -1,7 +1,7 @@
 //! The program that hands calls over to the mediator, against its meaning written down once more.
 
 use super::*;
-use crate::backend::seccomp::mediated;
+use crate::backend::seccomp::{mediated, watched};
 use crate::fence::HandedOver;
 
 const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
@@ -201,6 +201,39 @@ fn exactly_what_is_meant_is_handed_over() {
                 );
             }
         }
+    }
+}
+
+/// A run that is watched hands over all that another does, and what is watched, whatever its arguments.
+#[test]
+fn who_watches_is_handed_no_less() {
+    let list = [libc::SYS_openat, libc::SYS_statx, libc::SYS_chdir];
+    let arguments = arguments();
+    for which in every_combination() {
+        let with = Program::from_bytes(&mediated::watching(which, &list));
+        let alone = compiled(which);
+        well_formed(&with);
+        for number in 0..600u32 {
+            let is_watched = list.contains(&i64::from(number));
+            for arguments in arguments.iter().step_by(61) {
+                let expected = match is_watched {
+                    true => NOTIFY,
+                    false => alone.says(number, arguments),
+                };
+                assert_eq!(with.says(number, arguments), expected, "{which:?} {number}");
+            }
+        }
+    }
+    let nothing_else = Program::from_bytes(&watched::program(&list));
+    well_formed(&nothing_else);
+    for number in 0..600u32 {
+        let expected = match list.contains(&i64::from(number)) {
+            true => NOTIFY,
+            false => ALLOW,
+        };
+        assert_eq!(nothing_else.says(number, &[0; 6]), expected, "{number}");
+        let foreign = nothing_else.run(0x4000_0003, number, &[1; 6]);
+        assert_eq!(foreign, refused_with(Answer::NoSys));
     }
 }
 

@@ -7,8 +7,8 @@ use crate::slurm::options;
 
 /// Why.
 pub(super) fn reason(command: Command) -> Refusal {
-    match options::refused(command) {
-        Some(reason) => Refusal::rule(format!("{command} is refused: {reason}")),
-        None => Refusal::rule(format!("{command} is not available in the jail")),
-    }
+    Refusal::listed(
+        command,
+        options::refused(command).unwrap_or(options::UNKNOWN),
+    )
 }

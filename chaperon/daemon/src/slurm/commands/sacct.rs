@@ -166,10 +166,12 @@ fn columns(parsed: &Parsed) -> Result<(Vec<OsString>, Lines), Refusal> {
         for field in list {
             let name = field.to_ascii_lowercase();
             if CAPSULES.iter().any(|column| name.starts_with(column)) {
-                return Err(Refusal::rule(format!(
-                    "the column {field} is refused: it holds what was handed to Slurm, not what you asked for"
-                ))
-                .hint("scontrol show job shows the files that were asked for"));
+                return Err(Refusal::rule(
+                    format!(
+                        "the column {field} is refused: it holds what was handed to Slurm, not what you asked for"
+                    ),
+                    "scontrol show job shows the files that were asked for",
+                ));
             }
             if let Some((name, width)) = name.split_once('%')
                 && name.starts_with("jobidr")
@@ -230,8 +232,8 @@ fn directory_at(parsed: &Parsed) -> Result<Option<usize>, Refusal> {
         return Err(Refusal::rule(
             "the column WorkDir is refused without --parsable2: Slurm knows another directory, and \
              the job's may not fit",
-        )
-        .hint("add --parsable2, or ask scontrol show job"));
+            "add --parsable2, or ask scontrol show job",
+        ));
     }
     Ok(found)
 }

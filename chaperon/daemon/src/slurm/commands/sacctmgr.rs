@@ -136,26 +136,33 @@ fn read(operands: &[OsString], user: &str, others: bool) -> Result<Vec<OsString>
         [verb] => (verb, "", &[][..]),
     };
     if !means(verb, "show", 1) && !means(verb, "list", 1) {
-        return Err(Refusal::rule(format!(
-            "sacctmgr {} is refused: only show is allowed here",
-            verb.escape_debug()
-        )));
+        return Err(Refusal::rule(
+            format!(
+                "sacctmgr {} is refused: only show is allowed here",
+                verb.escape_debug()
+            ),
+            "accounts are changed outside the jail, by the user or an administrator",
+        ));
     }
     let known = ENTITIES
         .iter()
         .find(|(name, least, _)| means(entity, name, *least));
     let Some(&(name, _, about)) = known else {
-        return Err(Refusal::rule(format!(
-            "sacctmgr show `{}` is refused: it is not known to be harmless",
-            entity.escape_debug()
-        ))
-        .hint("known are qos, tres, cluster, config, assoc, user"));
+        return Err(Refusal::rule(
+            format!(
+                "sacctmgr show `{}` is refused: it is not known to be harmless",
+                entity.escape_debug()
+            ),
+            "known are qos, tres, cluster, config, assoc, user",
+        ));
     };
     if about == About::Names && !others {
-        return Err(Refusal::rule(format!(
-            "sacctmgr show {name} is refused: names of others are not shown (`slurm.queries`)"
-        ))
-        .hint("sacctmgr show assoc shows your own accounts"));
+        return Err(Refusal::rule(
+            format!(
+                "sacctmgr show {name} is refused: names of others are not shown (`slurm.queries`)"
+            ),
+            "sacctmgr show assoc shows your own accounts",
+        ));
     }
     let mut all: Vec<OsString> = vec!["show".into(), name.into()];
     let mut pinned = false;
@@ -180,10 +187,13 @@ fn read(operands: &[OsString], user: &str, others: bool) -> Result<Vec<OsString>
         }
         let known = KEYS.contains(&key) || USERS.contains(&key);
         if !known {
-            return Err(Refusal::rule(format!(
-                "sacctmgr show {name} with `{}` is refused: it is not known to be harmless",
-                key.escape_debug()
-            )));
+            return Err(Refusal::rule(
+                format!(
+                    "sacctmgr show {name} with `{}` is refused: it is not known to be harmless",
+                    key.escape_debug()
+                ),
+                "leave it out, and choose among the lines of the answer",
+            ));
         }
         all.push(filter(about, key, value, user, others, &mut pinned)?.into());
     }
@@ -221,6 +231,7 @@ fn filter(
             if value != user {
                 return Err(Refusal::rule(
                     "what belongs to other users is not shown (`slurm.queries`)",
+                    "leave the user out: what is your own is shown",
                 ));
             }
             *pinned = true;

@@ -33,14 +33,18 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
         let own = |value: &OsString| *value == *order.user;
         let users = parsed.all("users").filter_map(|given| given.value.as_ref());
         if parsed.has("all") || !users.into_iter().all(own) {
-            return Err(Refusal::rule("shares of other users are not shown")
-                .hint("leave --all and --users out")
-                .into());
+            return Err(Refusal::rule(
+                "shares of other users are not shown (`slurm.queries`)",
+                "leave --all and --users out",
+            )
+            .into());
         }
         if parsed.has("accounts") {
-            return Err(Refusal::rule("shares of other accounts are not shown")
-                .hint("leave --accounts out: those of your own accounts are shown")
-                .into());
+            return Err(Refusal::rule(
+                "shares of other accounts are not shown (`slurm.queries`)",
+                "leave --accounts out: those of your own accounts are shown",
+            )
+            .into());
         }
     } else {
         if parsed.has("all") {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use agent_sandbox_wire::command::Command;
 
-use super::{Arity, Kind, Opt, Table, Verdict, refused, table};
+use super::{Arity, Kind, Opt, Table, UNKNOWN, Verdict, refused, table};
+use crate::refusal::has_both;
 
 fn tables() -> impl Iterator<Item = &'static Table> {
     Command::ALL.into_iter().filter_map(table)
@@ -102,6 +103,24 @@ fn what_is_not_passed_has_a_reason() {
     }
     for reason in Command::ALL.into_iter().filter_map(refused) {
         assert!(!reason.contains("  "), "{reason}");
+    }
+}
+
+/// Whoever is refused is told what to do instead: most that ask are agents, which else try the next way
+/// around.
+#[test]
+fn what_is_refused_names_the_way_out() {
+    for (command, option) in rows() {
+        if let Verdict::Refused(reason) = option.verdict {
+            assert!(has_both(reason), "{command} --{}: {reason}", option.long);
+        }
+    }
+    for reason in Command::ALL
+        .into_iter()
+        .filter_map(refused)
+        .chain([UNKNOWN])
+    {
+        assert!(has_both(reason), "{reason}");
     }
 }
 

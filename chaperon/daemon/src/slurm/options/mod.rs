@@ -193,6 +193,9 @@ pub fn table(command: Command) -> Option<&'static Table> {
     })
 }
 
+/// Why a command is refused that has no table and no reason of its own.
+pub const UNKNOWN: &str = "it is not known here; the user can run it outside the jail";
+
 /// Why a command is refused as a whole: a clause that says why and what to do instead.
 pub fn refused(command: Command) -> Option<&'static str> {
     Some(match command {

@@ -94,11 +94,13 @@ fn split(script: &[u8], notes: &mut Vec<String>) -> Result<Vec<(Vec<u8>, usize)>
             }
         };
         if begins_component(skip_spaces(rest)) {
-            return Err(Refusal::rule(format!(
-                "line {number} of the script: hetjob is refused: heterogeneous jobs are not \
-                 supported"
-            ))
-            .hint("submit separate jobs and tie them with --dependency"));
+            return Err(Refusal::rule(
+                format!(
+                    "line {number} of the script: hetjob is refused: heterogeneous jobs are not \
+                     supported"
+                ),
+                "submit separate jobs and tie them with --dependency",
+            ));
         }
         while let Some((word, behind)) = word(rest, Origin::Directive(number))? {
             words.push((word, number));

@@ -44,10 +44,10 @@ pub fn arguments(table: &'static Table, words: &[OsString]) -> Result<Parsed, Re
     })?;
     parsed.operands = rest.iter().map(|word| word.text.to_owned()).collect();
     if separates_components(table.command, &parsed.operands) {
-        return Err(
-            Refusal::rule("`:` is refused: heterogeneous jobs are not supported")
-                .hint("submit separate jobs and tie them with --dependency"),
-        );
+        return Err(Refusal::rule(
+            "`:` is refused: heterogeneous jobs are not supported",
+            "submit separate jobs and tie them with --dependency",
+        ));
     }
     Ok(parsed)
 }
@@ -149,10 +149,8 @@ pub(super) fn accept(
             ),
             _ => option_and_value(option, value, None),
         };
-        return Err(Refusal::rule(format!(
-            "{}{shown} is refused: {reason}",
-            place(origin)
-        )));
+        let what = format!("{}{shown}", place(origin));
+        return Err(Refusal::listed(what, reason));
     }
     if let Some(value) = value
         && let Err(expected) = values::check(option.kind, value)

@@ -25,8 +25,10 @@ fn selectors(word: &str) -> Result<Vec<Selector>, Refusal> {
             list
         }
         Some(_) => {
-            return Err(Refusal::rule("jobs are named by their numbers here")
-                .hint("squeue --me --format='%i %j' shows number and name"));
+            return Err(Refusal::rule(
+                "jobs are named by their numbers here",
+                "squeue --me --format='%i %j' shows number and name",
+            ));
         }
     };
     let invalid = |_| {

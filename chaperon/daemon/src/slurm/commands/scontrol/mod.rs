@@ -35,8 +35,9 @@ enum Verb {
     Refused(&'static str),
 }
 
-const CLUSTER: &str = "it changes the cluster for everybody";
-const SESSION: &str = "it means something at scontrol's own prompt, and there is none";
+const CLUSTER: &str =
+    "it changes the cluster for everybody; that is the administrators' part, outside the jail";
+const SESSION: &str = "it means something at scontrol's own prompt, and there is none; give the whole command, with options such as --oneliner";
 
 /// The verbs, the fewest letters that mean each, in the order in which Slurm compares
 /// (`scontrol.c`).
@@ -52,14 +53,16 @@ const VERBS: [(&str, usize, Verb); 48] = [
     (
         "cluster",
         2,
-        Verb::Refused("jobs and queries stay on this cluster"),
+        Verb::Refused("jobs and queries stay on this cluster; leave it out"),
     ),
     ("create", 2, Verb::Refused(CLUSTER)),
     ("details", 1, Verb::Refused(SESSION)),
     (
         "errnumstr",
         2,
-        Verb::Refused("it is not needed to work with jobs"),
+        Verb::Refused(
+            "it is not needed to work with jobs; the messages of a command name its error",
+        ),
     ),
     ("exit", 2, Verb::Refused(SESSION)),
     (
@@ -72,7 +75,11 @@ const VERBS: [(&str, usize, Verb); 48] = [
         15,
         Verb::Refused("it would read a file outside the jail; use sha256sum"),
     ),
-    ("help", 2, Verb::Refused("use scontrol --help")),
+    (
+        "help",
+        2,
+        Verb::Refused("it would print the whole of scontrol's; use scontrol --help"),
+    ),
     ("hide", 2, Verb::Refused(SESSION)),
     ("oneliner", 1, Verb::Refused(SESSION)),
     (
@@ -97,7 +104,9 @@ const VERBS: [(&str, usize, Verb); 48] = [
     (
         "token",
         3,
-        Verb::Refused("it would hand out a key to Slurm that works from anywhere, past this jail"),
+        Verb::Refused(
+            "it would hand out a key to Slurm that works from anywhere, past this jail; Slurm's commands need none here",
+        ),
     ),
     ("wait_job", 2, Verb::Wait),
     ("setdebugflags", 9, Verb::Refused(CLUSTER)),
@@ -199,7 +208,7 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
         Verb::Update => update::run(context, asked).await,
         Verb::Write => script::write(context, asked).await,
         Verb::Refused(reason) => {
-            Err(Refusal::rule(format!("scontrol {name} is refused: {reason}")).into())
+            Err(Refusal::listed(format_args!("scontrol {name}"), reason).into())
         }
     }
 }
@@ -207,6 +216,15 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_refused_names_the_way_out() {
+        for (name, _, verb) in VERBS {
+            if let Verb::Refused(reason) = verb {
+                assert!(crate::refusal::has_both(reason), "{name}: {reason}");
+            }
+        }
+    }
 
     fn verb(word: &str) -> Option<Verb> {
         let known = VERBS

@@ -37,7 +37,7 @@ pub(super) async fn write(context: &mut Context<'_>, asked: Asked) -> Result<End
     };
     if means(what, "config", 6) {
         let text = "scontrol write config is refused: it writes a file outside the jail";
-        return Err(Refusal::rule(text).hint("use scontrol show config").into());
+        return Err(Refusal::rule(text, "use scontrol show config").into());
     }
     if !means(what, "batch_script", 5) {
         let text = format!("invalid write argument:{}", what.escape_debug());

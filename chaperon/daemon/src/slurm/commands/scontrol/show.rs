@@ -35,34 +35,38 @@ const THINGS: [(&str, usize, Thing); 26] = [
     (
         "bbstat",
         2,
-        Thing::Refused("it shows burst buffers of everybody"),
+        Thing::Refused("it shows burst buffers of everybody; scontrol show job shows a job's own"),
     ),
     (
         "dwstat",
         2,
-        Thing::Refused("it shows burst buffers of everybody"),
+        Thing::Refused("it shows burst buffers of everybody; scontrol show job shows a job's own"),
     ),
     (
         "burstbuffer",
         2,
-        Thing::Refused("it shows burst buffers of everybody"),
+        Thing::Refused("it shows burst buffers of everybody; scontrol show job shows a job's own"),
     ),
     (
         "assoc_mgr",
         2,
-        Thing::Refused("it shows what users and accounts may do and used"),
+        Thing::Refused(
+            "it shows what users and accounts may do and used; sacctmgr show assoc and sshare show your own",
+        ),
     ),
     (
         "cache",
         2,
-        Thing::Refused("it shows what users and accounts may do and used"),
+        Thing::Refused(
+            "it shows what users and accounts may do and used; sacctmgr show assoc and sshare show your own",
+        ),
     ),
     ("config", 1, Thing::Plain),
     ("daemons", 1, Thing::Plain),
     (
         "federations",
         1,
-        Thing::Refused("queries stay on this cluster"),
+        Thing::Refused("queries stay on this cluster; leave it out"),
     ),
     ("frontendname", 1, Thing::Plain),
     ("hostnames", 5, Thing::Plain),
@@ -79,12 +83,22 @@ const THINGS: [(&str, usize, Thing); 26] = [
     (
         "slurmd",
         2,
-        Thing::Refused("it asks the node's daemon about jobs of everybody"),
+        Thing::Refused(
+            "it asks the node's daemon about jobs of everybody; scontrol show node shows the node",
+        ),
     ),
     ("steps", 2, Thing::Steps),
     ("topology", 1, Thing::Plain),
-    ("ping", 3, Thing::Refused("use scontrol ping")),
-    ("version", 3, Thing::Refused("use scontrol version")),
+    (
+        "ping",
+        3,
+        Thing::Refused("it is another way to say it; use scontrol ping"),
+    ),
+    (
+        "version",
+        3,
+        Thing::Refused("it is another way to say it; use scontrol version"),
+    ),
 ];
 
 /// Carries it out.
@@ -107,7 +121,7 @@ pub(super) async fn run(context: &mut Context<'_>, asked: Asked) -> Result<End, 
         .into());
     };
     if let Thing::Refused(reason) = thing {
-        return Err(Refusal::rule(format!("scontrol show {name} is refused: {reason}")).into());
+        return Err(Refusal::listed(format_args!("scontrol show {name}"), reason).into());
     }
     if names.len() > 1 {
         let text = format!("too many arguments for keyword:{what}");
@@ -237,4 +251,18 @@ async fn jobs(
     };
     let (output, error, end, _accounts) = attended(context.conn, work).await?;
     reply(context.conn, &output, &error, end).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_names_the_way_out() {
+        for (name, _, thing) in THINGS {
+            if let Thing::Refused(reason) = thing {
+                assert!(crate::refusal::has_both(reason), "{name}: {reason}");
+            }
+        }
+    }
 }

@@ -43,7 +43,9 @@ enum Kind {
 }
 
 const PATHS: &str = "slurmstepd would open it outside the jail; submit the job again";
-const OTHERS: &str = "it is for administrators";
+/// How much the job then is, and of what, only Slurm would know.
+const SIZES: &str = "how much the job then has, is not counted here; submit the job again";
+const OTHERS: &str = "it is for administrators; put it into Comment";
 
 /// The keys, as Slurm writes them, the fewest letters that mean each, and the value
 /// (`update_job.c`), in Slurm's order of comparison.
@@ -51,11 +53,15 @@ const KEYS: [(&str, usize, Kind); 64] = [
     ("AdminComment", 3, Kind::Refused(OTHERS)),
     ("ArrayTaskThrottle", 10, Kind::Number),
     ("Comment", 3, Kind::Text),
-    ("Clusters", 8, Kind::Refused("jobs stay on this cluster")),
+    (
+        "Clusters",
+        8,
+        Kind::Refused("jobs stay on this cluster; leave it out"),
+    ),
     (
         "ClusterFeatures",
         8,
-        Kind::Refused("jobs stay on this cluster"),
+        Kind::Refused("jobs stay on this cluster; leave it out"),
     ),
     ("DelayBoot", 5, Kind::Time),
     ("TimeLimit", 5, Kind::Limit),
@@ -63,7 +69,7 @@ const KEYS: [(&str, usize, Kind); 64] = [
     ("Priority", 2, Kind::Number),
     ("Nice", 2, Kind::Number),
     ("CPUsPerTask", 9, Kind::Size),
-    ("CpusPerTres", 9, Kind::Refused("submit the job again")),
+    ("CpusPerTres", 9, Kind::Refused(SIZES)),
     ("NumCPUs", 6, Kind::Count),
     ("NumTasks", 8, Kind::Size),
     ("ReqProcs", 8, Kind::Size),
@@ -93,25 +99,27 @@ const KEYS: [(&str, usize, Kind); 64] = [
     ("Shared", 2, Kind::Word),
     ("Contiguous", 3, Kind::Number),
     ("CoreSpec", 4, Kind::Number),
-    ("MemPerTres", 5, Kind::Refused("submit the job again")),
+    ("MemPerTres", 5, Kind::Refused(SIZES)),
     ("ThreadSpec", 4, Kind::Number),
-    ("TresBind", 5, Kind::Refused("submit the job again")),
-    ("TresFreq", 5, Kind::Refused("submit the job again")),
-    ("TresPerJob", 8, Kind::Refused("submit the job again")),
-    ("TresPerNode", 8, Kind::Refused("submit the job again")),
-    ("TresPerSocket", 8, Kind::Refused("submit the job again")),
-    ("TresPerTask", 8, Kind::Refused("submit the job again")),
+    ("TresBind", 5, Kind::Refused(SIZES)),
+    ("TresFreq", 5, Kind::Refused(SIZES)),
+    ("TresPerJob", 8, Kind::Refused(SIZES)),
+    ("TresPerNode", 8, Kind::Refused(SIZES)),
+    ("TresPerSocket", 8, Kind::Refused(SIZES)),
+    ("TresPerTask", 8, Kind::Refused(SIZES)),
     ("ExcNodeList", 3, Kind::Nodes),
     ("NodeList", 8, Kind::Nodes),
     ("ReqNodeList", 8, Kind::Nodes),
     ("Features", 1, Kind::Word),
     ("Prefer", 3, Kind::Word),
-    ("Gres", 2, Kind::Refused("submit the job again")),
+    ("Gres", 2, Kind::Refused(SIZES)),
     ("Account", 1, Kind::Word),
     (
         "BurstBuffer",
         1,
-        Kind::Refused("it moves files outside the jail"),
+        Kind::Refused(
+            "it moves files outside the jail; copy them at the start of the job's script",
+        ),
     ),
     ("Dependency", 1, Kind::Dependency),
     ("Licenses", 1, Kind::Word),
@@ -156,6 +164,7 @@ fn read(words: &[String], limits: &Limits) -> Result<(Vec<ids::Selector>, Vec<St
     if jobs.is_empty() {
         return Err(Refusal::rule(
             "scontrol update is refused for anything but jobs named by JobId=NUMBER",
+            "squeue --me shows the numbers; nodes, partitions and reservations are the administrators'",
         ));
     }
     if changes.is_empty() {
@@ -174,10 +183,13 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
         .iter()
         .find(|(name, least, _)| means(key, name, *least));
     let Some(&(name, _, kind)) = known else {
-        return Err(Refusal::rule(format!(
-            "scontrol update of `{}` is refused: it is not known to be harmless",
-            key.escape_debug()
-        )));
+        return Err(Refusal::rule(
+            format!(
+                "scontrol update of `{}` is refused: it is not known to be harmless",
+                key.escape_debug()
+            ),
+            "submit the job again with what it needs",
+        ));
     };
     let wrong = |expected: &str| {
         Refusal::mistake(format!(
@@ -189,9 +201,10 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
         return Err(wrong("no sign before the `=`"));
     }
     let over = |what: &str, most: u32| {
-        Refusal::rule(format!(
-            "{name} is refused: the policy allows {most} {what} (`slurm.limits`)"
-        ))
+        Refusal::rule(
+            format!("{name} is refused: the policy allows {most} {what} (`slurm.limits`)"),
+            "ask for less, or have the limit raised in the policy",
+        )
     };
     let among = |extra: &[u8]| {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || extra.contains(&byte);
@@ -210,17 +223,20 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
         _ => false,
     };
     if grows {
-        return Err(Refusal::rule(format!(
-            "scontrol update of {name} is refused: how large the job then is, Slurm alone would \
-             know, and the policy has a limit (`slurm.limits`)"
-        ))
-        .hint("submit the job again"));
+        return Err(Refusal::rule(
+            format!(
+                "scontrol update of {name} is refused: how large the job then is, Slurm alone would \
+                 know, and the policy has a limit (`slurm.limits`)"
+            ),
+            "submit the job again",
+        ));
     }
     match kind {
         Kind::Refused(reason) => {
-            return Err(Refusal::rule(format!(
-                "scontrol update of {name} is refused: {reason}"
-            )));
+            return Err(Refusal::listed(
+                format_args!("scontrol update of {name}"),
+                reason,
+            ));
         }
         Kind::Text => {
             if value.chars().any(char::is_control) {
@@ -316,6 +332,15 @@ mod tests {
     fn written(words: &[&str], limits: &Limits) -> Result<String, Refusal> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         read(&words, limits).map(|(jobs, changes)| format!("{} {}", jobs[0], changes.join(" ")))
+    }
+
+    #[test]
+    fn what_is_refused_names_the_way_out() {
+        for (name, _, kind) in KEYS {
+            if let Kind::Refused(reason) = kind {
+                assert!(crate::refusal::has_both(reason), "{name}: {reason}");
+            }
+        }
     }
 
     #[test]

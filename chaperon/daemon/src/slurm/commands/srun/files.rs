@@ -118,5 +118,8 @@ fn may(file: &OwnedFd, how: How) -> Result<(), Refusal> {
     if allowed {
         return Ok(());
     }
-    Err(Refusal::rule("the file was not opened for that"))
+    Err(Refusal::rule(
+        "a file of srun's is refused: this process has it not open for that (reading, or writing)",
+        "redirect from a file that can be read, and to one that can be written",
+    ))
 }

@@ -1,0 +1,130 @@
+//! `[profile]`: what a profile file says of an agent, beside the sections that every layer may hold.
+//! Data alone: what is done with it is decided in the policy and the plan.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::Strings;
+
+/// `[profile]`: an agent, or another program that needs more than the built-in policy gives.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileSection {
+    /// One line for `agent-sandbox profile list`.
+    pub description: Option<Spanned<String>>,
+    /// Command names that choose this profile by themselves.
+    #[serde(default)]
+    pub commands: Strings,
+    /// The version with which the profile was tried; none: it is written from the agent's
+    /// documentation alone.
+    pub seen: Option<Spanned<String>>,
+    /// What a user does to log in.
+    pub login: Option<Spanned<String>>,
+    /// Files (`~/…`) and variables (`$NAME`); one of them is there where the user is logged in.
+    #[serde(default)]
+    pub authentication: Strings,
+    /// Hosts that the agent has to reach.
+    #[serde(default)]
+    pub hosts: Strings,
+    /// What its own sandbox needs in the jail.
+    pub nested: Option<Spanned<String>>,
+    /// What it cannot do in the jail.
+    #[serde(default)]
+    pub cannot: Strings,
+    /// `[[profile.quirks]]`
+    #[serde(default)]
+    pub quirks: Vec<QuirkSection>,
+    /// `[profile.state]`
+    pub state: Option<StateSection>,
+    /// `[profile.instructions]`
+    pub instructions: Option<Spanned<InstructionsSection>>,
+    /// `[[profile.given]]`
+    #[serde(default)]
+    pub given: Vec<Spanned<GivenSection>>,
+}
+
+/// `[[profile.quirks]]`: something to know of one version.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuirkSection {
+    /// The version on which it was seen.
+    pub version: Spanned<String>,
+    /// What it does, and what follows.
+    pub text: Spanned<String>,
+}
+
+/// `[profile.state]`: where an agent keeps what it remembers. Paths below home.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StateSection {
+    /// Directories that it writes.
+    #[serde(default)]
+    pub directories: Strings,
+    /// Single files that it writes, with shared state alone.
+    #[serde(default)]
+    pub files: Strings,
+    /// Login files, which stay the user's own with every kind of state.
+    #[serde(default)]
+    pub login: Strings,
+    /// Settings of the user's, which are read-only with every kind of state.
+    #[serde(default)]
+    pub settings: Strings,
+    /// What a state file that is missing is made with.
+    #[serde(default)]
+    pub initial: BTreeMap<Spanned<String>, Spanned<String>>,
+    /// `[[profile.state.seed]]`
+    #[serde(default)]
+    pub seed: Vec<SeedSection>,
+    /// Variables that are set where the state is the project's.
+    #[serde(default)]
+    pub variables: BTreeMap<Spanned<String>, Spanned<String>>,
+}
+
+/// `[[profile.state.seed]]`: keys of a JSON file that the project's copy gets.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeedSection {
+    /// The user's file.
+    pub from: Spanned<String>,
+    /// The project's copy, below one of the directories.
+    pub to: Spanned<String>,
+    /// Keys of the object that the file holds.
+    pub keys: Strings,
+}
+
+/// `[profile.instructions]`: how the agent gets the text about its jail. One of `at`, `variables` and
+/// `arguments`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstructionsSection {
+    /// The name of the file that holds it.
+    pub name: Spanned<String>,
+    /// Where the agent looks for the user's own instructions: the merged text is shown there.
+    pub at: Option<Spanned<String>>,
+    /// The user's own files that the text is merged with.
+    pub user: Option<Strings>,
+    /// Variables that lead to it. `{file}`, `{directory}` and `{text}` in a value stand for these.
+    #[serde(default)]
+    pub variables: BTreeMap<Spanned<String>, Spanned<String>>,
+    /// Arguments right behind the command's name that lead to it, with the same words.
+    #[serde(default)]
+    pub arguments: Strings,
+}
+
+/// `[[profile.given]]`: another read-only file that the program gets.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GivenSection {
+    /// The name of the file.
+    pub name: Spanned<String>,
+    /// Its text.
+    pub text: Spanned<String>,
+    /// As in `[profile.instructions]`.
+    #[serde(default)]
+    pub variables: BTreeMap<Spanned<String>, Spanned<String>>,
+    /// As in `[profile.instructions]`.
+    #[serde(default)]
+    pub arguments: Strings,
+}

@@ -1,0 +1,238 @@
+//! Keys of a JSON file of the user's in a kept file: what an agent knows of its user, without what it
+//! knows of other projects. The kept file was written by hostile commands; of it only the names of its
+//! keys are read, and the rest goes back as it came.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::store::last;
+use super::ways::{self, Missing};
+use crate::session;
+
+/// The largest file that is read, in bytes. Agents keep histories in such files.
+const LARGEST: u64 = 16 << 20;
+
+/// An object, its values as they are written.
+type Object = BTreeMap<String, Box<RawValue>>;
+
+/// What became of a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sown {
+    /// The kept file says it already, or there is nothing to say.
+    Already,
+    /// The kept file was written.
+    Written,
+    /// The kept file holds no JSON object, or too much, and was left alone.
+    NoObject,
+}
+
+/// Puts the user's values of `keys` into a kept file. One that is missing is made.
+///
+/// # Errors
+/// What reading or writing the kept file answers.
+pub(super) fn sow(from: &Path, keys: &[String], kept: &OwnedFd, below: &Path) -> io::Result<Sown> {
+    let Some(mut wanted) = users(from) else {
+        return Ok(Sown::Already);
+    };
+    wanted.retain(|key, _| keys.contains(key));
+    if wanted.is_empty() {
+        return Ok(Sown::Already);
+    }
+    let directory = ways::around(kept, below, Missing::Made)?;
+    let mut object = match ways::regular(&directory, last(below), OFlag::O_RDONLY) {
+        Ok(Some(file)) => match file.content(LARGEST)?.as_deref().map(parse) {
+            Some(Some(object)) => object,
+            _ => return Ok(Sown::NoObject),
+        },
+        // A link, a FIFO: the file takes its place.
+        Ok(None) | Err(Errno::ENOENT) => Object::new(),
+        Err(errno) => return Err(errno.into()),
+    };
+    wanted.retain(|key, value| object.get(key).is_none_or(|has| !same(has, value)));
+    if wanted.is_empty() {
+        return Ok(Sown::Already);
+    }
+    object.extend(wanted);
+    let mut text = serde_json::to_vec(&object)?;
+    text.push(b'\n');
+    replace(&directory, below, &text)?;
+    Ok(Sown::Written)
+}
+
+/// The user's file, if it holds an object.
+fn users(from: &Path) -> Option<Object> {
+    let above = ways::directory(from.parent()?, Missing::Stays, |_| false).ok()?;
+    let file = ways::regular(above, last(from), OFlag::O_RDONLY).ok()??;
+    parse(&file.content(LARGEST).ok()??)
+}
+
+fn parse(text: &[u8]) -> Option<Object> {
+    serde_json::from_slice(text).ok()
+}
+
+/// Whether two values are the same, however they are written.
+fn same(one: &RawValue, other: &RawValue) -> bool {
+    let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();
+    one.get() == other.get() || value(one).is_some_and(|one| Some(one) == value(other))
+}
+
+/// Writes a kept file anew, at once and as a whole.
+fn replace(directory: &OwnedFd, below: &Path, text: &[u8]) -> io::Result<()> {
+    let id = session::new_id().map_err(io::Error::other)?;
+    let temporary = format!(".agent-sandbox-{id}");
+    let flags =
+        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    let mut file = std::fs::File::from(openat(directory, temporary.as_str(), flags, mode)?);
+    let done = file.write_all(text).and_then(|()| {
+        renameat(directory, temporary.as_str(), directory, last(below)).map_err(io::Error::from)
+    });
+    if done.is_err() {
+        let _ = unlinkat(directory, temporary.as_str(), UnlinkatFlags::NoRemoveDir);
+    }
+    done
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use super::*;
+
+    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::path::PathBuf;
+
+    struct Ground {
+        _top: tempfile::TempDir,
+        at: PathBuf,
+        kept: OwnedFd,
+    }
+
+    fn ground(users: &str) -> Ground {
+        let top = tempfile::tempdir().unwrap();
+        let at = top.path().canonicalize().unwrap();
+        std::fs::create_dir(at.join("store")).unwrap();
+        std::fs::write(at.join("users.json"), users).unwrap();
+        let kept = ways::directory(&at.join("store"), Missing::Stays, |_| false).unwrap();
+        Ground {
+            _top: top,
+            at,
+            kept,
+        }
+    }
+
+    impl Ground {
+        fn sow(&self, keys: &[&str]) -> Sown {
+            let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
+            sow(
+                &self.at.join("users.json"),
+                &keys,
+                &self.kept,
+                Path::new("in/state.json"),
+            )
+            .unwrap()
+        }
+
+        fn file(&self) -> PathBuf {
+            self.at.join("store/in/state.json")
+        }
+
+        fn text(&self) -> String {
+            std::fs::read_to_string(self.file()).unwrap()
+        }
+    }
+
+    #[test]
+    fn keys_are_carried_over_and_the_rest_stays_as_it_was() {
+        let ground = ground(
+            r#"{"account": {"id": "me", "n": 1}, "theme": "dark", "projects": {"/secret": 1}}"#,
+        );
+        assert_eq!(ground.sow(&["account", "theme", "absent"]), Sown::Written);
+        assert_eq!(
+            ground.text(),
+            "{\"account\":{\"id\": \"me\", \"n\": 1},\"theme\":\"dark\"}\n"
+        );
+        let inode = std::fs::metadata(ground.file()).unwrap().ino();
+        assert_eq!(ground.sow(&["account", "theme"]), Sown::Already);
+        assert_eq!(std::fs::metadata(ground.file()).unwrap().ino(), inode);
+
+        // As an agent would write it, with numbers that no float holds.
+        let own = "{\n  \"account\": {\n \"n\": 1, \"id\": \"me\" },\n  \"big\": 123456789012345678901234567890,\n  \"theme\": \"light\"\n}";
+        std::fs::write(ground.file(), own).unwrap();
+        assert_eq!(ground.sow(&["account"]), Sown::Already);
+        assert_eq!(ground.text(), own);
+        assert_eq!(ground.sow(&["account", "theme"]), Sown::Written);
+        assert!(ground.text().contains("123456789012345678901234567890"));
+        assert!(ground.text().contains("\"theme\":\"dark\""));
+    }
+
+    #[test]
+    fn what_is_no_object_is_left_alone() {
+        let ground = ground(r#"{"theme": "dark"}"#);
+        std::fs::create_dir(ground.at.join("store/in")).unwrap();
+        let deep = format!("{{\"a\":{}", "[".repeat(1 << 20));
+        for own in [
+            "[1]",
+            "{",
+            "",
+            "{\"a\":1} {}",
+            "{\"a\":\"\u{1}\"}",
+            deep.as_str(),
+        ] {
+            std::fs::write(ground.file(), own).unwrap();
+            assert_eq!(ground.sow(&["theme"]), Sown::NoObject);
+            assert_eq!(ground.text(), own);
+        }
+        std::fs::File::create(ground.file())
+            .unwrap()
+            .set_len(LARGEST + 1)
+            .unwrap();
+        assert_eq!(ground.sow(&["theme"]), Sown::NoObject);
+    }
+
+    #[test]
+    fn a_user_without_an_object_seeds_nothing() {
+        for users in ["", "[]", "no"] {
+            let ground = ground(users);
+            assert_eq!(ground.sow(&["theme"]), Sown::Already);
+            assert!(!ground.file().exists());
+        }
+    }
+
+    #[test]
+    fn planted_links_are_replaced_and_never_followed() {
+        let ground = ground(r#"{"theme": "dark"}"#);
+        std::fs::create_dir(ground.at.join("store/in")).unwrap();
+        let precious = ground.at.join("precious.json");
+        std::fs::write(&precious, "{\"key\": 1}").unwrap();
+        for target in [precious.clone(), ground.at.join("missing")] {
+            let _ = std::fs::remove_file(ground.file());
+            symlink(&target, ground.file()).unwrap();
+            assert_eq!(ground.sow(&["theme"]), Sown::Written);
+            assert!(ground.file().symlink_metadata().unwrap().is_file());
+            assert_eq!(ground.text(), "{\"theme\":\"dark\"}\n");
+        }
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "{\"key\": 1}");
+        assert!(!ground.at.join("missing").exists());
+
+        std::fs::remove_file(ground.file()).unwrap();
+        nix::unistd::mkfifo(&ground.file(), Mode::S_IRWXU).unwrap();
+        assert_eq!(ground.sow(&["theme"]), Sown::Written);
+
+        std::fs::remove_dir_all(ground.at.join("store/in")).unwrap();
+        symlink(&ground.at, ground.at.join("store/in")).unwrap();
+        let keys = ["theme".to_owned()];
+        let users = ground.at.join("users.json");
+        let done = sow(&users, &keys, &ground.kept, Path::new("in/state.json"));
+        assert!(done.is_err());
+        assert!(!ground.at.join("state.json").exists());
+    }
+}

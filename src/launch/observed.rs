@@ -1,0 +1,119 @@
+//! A run that is watched, so that a profile can be written of it (`agent-sandbox profile init`): the
+//! built-in policy and the site's, with what the user's own takes away, a private home with nothing of
+//! the user's to write, no Slurm.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::Result;
+use nix::sys::utsname::uname;
+
+use super::{Plan, Prepared, RawLayer, prepare_session};
+use crate::backend::seccomp::watched;
+use crate::cli::Options;
+use crate::config::source::{Layer, Source, Sourced};
+use crate::handoff::Watch;
+use crate::mediate::sight::calls::WATCHED;
+use crate::observe::witness;
+use crate::policy::{HomeMode, Policy, SlurmMode};
+use crate::session;
+use crate::sys::passing;
+
+/// What messages name as the place of what such a run is given.
+const WHY: &str = "profile init";
+
+/// Reads the policy of a run that is watched, and looks at the host.
+///
+/// # Errors
+/// As [`super::prepare`].
+pub fn prepare(
+    options: &Options,
+    command: &[OsString],
+    witness: witness::Shared,
+) -> Result<Prepared> {
+    prepare_session(options, command, session::new_id()?, Some(witness))
+}
+
+/// Takes out of the user's layers what gives something, and every profile. What takes away stays, and so
+/// does what the command line says, for it was said for this run.
+pub(super) fn without_what_is_given(layers: &mut Vec<RawLayer>) {
+    layers.retain(|layer| layer.layer != Layer::Profile);
+    let users = layers
+        .iter_mut()
+        .filter(|layer| matches!(layer.layer, Layer::User | Layer::Project));
+    for sections in users.map(|layer| &mut layer.sections) {
+        if let Some(project) = &mut sections.project {
+            project.git = None;
+        }
+        if let Some(home) = &mut sections.home {
+            home.mode = None;
+            home.read = None;
+            home.write = None;
+            home.seed = None;
+            home.keep = None;
+        }
+        if let Some(files) = &mut sections.files {
+            files.read = None;
+            files.write = None;
+            files.unhide = None;
+        }
+        if let Some(env) = &mut sections.env {
+            env.pass = None;
+            env.set = None;
+        }
+        if let Some(devices) = &mut sections.devices {
+            devices.allow = None;
+        }
+        if let Some(jail) = &mut sections.jail {
+            jail.nested = None;
+            jail.keyctl = None;
+        }
+    }
+}
+
+/// Takes from the home everything that the run could write, and from the run the jobs that nobody
+/// would watch.
+pub(super) fn make_private(policy: &mut Policy) {
+    let source = || Source::option(WHY);
+    policy.home.mode = Sourced::new(HomeMode::Tmpfs, source());
+    policy.home.write.clear();
+    policy.home.seed.clear();
+    policy.home.keep.clear();
+    policy.slurm.mode = Sourced::new(SlurmMode::Off, source());
+}
+
+/// How the command of this plan is watched, if it is; `home` is the private one.
+pub(super) fn watch(prepared: &Prepared, plan: &Plan, home: &Path) -> Option<Box<Watch>> {
+    let witness = prepared.witness.as_ref()?;
+    let host = &prepared.host;
+    let reals = host.home_reals.iter().map(std::path::PathBuf::as_path);
+    let named = [host.home.as_path(), plan.home.as_path(), home];
+    let homes = named.into_iter().chain(reals);
+    witness.borrow_mut().seen.begin(&plan.steps, homes);
+    let release = uname().ok();
+    let release = release.map(|name| name.release().to_string_lossy().into_owned());
+    let can = release.is_some_and(|release| witness::can_watch(&release));
+    Some(Box::new(Watch {
+        program: can.then(|| watched::program(WATCHED)),
+        home: home.as_os_str().as_bytes().to_vec(),
+    }))
+}
+
+/// The same where the mediator's filter hands calls over: a process has one such filter at most
+/// (`seccomp(2)`, `EBUSY`), and the mediator tells what they are about.
+pub(super) fn without_calls(mut watch: Box<Watch>) -> Box<Watch> {
+    watch.program = None;
+    watch
+}
+
+/// Has the witness hear what is told on the socket that is the answer.
+///
+/// # Errors
+/// What `socketpair(2)` answers.
+pub(super) fn hear(witness: &witness::Shared) -> std::io::Result<OwnedFd> {
+    let (ours, theirs) = passing::pair()?;
+    witness.borrow_mut().hear(ours);
+    Ok(theirs)
+}
