@@ -8,6 +8,7 @@
 mod links;
 mod logins;
 mod missing;
+mod returns;
 mod seeds;
 mod store;
 mod ways;
@@ -24,11 +25,12 @@ use nix::sys::stat::Mode;
 
 use super::Prepared;
 use crate::failure::{self, one_line};
-use crate::plan::kept::shown_in;
+use crate::plan::kept::{JsonSeed, shown_in};
 use crate::plan::{Mount, Plan};
 use crate::session;
 use links::Instead;
 use logins::{Carried, Login};
+use returns::Returned;
 use seeds::Sown;
 use store::Store;
 
@@ -39,6 +41,8 @@ const MOST_ROUNDS: u32 = 4;
 #[derive(Debug, Default)]
 pub struct Standing {
     logins: Vec<Login>,
+    /// Files of which values come back, with the kept directory that holds each copy.
+    returns: Vec<(JsonSeed, PathBuf)>,
     stores: PathBuf,
     home: PathBuf,
     /// Records of sessions, and which of them stands for this one.
@@ -125,6 +129,10 @@ fn furnish(plan: &mut Plan, standing: &Standing) -> Result<()> {
         }
         for seed in &plan.keeping.seeds {
             if let Ok(below) = seed.to.strip_prefix(from) {
+                // A launcher that was killed has brought nothing back.
+                if standing.project.is_some() && !seed.back.is_empty() {
+                    standing.bring_back(seed, (&kept, below));
+                }
                 let sown = seeds::sow(&seed.from, &seed.keys, &kept, below);
                 notes.push_str(&told.sown(below, &seed.from, sown));
             }
@@ -258,11 +266,26 @@ fn named(home: &Path, path: &Path) -> String {
     one_line(&name.to_string_lossy())
 }
 
+/// The seeds of which something comes back, and the kept directory around each.
+fn returns_of(plan: &Plan) -> Vec<(JsonSeed, PathBuf)> {
+    let all = plan
+        .keeping
+        .seeds
+        .iter()
+        .filter(|seed| !seed.back.is_empty());
+    all.filter_map(|seed| {
+        let (_, kept) = plan.kept().find(|(_, kept)| seed.to.starts_with(kept))?;
+        Some((seed.clone(), kept.to_path_buf()))
+    })
+    .collect()
+}
+
 impl Standing {
     fn of_plan(prepared: &Prepared, plan: &Plan) -> Self {
         let host = &prepared.host;
         Self {
             logins: logins::of_plan(plan),
+            returns: returns_of(plan),
             stores: plan.keeping.stores.clone(),
             home: plan.home.clone(),
             records: session::directory(host.uid, &host.state_directory),
@@ -343,6 +366,26 @@ impl Standing {
     pub fn end(self) {
         for login in &self.logins {
             self.carry(login);
+        }
+        for (seed, kept) in &self.returns {
+            let Ok(below) = seed.to.strip_prefix(kept) else {
+                continue;
+            };
+            if let Some(kept) = store::existing(kept, &self.stores) {
+                self.bring_back(seed, (&kept, below));
+            }
+        }
+    }
+
+    /// Takes back what may come of a kept login.
+    fn bring_back(&self, seed: &JsonSeed, kept: (&OwnedFd, &Path)) {
+        let host = named(&self.home, &seed.from);
+        match returns::take(&seed.from, &seed.back, kept) {
+            Ok(Returned::Nothing | Returned::Renewed) => {}
+            Err(error) => failure::say(&format!(
+                "agent-sandbox: note: the login of this project cannot be kept as `{host}`: {}\n",
+                one_line(&error.to_string())
+            )),
         }
     }
 }

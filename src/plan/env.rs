@@ -56,16 +56,23 @@ pub fn verdict(policy: &Policy, name: &OsStr, value: Option<&OsStr>) -> Verdict 
             .find(|rule| glob(rule.value.as_bytes(), text))
             .cloned()
     };
-    if let Some(rule) = matching(&rules.pass, name)
-        && policy.bounds.unpassable(name).is_none()
-    {
-        return Verdict::Passes(Why::rule("env.pass", &rule));
-    }
-    if let Some(rule) = matching(&rules.hide, name) {
+    let pass = matching(&rules.pass, name).filter(|_| policy.bounds.unpassable(name).is_none());
+    // A profile lets nothing pass that the user hides: an exception counts in its own layer and weaker ones.
+    let outdone = |rule: &Sourced<String>| {
+        // What the site enforces is judged above, with the site's own exceptions.
+        let by_site = rule.source.layer == Layer::SiteEnforced;
+        let pass = pass.as_ref();
+        pass.is_some_and(|pass| by_site || rule.source.layer <= pass.source.layer)
+    };
+    if let Some(rule) = matching(&rules.hide, name).filter(|rule| !outdone(rule)) {
         return Verdict::Hidden(Why::rule("env.hide", &rule));
     }
-    if let Some(rule) = value.and_then(|value| matching(&rules.hide_values, value.as_bytes())) {
+    let by_value = value.and_then(|value| matching(&rules.hide_values, value.as_bytes()));
+    if let Some(rule) = by_value.filter(|rule| !outdone(rule)) {
         return Verdict::Hidden(Why::rule("env.hide_values", &rule));
+    }
+    if let Some(rule) = pass {
+        return Verdict::Passes(Why::rule("env.pass", &rule));
     }
     Verdict::Passes(Why::Every(NO_RULE))
 }

@@ -115,7 +115,10 @@ impl Hides {
         // An exception cancels the rule that it names, word for word, and nothing else: what stands
         // at the path may be a link that a jail planted. It cancels no rule of an enforced layer.
         let excepted = |rule: &Sourced<PathSpec>| {
-            let names = |other: &&Sourced<PathSpec>| other.value == rule.value;
+            // Nor one of a stronger layer: a profile opens nothing that the user has closed.
+            let names = |other: &&Sourced<PathSpec>| {
+                other.value == rule.value && rule.source.layer <= other.source.layer
+            };
             rule.source.layer != Layer::SiteEnforced && exceptions.iter().any(names)
         };
         let hides = || policy.files.hide.iter().filter(|rule| !excepted(rule));

@@ -172,12 +172,10 @@ fn written(plan: &Plan, git: Git) -> String {
         more => format!(" Also {}.", list(plan, more)),
     };
     let guarded = match git {
-        Git::Protect => "git's hooks and configuration and the settings of agents",
-        Git::Writable => "the settings of agents",
+        Git::Protect => "; but git's hooks and configuration in it stay as they are",
+        Git::Writable => "",
     };
-    format!(
-        "You may change the project, {project}, and what is below it; but {guarded} in it stay as they are.{more}"
-    )
+    format!("You may change the project, {project}, and what is below it{guarded}.{more}")
 }
 
 fn private(plan: &Plan, home: HomeMode, maker: Maker) -> String {

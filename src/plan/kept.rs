@@ -94,6 +94,8 @@ pub struct JsonSeed {
     pub to: PathBuf,
     /// The keys.
     pub keys: Vec<String>,
+    /// Values that come back from the kept file: `key`, or `key.key`.
+    pub back: Vec<String>,
     /// Why.
     pub why: Why,
 }

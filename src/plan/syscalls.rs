@@ -327,6 +327,11 @@ const PACKET_FILTER: &str = "configures the kernel's packet filter (nftables): u
 const IPSEC: &str = "configures the kernel's IPsec: useless without privilege, and from a nested namespace a known way to \
      take over the kernel";
 
+/// F_SETLEASE and F_SETDELEG (Linux 6.19): include/uapi/linux/fcntl.h.
+const SET_LEASE: u64 = 1024;
+const SET_DELEGATION: u64 = 1040;
+const LEASE: &str = "holds up the programs outside that open the same file";
+
 /// Refused whatever the policy says.
 const ALWAYS_REFUSED: &[SyscallRule] = &[
     // Ways round the filter.
@@ -360,6 +365,8 @@ const ALWAYS_REFUSED: &[SyscallRule] = &[
          loads rarely used kernel code",
     ),
     always("vhangup", Answer::Perm, "hangs up the user's terminal"),
+    on("fcntl", int_is(1, SET_LEASE), Answer::Perm, LEASE),
+    on("fcntl", int_is(1, SET_DELEGATION), Answer::Perm, LEASE),
     // Files past the mounts.
     always(
         "open_by_handle_at",

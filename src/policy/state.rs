@@ -38,6 +38,8 @@ pub struct Carried {
     pub to: PathSpec,
     /// The keys.
     pub keys: Vec<String>,
+    /// Values that come back.
+    pub back: Vec<String>,
 }
 
 /// Whose an agent's state is, of all layers: those that anybody may override, weakest first, and the
@@ -76,6 +78,17 @@ impl Wanted {
                     Some(Made { path, text: None })
                 });
                 self.made.extend(directories);
+                // A login whose copy each project would have.
+                for seed in state.seeds.iter().filter(|seed| seed.from == seed.to) {
+                    let path = [Sourced::new(seed.from.clone(), seed.source.clone())];
+                    add(&mut layer.unhide, &path);
+                    if seed.back.is_empty() {
+                        add(&mut layer.home_read, &path);
+                        layer.protect.list().extend(path.iter().filter_map(spec));
+                    } else {
+                        add(&mut layer.home_write, &path);
+                    }
+                }
                 let files = state.files.iter();
                 files.filter_map(|path| state.made(path, true)).collect()
             }
@@ -133,6 +146,7 @@ fn carried(seed: &Seed) -> Option<Sourced<Carried>> {
         from: parsed(&seed.from)?,
         to: parsed(&seed.to)?,
         keys: seed.keys.clone(),
+        back: seed.back.clone(),
     };
     Some(Sourced::new(all, source))
 }

@@ -115,3 +115,26 @@ fn odd_names_and_values_pass_unchanged() {
         "{output}"
     );
 }
+
+/// A profile gives its agent a key and a login; who hides them does not want that.
+#[test]
+fn a_profile_gives_nothing_that_the_user_hides() {
+    let world = World::new();
+    world.write(
+        "home/.codex/auth.json",
+        "{\"OPENAI_API_KEY\": \"sk-of-a-file\"}",
+    );
+    let codex = || {
+        let script = "cat ~/.codex/auth.json; echo \"[$OPENAI_API_KEY]\"";
+        let call = world.call(["-q", "-p", "codex", "sh", "-c", script]);
+        call.variable("OPENAI_API_KEY", "sk-of-mine").run().out()
+    };
+    assert_eq!(
+        codex(),
+        "{\"OPENAI_API_KEY\":\"sk-of-a-file\"}\n[sk-of-mine]\n"
+    );
+    // The copy that the project has of the login is no longer the user's to hide.
+    std::fs::remove_dir_all(world.home.join(".local/state/agent-sandbox/kept")).unwrap();
+    world.policy("[files]\nhide = [\"~/.codex/auth.json\"]\n[env]\nhide = [\"OPENAI_API_KEY\"]\n");
+    assert_eq!(codex(), "[]\n");
+}

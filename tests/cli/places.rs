@@ -104,7 +104,7 @@ fn a_home_behind_a_link() {
         .variable("HOME", &link)
         .cwd(&project)
         .variable("PWD", &project);
-    let text = "[PLACE]/people\n[user]\n\tname = Ada\n.gitconfig\nproject\n";
+    let text = "[PLACE]/people\n[user]\n\tname = Ada\n.cache\n.gitconfig\nproject\n";
     call.run()
         .expect(0, text, "cat: .ssh/id_rsa: No such file or directory\n");
     assert!(world.project.join("made").exists());
@@ -244,9 +244,20 @@ fn settings_of_agents_are_kept() {
     let settings = world.write("home/.claude/settings.json", "{}");
     world.write("home/.claude/state", "");
     let script = "echo s > ~/.claude/state && (echo x > ~/.claude/settings.json) 2> /dev/null; rm -f ~/.claude/settings.json 2> /dev/null; mv ~/.claude ~/.other 2> /dev/null; ls ~/.claude";
-    let output = world.call(["-q", "-p", "claude", "sh", "-c", script]).run();
-    output.expect(0, "settings.json\nstate\n", "");
+    let claude = |script: &str, state: &str| {
+        let state = format!("agents.state={state}");
+        let words = ["-q", "-p", "claude", "--set", &state, "sh", "-c", script];
+        world.call(words).run()
+    };
+    let output = claude(script, "shared");
+    output.expect(0, "CLAUDE.md\nsettings.json\nstate\n", "");
     assert_eq!(fs::read_to_string(&settings).unwrap(), "{}");
+    // Of the project's own state the entry can be removed, and is there again.
+    claude(script, "project").expect(0, "CLAUDE.md\nstate\n", "");
+    assert_eq!(fs::read_to_string(&settings).unwrap(), "{}");
+    let script = "cat ~/.claude/settings.json; ls ~/.claude";
+    let listed = "{}CLAUDE.md\nsettings.json\nstate\n";
+    claude(script, "project").expect(0, listed, "");
 }
 
 /// A session takes away its own right to look into a directory, so that the next one does not see

@@ -186,12 +186,24 @@ fn profiles() {
         "home/.config/agent-sandbox/profiles/mine.toml",
         "[profile]\ndescription = \"Mine\"\n",
     );
-    let list = "claude  [..] [built-in agents/claude.toml]\nmine    Mine [~/.config/agent-sandbox/profiles/mine.toml]\n";
-    world.call(["profile", "list"]).run().expect(0, list, "");
+    let list = world.call(["profile", "list"]).run();
+    let text = list.out();
+    let row = |name: &str| {
+        let mut rows = text.lines().filter(|row| row.starts_with(name));
+        rows.next()
+            .unwrap_or_else(|| panic!("no {name} in {list}"))
+            .to_owned()
+    };
+    assert_eq!(list.err(), "", "{list}");
+    assert!(row("claude ").contains("built in  Claude Code "), "{list}");
+    assert!(row("mine ").contains("yours     Mine "), "{list}");
     let json = world.call(["profile", "list", "--json"]).run().json();
-    assert_eq!(json[0]["name"], "claude");
-    assert_eq!(json[0]["commands"], serde_json::json!(["claude"]));
-    assert_eq!(json[1]["description"], "Mine");
+    let listed = |name: &str| {
+        let mut all = json.as_array().unwrap().iter();
+        all.find(|one| one["name"] == name).unwrap().clone()
+    };
+    assert_eq!(listed("claude")["commands"], serde_json::json!(["claude"]));
+    assert_eq!(listed("mine")["description"], "Mine");
     world.call(["profile", "show", "mine"]).run().expect(
         0,
         "[profile]\ndescription = \"Mine\"\n",

@@ -90,6 +90,13 @@ fn logins_are_hidden_from_everybody_else_and_settings_protected() {
                 "{name}: {path} is not protected"
             );
         }
+        for seed in state.seeds.iter().filter(|seed| seed.from == seed.to) {
+            let path = seed.from.written();
+            assert!(
+                hide.iter().any(|entry| is_within(path, entry)),
+                "{name}: {path} is not hidden"
+            );
+        }
         for marker in &agent.authentication {
             let Marker::File(path) = marker else { continue };
             let path = path.written();
@@ -134,14 +141,62 @@ fn login_files_that_can_run_something_are_settings() {
         ("continue", "~/.continue/config.yaml"),
         ("openhands", "~/.openhands/agent_settings.json"),
         ("aider", "~/.aider.conf.yml"),
+        ("aider", "~/.aider/oauth-keys.env"),
+        ("copilot", "~/.copilot/config.json"),
+        ("goose", "~/.config/goose/secrets.yaml"),
     ];
     let all = all();
     for (name, path) in runs {
         let entry = all.iter().find(|entry| entry.name == name).unwrap();
-        let state = &entry.agent.state;
-        assert!(written(&state.settings).any(|one| one == path), "{path}");
-        assert!(written(&state.login).all(|one| one != path), "{path}");
+        let settings = &entry.agent.state.settings;
+        assert!(written(settings).any(|one| one == path), "{path}");
     }
+    // Nobody's is given as a file: what reads it outside obeys more of it than a token.
+    for entry in &all {
+        assert_eq!(
+            written(&entry.agent.state.login).next(),
+            None,
+            "{}",
+            entry.name
+        );
+    }
+}
+
+/// Of a login nothing comes back that names a service, a file, a command or an account.
+#[test]
+fn of_logins_tokens_alone_come_back() {
+    let tokens = [
+        "OPENAI_API_KEY",
+        "access",
+        "accessToken",
+        "access_token",
+        "account_id",
+        "auth_mode",
+        "expires",
+        "expiresAt",
+        "expiry_date",
+        "id_token",
+        "last_refresh",
+        "rateLimitTier",
+        "refresh",
+        "refreshToken",
+        "refresh_token",
+        "scope",
+        "scopes",
+        "subscriptionType",
+        "token_type",
+    ];
+    let mut count = 0;
+    for entry in all() {
+        for seed in &entry.agent.state.seeds {
+            for value in &seed.back {
+                let last = value.rsplit('.').next().unwrap();
+                assert!(tokens.contains(&last), "{}: {value}", entry.name);
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 20, "{count}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ const WORK: &str = "set -e
     git init -q . && git -c user.name=a -c user.email=a@b add main.c
     git -c user.name=a -c user.email=a@b commit -q -m first && git log --format=%s
     cc -o prog main.c && { ./prog || echo compiled $?; }
-    echo after >> ~/.claude/history.jsonl && echo '{\"a\":1}' > ~/.claude.json
+    echo after >> ~/.claude/history.jsonl
     mkdir -p ~/.cache/pip && echo x > ~/.cache/pip/x
     cat $DATA/public/table.csv; echo; echo x > /tmp/x; cat /tmp/x";
 
@@ -87,8 +87,13 @@ fn works(world: &World) {
         said.stdout, "python\nfirst\ncompiled 7\npublic\nx\n",
         "{said}"
     );
-    assert_eq!(world.read(".claude/history.jsonl"), "before\nafter\n");
-    assert_eq!(world.read(".claude.json"), "{\"a\":1}\n");
+    // What the agent notes is the project's, and stays.
+    assert_eq!(world.read(".claude/history.jsonl"), "before\n");
+    assert_eq!(world.read(".claude.json"), "{}\n");
+    let next = session(world, &[], "cat ~/.claude/history.jsonl")
+        .run()
+        .ok();
+    assert_eq!(next.stdout, "after\n", "{next}");
     assert_eq!(world.read(".cache/pip/x"), "x\n");
 }
 

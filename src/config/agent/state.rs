@@ -36,6 +36,8 @@ pub struct Seed {
     pub to: HomePath,
     /// Keys of the object that the file holds.
     pub keys: Vec<String>,
+    /// Values that come back from the copy, if they are plain ones: `key`, or `key.key`.
+    pub back: Vec<String>,
     /// Where the profile says so.
     pub source: Source,
 }
@@ -128,7 +130,12 @@ impl State {
     }
 
     fn seed(&self, read: &Reader<'_>, section: &SeedSection) -> Result<Seed, ConfigError> {
-        let SeedSection { from, to, keys } = section;
+        let SeedSection {
+            from,
+            to,
+            keys,
+            back,
+        } = section;
         let path = read.path(to)?;
         match self.directory_of(&path) {
             Some(directory) if *directory != path => {}
@@ -151,10 +158,19 @@ impl State {
             let hint = "name the keys that the copy gets";
             return Err(read.reject(from, "no key of it is carried over", Some(hint)));
         }
+        for value in back {
+            let first = value.get_ref().split('.').next();
+            if !keys.iter().any(|key| Some(key.get_ref().as_str()) == first) {
+                let message = format!("`{}` is not carried over", value.get_ref());
+                let hint = "name its first part in `keys`";
+                return Err(read.reject(value, &message, Some(hint)));
+            }
+        }
         Ok(Seed {
             from: read.path(from)?,
             to: path,
             keys: read.each(keys, Reader::line)?,
+            back: read.each(back, Reader::line)?,
             source: read.source(from),
         })
     }

@@ -92,6 +92,9 @@ pub struct SeedSection {
     pub to: Spanned<String>,
     /// Keys of the object that the file holds.
     pub keys: Strings,
+    /// Values that come back from the copy: `key`, or `key.key` for one in an object.
+    #[serde(default)]
+    pub back: Strings,
 }
 
 /// `[profile.instructions]`: how the agent gets the text about its jail. One of `at`, `variables` and

@@ -72,11 +72,14 @@ pub(super) fn make(
 /// # Errors
 /// What the kernel answers.
 pub(super) fn remove_link(kept: &OwnedFd, below: &Path) -> nix::Result<()> {
-    let directory = match ways::around(kept, below, Missing::Stays) {
-        Ok(directory) => directory,
-        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
-        Err(errno) => return Err(errno),
-    };
+    let mut directory = kept.try_clone().map_err(|_| Errno::EMFILE)?;
+    for name in below.parent().into_iter().flat_map(Path::iter) {
+        directory = match opened(&directory, name, Missing::Stays) {
+            Ok(directory) => directory,
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
+            Err(errno) => return Err(errno),
+        };
+    }
     match readlinkat(&directory, last(below)) {
         Ok(_) => remove(&directory, last(below)),
         Err(Errno::ENOENT | Errno::EINVAL) => Ok(()),
@@ -104,14 +107,8 @@ fn cleared_way(kept: &OwnedFd, below: &Path, moved: &mut Vec<OsString>) -> nix::
 
 fn cleared(around: &OwnedFd, name: &OsStr, moved: &mut Vec<OsString>) -> nix::Result<OwnedFd> {
     for _ in 0..MOST_ATTEMPTS {
-        match ways::enter_or_make(around, name, Missing::Made) {
-            Ok(directory) => {
-                let open = |is: nix::sys::stat::FileStat| is.st_mode & 0o700 == 0o700;
-                if !nix::sys::stat::fstat(&directory).is_ok_and(open) {
-                    ways::set_mode(&directory, 0o700).map_err(|_| Errno::EACCES)?;
-                }
-                return Ok(directory);
-            }
+        match opened(around, name, Missing::Made) {
+            Ok(directory) => return Ok(directory),
             Err(Errno::ENOTDIR | Errno::ELOOP) => match readlinkat(around, name) {
                 Ok(_) => remove(around, name)?,
                 Err(Errno::ENOENT) => {}
@@ -124,9 +121,22 @@ fn cleared(around: &OwnedFd, name: &OsStr, moved: &mut Vec<OsString>) -> nix::Re
     Err(Errno::EBUSY)
 }
 
+/// A directory that can be searched and written: the agent is its owner, too, and may have closed it.
+fn opened(around: &OwnedFd, name: &OsStr, missing: Missing) -> nix::Result<OwnedFd> {
+    let directory = ways::enter_or_make(around, name, missing)?;
+    let open = |is: nix::sys::stat::FileStat| is.st_mode & 0o700 == 0o700;
+    if !nix::sys::stat::fstat(&directory).is_ok_and(open) {
+        ways::set_mode(&directory, 0o700).map_err(|_| Errno::EACCES)?;
+    }
+    Ok(directory)
+}
+
 /// Gives something another name in its directory, that of what was moved aside before, unless it cannot
 /// take its place.
-fn set_aside(directory: &OwnedFd, name: &OsStr) -> nix::Result<Option<OsString>> {
+///
+/// # Errors
+/// What `renameat(2)` answers.
+pub(super) fn set_aside(directory: &OwnedFd, name: &OsStr) -> nix::Result<Option<OsString>> {
     let mut aside = name.to_owned();
     aside.push(ASIDE);
     match renameat(directory, name, directory, aside.as_os_str()) {
@@ -311,6 +321,16 @@ mod tests {
         remove_link(&ground.held, Path::new("login")).unwrap();
         assert!(!ground.leads("login"));
         remove_link(&ground.held, Path::new("not/there")).unwrap();
+        // Where the directory above is closed, too, as deep as it goes.
+        for mode in [0o000, 0o500] {
+            ground.link("one/two/login", Instead::Stays).unwrap();
+            for directory in ["one/two", "one"] {
+                let closed = std::fs::Permissions::from_mode(mode);
+                std::fs::set_permissions(ground.kept.join(directory), closed).unwrap();
+            }
+            remove_link(&ground.held, Path::new("one/two/login")).unwrap();
+            assert!(!ground.leads("one/two/login"));
+        }
         std::fs::write(ground.kept.join("login"), "token").unwrap();
         remove_link(&ground.held, Path::new("login")).unwrap();
         assert_eq!(std::fs::read(ground.kept.join("login")).unwrap(), b"token");

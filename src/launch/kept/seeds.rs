@@ -3,6 +3,7 @@
 //! keys are read, and the rest goes back as it came.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -14,15 +15,22 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::links;
 use super::store::last;
-use super::ways::{self, Missing};
+use super::ways::{self, Missing, Regular};
 use crate::session;
 
 /// The largest file that is read, in bytes. Agents keep histories in such files.
-const LARGEST: u64 = 16 << 20;
+const LARGEST: u64 = 4 << 20;
+
+/// How much longer a value may be because of how it is written, in bytes.
+const ROOM_FOR_SPACES: usize = 1024;
 
 /// An object, its values as they are written.
 type Object = BTreeMap<String, Box<RawValue>>;
+
+/// When a file was changed, in seconds and nanoseconds.
+type Changed = (i64, i64);
 
 /// What became of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,24 +48,32 @@ pub(super) enum Sown {
 /// # Errors
 /// What reading or writing the kept file answers.
 pub(super) fn sow(from: &Path, keys: &[String], kept: &OwnedFd, below: &Path) -> io::Result<Sown> {
-    let Some(mut wanted) = users(from) else {
+    let Some((mut wanted, changed)) = users(from) else {
         return Ok(Sown::Already);
     };
     wanted.retain(|key, _| keys.contains(key));
     if wanted.is_empty() {
         return Ok(Sown::Already);
     }
-    let directory = ways::around(kept, below, Missing::Made)?;
-    let mut object = match ways::regular(&directory, last(below), OFlag::O_RDONLY) {
-        Ok(Some(file)) => match file.content(LARGEST)?.as_deref().map(parse) {
-            Some(Some(object)) => object,
-            _ => return Ok(Sown::NoObject),
-        },
+    let directory = links::way(kept, below)?;
+    // What the agent noted after the user's file was changed is newer: a token that it renewed.
+    let mut newer = false;
+    let mut object = match readable(&directory, last(below)) {
+        Ok(Some(file)) => {
+            newer = file.modified() > changed;
+            match file.content(LARGEST)?.as_deref().map(parse) {
+                Some(Some(object)) => object,
+                _ => return Ok(Sown::NoObject),
+            }
+        }
         // A link, a FIFO: the file takes its place.
         Ok(None) | Err(Errno::ENOENT) => Object::new(),
         Err(errno) => return Err(errno.into()),
     };
-    wanted.retain(|key, value| object.get(key).is_none_or(|has| !same(has, value)));
+    wanted.retain(|key, value| {
+        let has = object.get(key);
+        has.is_none_or(|has| !newer && !same(has, value))
+    });
     if wanted.is_empty() {
         return Ok(Sown::Already);
     }
@@ -68,11 +84,22 @@ pub(super) fn sow(from: &Path, keys: &[String], kept: &OwnedFd, below: &Path) ->
     Ok(Sown::Written)
 }
 
-/// The user's file, if it holds an object.
-fn users(from: &Path) -> Option<Object> {
+/// Opens the kept file. A directory, and what is closed, is moved aside.
+fn readable(directory: &OwnedFd, name: &OsStr) -> nix::Result<Option<Regular>> {
+    let found = ways::regular(directory, name, OFlag::O_RDONLY);
+    if matches!(found, Err(Errno::EACCES)) || ways::enter(directory, name).is_ok() {
+        links::set_aside(directory, name)?;
+        return Ok(None);
+    }
+    found
+}
+
+/// The user's file, if it holds an object, and when it was changed.
+fn users(from: &Path) -> Option<(Object, Changed)> {
     let above = ways::directory(from.parent()?, Missing::Stays, |_| false).ok()?;
     let file = ways::regular(above, last(from), OFlag::O_RDONLY).ok()??;
-    parse(&file.content(LARGEST).ok()??)
+    let changed = file.modified();
+    Some((parse(&file.content(LARGEST).ok()??)?, changed))
 }
 
 fn parse(text: &[u8]) -> Option<Object> {
@@ -81,6 +108,10 @@ fn parse(text: &[u8]) -> Option<Object> {
 
 /// Whether two values are the same, however they are written.
 fn same(one: &RawValue, other: &RawValue) -> bool {
+    // The agent's may be made to take a thousand times its room once it is taken apart.
+    if one.get().len() > 4 * other.get().len() + ROOM_FOR_SPACES {
+        return false;
+    }
     let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();
     one.get() == other.get() || value(one).is_some_and(|one| Some(one) == value(other))
 }
@@ -107,8 +138,9 @@ fn replace(directory: &OwnedFd, below: &Path, text: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     use std::path::PathBuf;
+    use std::time::{Duration, SystemTime};
 
     struct Ground {
         _top: tempfile::TempDir,
@@ -168,6 +200,17 @@ mod tests {
         let own = "{\n  \"account\": {\n \"n\": 1, \"id\": \"me\" },\n  \"big\": 123456789012345678901234567890,\n  \"theme\": \"light\"\n}";
         std::fs::write(ground.file(), own).unwrap();
         assert_eq!(ground.sow(&["account"]), Sown::Already);
+        // What the agent wrote last stays until the user's file is changed again.
+        assert_eq!(ground.sow(&["account", "theme"]), Sown::Already);
+        assert_eq!(ground.text(), own);
+        let users = std::fs::File::options()
+            .append(true)
+            .open(ground.at.join("users.json"))
+            .unwrap();
+        users
+            .set_modified(SystemTime::now() + Duration::from_secs(9))
+            .unwrap();
+        assert_eq!(ground.sow(&["account"]), Sown::Already);
         assert_eq!(ground.text(), own);
         assert_eq!(ground.sow(&["account", "theme"]), Sown::Written);
         assert!(ground.text().contains("123456789012345678901234567890"));
@@ -196,6 +239,34 @@ mod tests {
             .set_len(LARGEST + 1)
             .unwrap();
         assert_eq!(ground.sow(&["theme"]), Sown::NoObject);
+    }
+
+    #[test]
+    fn a_directory_and_a_closed_file_are_moved_aside() {
+        let ground = ground(r#"{"theme": "dark"}"#);
+        std::fs::create_dir_all(ground.file().join("in")).unwrap();
+        assert_eq!(ground.sow(&["theme"]), Sown::Written);
+        std::fs::set_permissions(ground.file(), std::fs::Permissions::from_mode(0)).unwrap();
+        // Root reads what is closed.
+        ground.sow(&["theme"]);
+        assert_eq!(ground.text(), "{\"theme\":\"dark\"}\n");
+    }
+
+    #[test]
+    fn a_long_value_of_the_agents_is_not_taken_apart() {
+        let ground = ground(r#"{"theme": "dark"}"#);
+        std::fs::create_dir(ground.at.join("store/in")).unwrap();
+        let many = format!("{{\"theme\":[{}0]}}", "{\"\":0},".repeat(10_000));
+        std::fs::write(ground.file(), many).unwrap();
+        let users = std::fs::File::options()
+            .append(true)
+            .open(ground.at.join("users.json"))
+            .unwrap();
+        users
+            .set_modified(SystemTime::now() + Duration::from_secs(9))
+            .unwrap();
+        assert_eq!(ground.sow(&["theme"]), Sown::Written);
+        assert_eq!(ground.text(), "{\"theme\":\"dark\"}\n");
     }
 
     #[test]
@@ -229,10 +300,8 @@ mod tests {
 
         std::fs::remove_dir_all(ground.at.join("store/in")).unwrap();
         symlink(&ground.at, ground.at.join("store/in")).unwrap();
-        let keys = ["theme".to_owned()];
-        let users = ground.at.join("users.json");
-        let done = sow(&users, &keys, &ground.kept, Path::new("in/state.json"));
-        assert!(done.is_err());
+        // So is a link on the way.
+        assert_eq!(ground.sow(&["theme"]), Sown::Written);
         assert!(!ground.at.join("state.json").exists());
     }
 }

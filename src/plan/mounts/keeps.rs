@@ -393,10 +393,17 @@ impl Builder<'_> {
         });
         self.keeping.logins = logins.collect();
         let seeds = wanted.seeds.iter().filter_map(|seed| {
+            let to = self.path_in_store(&seed.value.to)?;
+            let from = self.may_be_carried(&seed.value)?;
+            let mut back = seed.value.back.clone();
+            if self.is_protected(&from) || self.ground.refusing(&from, Access::Write).is_some() {
+                back.clear();
+            }
             Some(JsonSeed {
-                from: self.may_be_carried(&seed.value)?,
-                to: self.path_in_store(&seed.value.to)?,
+                from,
+                to,
                 keys: seed.value.keys.clone(),
+                back,
                 why: Why::Rule {
                     key: format!("profile.state.seed `{}`", seed.value.from),
                     source: seed.source.clone(),
@@ -469,6 +476,12 @@ impl Builder<'_> {
         false
     }
 
+    /// Whether something hides a path besides the built-in rule that reads as `name` does.
+    fn is_hidden_but_by(&self, real: &Path, name: &PathSpec) -> bool {
+        let mut rules = self.hides.rules_for(real);
+        rules.any(|rule| rule.source.layer != Layer::BuiltIn || rule.value != *name)
+    }
+
     /// The user's file of which keys are carried over: one that could be given. The built-in rule that
     /// hides it by its name hides the rest of it.
     fn may_be_carried(&self, seed: &Carried) -> Option<PathBuf> {
@@ -476,10 +489,7 @@ impl Builder<'_> {
         let Look::Found(found) = self.files.look(&path) else {
             return None;
         };
-        let hidden = |real: &Path| {
-            let mut rules = self.hides.rules_for(real);
-            rules.any(|rule| rule.source.layer != Layer::BuiltIn || rule.value != seed.from)
-        };
+        let hidden = |real: &Path| self.is_hidden_but_by(real, &seed.from);
         let may = found.kind == Kind::File
             && found.readable
             && found.uid == self.host.uid

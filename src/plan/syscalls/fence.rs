@@ -70,10 +70,8 @@ const SOCKET_SET_GROUP: u64 = 0x8902;
 const SET_OWNER: u64 = 8;
 const SET_SIGNAL: u64 = 10;
 const SET_OWNER_EX: u64 = 15;
-/// F_SETLEASE, F_NOTIFY and F_SETDELEG (Linux 6.19).
-const SET_LEASE: u64 = 1024;
+/// F_NOTIFY.
 const NOTIFY: u64 = 1026;
-const SET_DELEGATION: u64 = 1040;
 
 /// include/linux/socket.h.
 const AF_UNIX: u64 = 1;
@@ -126,7 +124,6 @@ const FAST_OPEN: &str = "connects without connect(2), which the mediator carries
 const ATTRIBUTES: &str = "changes attributes of a file that is open for reading alone, also outside the writable directories";
 const ENCRYPTION: &str = "adds and removes keys and policies of encrypted directories, which belong to the user and not to \
      the jail";
-const LEASE: &str = "holds up the programs outside that open the same file";
 const WATCH: &str = "watches a directory by signals; inotify stays for watching one's own files";
 const SIGNAL_BY_FILE: &str = "makes the kernel send signals to other processes of the user: Landlock scopes them from ABI 6 on, and \
      many kernels with it look at one process of a group alone";
@@ -192,8 +189,6 @@ pub(super) const RULES: &[SyscallRule] = &[
         Answer::NoSys,
         "changes the attributes of any file by its path, and Landlock does not look at it",
     ),
-    on("fcntl", int_is(1, SET_LEASE), Answer::Perm, LEASE),
-    on("fcntl", int_is(1, SET_DELEGATION), Answer::Perm, LEASE),
     on("fcntl", int_is(1, NOTIFY), Answer::Perm, WATCH),
     // Other processes.
     always(

@@ -235,10 +235,11 @@ fn state_opens_nothing_that_the_lists_could_not() {
             false,
         ),
         (
+            // What the user hides stays so.
             "login = [\"~/.tool/key\"]",
             "~/.tool/key",
             "/home/ada/.tool/key",
-            true,
+            false,
         ),
         (
             "settings = [\"~/.tool/key\"]",
@@ -255,6 +256,9 @@ fn state_opens_nothing_that_the_lists_could_not() {
             .unwrap();
         assert_eq!(at(&plan, path).is_some(), open, "{state} {hide}");
     }
+    let built_in = Scenario::new(tree()).profile("tool.toml", &profile("login = [\"~/.netrc\"]"));
+    let plan = built_in.plan().unwrap();
+    assert!(at(&plan, "/home/ada/.netrc").is_some(), "{plan:?}");
     let seed = "directories = [\"~/.tool\"]\n[[profile.state.seed]]\nfrom = \"~/.netrc\"\n\
         to = \"~/.tool/copy\"\nkeys = [\"x\"]";
     let seeds = |user: &str, enforced: &str| {
