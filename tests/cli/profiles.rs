@@ -141,11 +141,13 @@ fn a_profile_is_shown_with_what_it_means_and_its_text_alone() {
 #[test]
 fn several_profiles_are_in_one_jail() {
     let world = world();
-    let script = "cat ~/.codex/auth.json; echo; ls -d ~/.claude";
+    let login = format!("{{\"OPENAI_API_KEY\":\"{CANARY}\"}}\n");
+    world.write("home/.codex/auth.json", &login);
+    let script = "cat ~/.codex/auth.json; ls -d ~/.claude";
     let both = world
         .call(["-q", "-p", "claude", "-p", "codex", "sh", "-c", script])
         .run();
-    both.expect(0, &format!("{CANARY}\n[..]/.claude\n"), "");
+    both.expect(0, &format!("{login}[..]/.claude\n"), "");
     let one = world
         .call(["-q", "-p", "claude", "sh", "-c", "cat ~/.codex/auth.json"])
         .run();
@@ -156,7 +158,7 @@ fn several_profiles_are_in_one_jail() {
 #[test]
 fn at_a_terminal_an_agent_without_a_login_says_how_to_log_in() {
     let world = world();
-    let hint = "no login for claude was found: start it and use /login";
+    let hint = "no login for claude was found: start it once outside of the jail and use /login";
     let search = format!("{}:/usr/bin:/bin", world.home.join(".local/bin").display());
     let says = |words: &[&str], variable: Option<&str>| {
         let mut call = world.call(words).variable("PATH", &search);

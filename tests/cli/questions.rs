@@ -204,14 +204,15 @@ fn profiles() {
     };
     assert_eq!(listed("claude")["commands"], serde_json::json!(["claude"]));
     assert_eq!(listed("mine")["description"], "Mine");
-    world.call(["profile", "show", "mine"]).run().expect(
-        0,
-        "[profile]\ndescription = \"Mine\"\n",
-        "",
-    );
+    let text = "[profile]\ndescription = \"Mine\"\n";
+    let shown = world.call(["profile", "show", "mine", "--text"]).run();
+    shown.expect(0, text, "");
+    let summary = world.call(["profile", "show", "mine"]).run();
+    assert!(summary.out().starts_with("mine: Mine\n"), "{summary}");
+    assert!(summary.out().ends_with(text), "{summary}");
     let default = world.call(["profile", "show", "default"]).run();
     assert!(default.out().contains("[network]\n"), "{default}");
-    let unknown = "error: there is no profile `clade`\nhint: did you mean `claude`?\nhint: known: claude, mine, default\n";
+    let unknown = "error: there is no profile `clade`\nhint: did you mean `claude`?\nhint: known: [..]claude, [..]mine, [..]default\n";
     world
         .call(["profile", "show", "clade"])
         .run()

@@ -12,7 +12,7 @@ use std::process::Command;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
 use crate::harness::{
-    FENCE, ISOLATED_FENCE, Outcome, after, call, declare, errno, pointer, under, unsigned,
+    FENCE, ISOLATED_FENCE, Outcome, STRICT, after, call, declare, errno, pointer, under, unsigned,
 };
 
 const BOTH: [agent_sandbox::plan::syscalls::Switches; 2] = [FENCE, ISOLATED_FENCE];
@@ -248,6 +248,25 @@ fn leases_and_signals_by_descriptors() {
         };
         assert_eq!(under(switches, lock), Outcome::Returned(1));
     }
+}
+
+/// A lease holds up whoever opens the file outside, until the kernel breaks it.
+#[test]
+fn leases_are_refused() {
+    let directory = on_disk();
+    let path = directory.path().join("file");
+    fs::write(&path, "x").expect("a file");
+    let lease = || {
+        let file = File::open(&path).expect("it is there");
+        let descriptor = unsigned(file.as_raw_fd());
+        let arguments = [
+            descriptor,
+            unsigned(libc::F_SETLEASE),
+            unsigned(libc::F_RDLCK),
+        ];
+        call(libc::SYS_fcntl, &arguments)
+    };
+    assert_eq!(under(STRICT, lease), errno(libc::EPERM));
 }
 
 #[test]

@@ -246,7 +246,7 @@ mod tests {
         let ground = ground(r#"{"theme": "dark"}"#);
         std::fs::create_dir_all(ground.file().join("in")).unwrap();
         assert_eq!(ground.sow(&["theme"]), Sown::Written);
-        std::fs::set_permissions(ground.file(), std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(ground.file(), std::fs::Permissions::from_mode(0o000)).unwrap();
         // Root reads what is closed.
         ground.sow(&["theme"]);
         assert_eq!(ground.text(), "{\"theme\":\"dark\"}\n");
