@@ -7,8 +7,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
-
 use crate::session;
 
 /// Whether something stands there, a link that leads nowhere included.
@@ -56,16 +54,10 @@ pub(super) fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Gives the file its name, which nothing must have.
+/// Gives the file its name, which nothing must have: a second name is put in the place of no other.
 fn take_name(from: &Path, to: &Path) -> io::Result<()> {
-    match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
-        // Not every file system can (NFS): a second name is never put in the place of another either.
-        Err(nix::errno::Errno::EINVAL | nix::errno::Errno::ENOSYS) => {
-            std::fs::hard_link(from, to)?;
-            std::fs::remove_file(from)
-        }
-        done => Ok(done?),
-    }
+    std::fs::hard_link(from, to)?;
+    std::fs::remove_file(from)
 }
 
 #[cfg(test)]
