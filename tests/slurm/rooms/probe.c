@@ -373,6 +373,10 @@ static void pried(const char *pid, const char *name) {
     if (!named(pid, now) || strcmp(now, name) != 0) {
         return;
     }
+    /* One that has ended keeps its name until it is waited for. It has no memory, so that maps opens, and is empty. */
+    if (read == ESRCH) {
+        return;
+    }
     for (size_t i = 0; i < FILES; i++) {
         printf("%s %s %d\n", name, files[i], errors[i]);
     }
