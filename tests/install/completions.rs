@@ -196,7 +196,7 @@ fn what_stands_in_a_profile_is_not_run_by_a_tab() {
     let place = place();
     place.program(
         "stub/agent-sandbox",
-        "#!/bin/sh\ncat <<'END'\nphysics  Mine [file]\n$(touch${IFS}ran)  x\n`touch${IFS}ran`\n$(touch${IFS}ran)\nEND\n",
+        "#!/bin/sh\ncat <<'END'\nNAME     DESCRIPTION\nphysics  Mine [file]\n$(touch${IFS}ran)  x\n`touch${IFS}ran`\n$(touch${IFS}ran)\nEND\n",
     );
     let script = "PATH=$HOME/../stub:$PATH; cd; . $PREFIX/share/bash-completion/completions/agent-sandbox
         complete=($(complete -p agent-sandbox)); for ((i = 0; i < ${#complete[@]}; i++)); do
