@@ -17,7 +17,9 @@ bashdir     ?= $(PREFIX)/share/bash-completion/completions
 zshdir      ?= $(PREFIX)/share/zsh/site-functions
 fishdir     ?= $(PREFIX)/share/fish/vendor_completions.d
 moduledir   ?= $(PREFIX)/share/agent-sandbox/modulefiles
-export PREFIX DESTDIR mandir bashdir zshdir fishdir moduledir
+# The tracer's service. systemd looks below /usr and /usr/local.
+unitdir     ?= $(PREFIX)/lib/systemd/system
+export PREFIX DESTDIR mandir bashdir zshdir fishdir moduledir unitdir
 
 CARGO_TARGET_DIR ?= target
 BUILT       := $(CARGO_TARGET_DIR)/$(if $(TARGET),$(TARGET)/)$(PROFILE)
@@ -28,7 +30,7 @@ PAGES       := $(BUILT)/pages
 SITE_RECORD := $(BUILT)/.site-dir
 SITE_DIR    ?= $(or $(shell cat '$(SITE_RECORD)' 2>/dev/null),/etc/agent-sandbox)
 # Everything that they are made of: with it, `sudo make install` after `make build` needs no cargo.
-SOURCES     := $(shell find src chaperon profiles docs/pages docs/reference/cli.md build.rs Cargo.toml Cargo.lock \
+SOURCES     := $(shell find src chaperon ebpf profiles docs/pages docs/reference/cli.md build.rs Cargo.toml Cargo.lock \
                  -type f 2>/dev/null)
 
 .PHONY: help demo test test-agents bench build static install uninstall lint clean
@@ -42,7 +44,7 @@ help: ## this list
 	@echo
 	@echo '  make install PREFIX=$$HOME/.local    without root; DESTDIR=DIR stages a package'
 	@echo '  make build SITE_DIR=/DIR            where the site keeps its policy (/etc/agent-sandbox)'
-	@echo '  tests/run SUITE…                    one suite: confine, cli, plan, house, agents, slurm, lib, wire'
+	@echo '  tests/run SUITE…                    one suite: confine, cli, plan, house, agents, slurm, tracer, lib'
 
 demo: ## what a jailed shell sees and what it cannot, in one screen
 	@tests/demo
@@ -53,7 +55,7 @@ test: ## install what the tests need, build, run all of them, count
 test-agents: ## the real agents alone: install them, drive each from end to end in the jail
 	@tests/run agents
 
-bench: ## start-up time, memory and size of the release binary
+bench: ## start-up time, memory, size, what Slurm and tracing cost, with the release binaries
 	@tests/run --bench
 
 build: $(BIN) $(PAGES) ## the release binaries, the manual pages, the completions
@@ -75,6 +77,8 @@ $(SITE_RECORD):
 $(BIN): $(SOURCES) $(SITE_RECORD)
 	@chaperon/static $(PROFILE) > /dev/null
 	AGENT_SANDBOX_SITE_DIR='$(SITE_DIR)' $(CARGO) build --locked --package agent-sandbox --bins \
+		$(if $(filter release,$(PROFILE)),--release) $(if $(TARGET),--target $(TARGET))
+	$(CARGO) build --locked --package agent-sandbox-tracer --package agent-sandbox-trail --bins \
 		$(if $(filter release,$(PROFILE)),--release) $(if $(TARGET),--target $(TARGET))
 	@touch $@
 

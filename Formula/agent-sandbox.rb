@@ -29,6 +29,9 @@ class AgentSandbox < Formula
       this formula. Examples are in
         #{opt_pkgshare}/profiles/site
 
+      The tracer, agent-sandbox-tracer(8), is a service of root's. Do not start it from here:
+      root must not run what somebody else can change. Install it as root, with make.
+
       Programs below #{HOMEBREW_PREFIX} belong to whoever installed them: use a prefix
       that the users of a cluster cannot write if the policy is to hold for all of them.
     EOS
@@ -47,6 +50,8 @@ class AgentSandbox < Formula
       assert_match "hidden", answer
     end
     assert_path_exists man1/"agent-sandbox.1"
-    assert_path_exists libexec/"agent-sandbox/agent-sandbox-shim"
+    %w[chaperon shim tracer trail].each do |name|
+      assert_path_exists libexec/"agent-sandbox/agent-sandbox-#{name}"
+    end
   end
 end

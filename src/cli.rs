@@ -3,10 +3,14 @@
 //! `agent-sandbox [OPTIONS] [--] COMMAND [ARGS]…`: the first word that is no option ends the
 //! options. If it names a subcommand and no `--` stands before it, it is one.
 
+mod trail;
+
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+
+pub use trail::TrailCall;
 
 /// What the user asks for.
 #[derive(Debug)]
@@ -83,6 +87,8 @@ pub enum Call {
         /// The partition whose nodes are asked.
         nodes: Option<String>,
     },
+    /// `watch`, `report`, `trace`
+    Trail(Box<TrailCall>),
     /// Text for standard output: help or the version.
     Print(String),
 }
@@ -194,7 +200,7 @@ impl Options {
 
 /// The words that are subcommands.
 pub const SUBCOMMAND_NAMES: &[&str] = &[
-    "run", "policy", "explain", "profile", "notify", "sessions", "log", "doctor",
+    "run", "policy", "explain", "profile", "notify", "sessions", "log", "doctor", "watch", "report", "trace",
 ];
 
 const SUBCOMMANDS: &str = "\
@@ -214,6 +220,9 @@ Subcommands:
   log [JOBID]             What was asked of Slurm; what Slurm said about a job
   doctor                  Whether a session would start here, and what to repair
   doctor --nodes NAME     The same on the nodes of a partition, compared
+  watch [SESSION|JOB]     What a session and its jobs do, live, where a tracer runs
+  report [SESSION|JOB]    The same, summed up: as text, JSON or Markdown
+  trace COMMAND [ARGS]…   What a command does, without a jail, as `strace -f` shows it
 
 Exit status: the command's own; 128+N if signal N ended it; 125 if agent-sandbox
 failed; 126 if the command cannot be executed; 127 if it was not found.";
@@ -363,6 +372,9 @@ pub fn command() -> clap::Command {
         .subcommand(page::<SessionsWords>("sessions"))
         .subcommand(page::<LogWords>("log"))
         .subcommand(page::<DoctorWords>("doctor"))
+        .subcommand(page::<trail::WatchWords>("watch"))
+        .subcommand(page::<trail::ReportWords>("report"))
+        .subcommand(page::<trail::TraceWords>("trace"))
 }
 
 /// A subcommand below [`command`], under its short name.
@@ -431,6 +443,9 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
         Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {
             options: options.and(words.options),
         }),
+        Some("watch") => sub(&first, rest).and_then(|words| trail::watch(options, words)),
+        Some("report") => sub(&first, rest).and_then(|words| trail::report(options, words)),
+        Some("trace") => sub(&first, rest).and_then(|words| trail::trace(options, words)),
         _ => Ok(Call::Run {
             options,
             command: top.words,

@@ -47,6 +47,9 @@ pub struct Run {
     /// The number of a descriptor that the command gets beside the standard streams: the socket on
     /// which Slurm speaks PMI.
     pub pmi: Option<i32>,
+    /// Whether [`Request::Go`] is waited for, behind [`Report::Held`], before a path is opened that was chosen
+    /// inside, and before the command is executed.
+    pub held: bool,
 }
 
 /// What a command's process takes from itself.
@@ -130,6 +133,8 @@ pub struct Expect {
 /// Init to launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Report {
+    /// The jail is there, and what becomes the command has confined itself: it goes on at [`Request::Go`].
+    Held,
     /// The jail is as planned; the command is about to be started.
     Ready,
     /// Comes with the descriptor of the listening socket, before [`Self::Ready`].
@@ -195,6 +200,8 @@ impl End {
 /// Launcher to init.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
+    /// Go on: the jail is traced, or need not be.
+    Go,
     /// Send this signal to the command.
     Signal(i32),
     /// Write this to the command's standard error.

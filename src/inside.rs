@@ -76,6 +76,13 @@ pub fn has_variable(name: &std::ffi::OsStr) -> bool {
     std::env::var_os(name).is_some()
 }
 
+/// Whether a program of this name is found here.
+pub fn has_program(name: &std::ffi::OsStr) -> bool {
+    let path = std::env::var_os(env_vars::PATH).unwrap_or_default();
+    let mut places = std::env::split_paths(&path).map(|directory| directory.join(name));
+    places.any(|program| program.is_file() && access(&program, AccessFlags::X_OK).is_ok())
+}
+
 /// The home directory as it is named here.
 pub fn home() -> Option<PathBuf> {
     std::env::var_os(env_vars::HOME).map(PathBuf::from)

@@ -3,8 +3,7 @@
 //!
 //!     cargo run --example pages -- DIRECTORY
 //!
-//! makes `DIRECTORY/man/man1`, `DIRECTORY/man/man5`, `DIRECTORY/bash`, `DIRECTORY/zsh` and
-//! `DIRECTORY/fish`.
+//! makes `DIRECTORY/man/man1`, `man5` and `man8`, `DIRECTORY/bash`, `DIRECTORY/zsh` and `DIRECTORY/fish`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -15,6 +14,10 @@ mod completions;
 mod manual;
 mod markdown;
 mod policy;
+/// The tracer's command line. The file, not its crate: nothing of ours depends on the tracer.
+#[allow(dead_code, unreachable_pub)] // the fields, and who sees them, are the tracer's
+#[path = "../../ebpf/tracer/src/cli.rs"]
+mod tracer;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +33,12 @@ fn main() -> Result<()> {
         bail!("usage: pages DIRECTORY");
     };
     let command = agent_sandbox::cli::command();
-    for (name, text) in manual::pages(&command)? {
+    let mut pages = manual::pages(&command)?;
+    pages.push(manual::service(
+        tracer::command(),
+        command.get_version().unwrap_or_default(),
+    )?);
+    for (name, text) in pages {
         let section = name.rsplit('.').next().unwrap_or("1");
         write(
             &directory.join("man").join(format!("man{section}")),

@@ -41,17 +41,19 @@ pub(crate) fn section(document: &str, heading: &str, title: Option<&str>) -> Res
     Ok(roff.render())
 }
 
-/// Each row of a table of two columns: the first is what the second explains.
+/// Each row of a table: the first column is what the last explains. Between them may stand what is built in.
 fn rows(roff: &mut Roff, block: &[&str]) -> Result<()> {
     for row in block.iter().skip(2) {
         // A bar inside of a cell is written `\|`.
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
-        let [name, meaning] = cells.as_slice() else {
-            bail!("not a row of two cells: {row}");
+        let (name, meaning) = match cells.as_slice() {
+            [name, meaning] => (name, (*meaning).to_owned()),
+            [name, built_in, meaning] => (name, format!("{meaning}. Built in: {built_in}.")),
+            _ => bail!("not a row of two or three cells: {row}"),
         };
         roff.control("TP", []);
         roff.text(inline(name));
-        roff.text(inline(meaning));
+        roff.text(inline(&meaning));
     }
     Ok(())
 }

@@ -49,6 +49,8 @@ macro_rules! with_sections {
             pub network: Option<NetworkSection>,
             /// `[slurm]`
             pub slurm: Option<SlurmSection>,
+            /// `[trace]`
+            pub trace: Option<TraceSection>,
             /// `[modules]`
             pub modules: Option<ModulesSection>,
             /// `[agents]`
@@ -68,6 +70,7 @@ macro_rules! with_sections {
                     landlock: self.landlock.take(),
                     network: self.network.take(),
                     slurm: self.slurm.take(),
+                    trace: self.trace.take(),
                     modules: self.modules.take(),
                     agents: self.agents.take(),
                 }
@@ -84,6 +87,7 @@ macro_rules! with_sections {
                     && self.landlock.is_none()
                     && self.network.is_none()
                     && self.slurm.is_none()
+                    && self.trace.is_none()
                     && self.modules.is_none()
                     && self.agents.is_none()
             }
@@ -292,6 +296,28 @@ pub struct SlurmLimitsSection {
     pub gpus: Option<Spanned<i64>>,
     /// Wall time of one job, in minutes.
     pub minutes: Option<Spanned<i64>>,
+}
+
+/// `[trace]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceSection {
+    /// `"off"`, `"on"` or `"required"`: whether a tracer records what the jail does.
+    pub mode: Option<Spanned<String>>,
+    /// The kinds of events that are recorded.
+    pub events: Option<Spanned<Strings>>,
+    /// Whether opens of what does not exist are recorded.
+    pub missing: Option<Spanned<bool>>,
+    /// Of the opens that are allowed, each so manieth is recorded.
+    pub every: Option<Spanned<i64>>,
+    /// Patterns of arguments that are secrets.
+    pub redact: Option<Strings>,
+    /// Whether the tracer denies what the plan hides, besides.
+    pub enforce: Option<Spanned<bool>>,
+    /// Whether it records what it would deny.
+    pub audit: Option<Spanned<bool>>,
+    /// Where the tracer listens; the site's to say.
+    pub socket: Option<Spanned<String>>,
 }
 
 /// `[modules]`

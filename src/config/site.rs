@@ -150,6 +150,22 @@ impl Site {
         Ok(names)
     }
 
+    /// Makes sure that nobody but root can put anything into a directory, or into one above it.
+    ///
+    /// # Errors
+    /// Somebody else can, it is no directory, or it cannot be read.
+    pub fn only_root_changes(&self, directory: &Path) -> Result<(), ConfigError> {
+        let shown = directory.display().to_string();
+        let found = Walk::new(self).and_then(|mut walk| walk.directory(directory));
+        match found.map_err(|problem| problem.about(&shown))? {
+            Some(_) => Ok(()),
+            None => {
+                let missing = Problem::new(directory, "does not exist", "make it, as root");
+                Err(missing.about(&shown))
+            }
+        }
+    }
+
     fn text(&self, path: &Path) -> Result<Option<String>, ConfigError> {
         let shown = path.display().to_string();
         let found = Walk::new(self).and_then(|mut walk| walk.to(path));

@@ -3,9 +3,12 @@
 
 use std::path::PathBuf;
 
+use agent_sandbox_events::protocol::Status;
+
 use crate::cli::Backend;
 use crate::host::mediation;
 use crate::launch::diagnose;
+use crate::policy::TraceMode;
 
 /// An error as its message and the ways out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub struct Facts {
     pub tools: Tools,
     /// Slurm; `None` where there is none.
     pub slurm: Option<Slurm>,
+    /// The tracer; `None` if there is no policy that says where it listens.
+    pub tracer: Option<Tracer>,
 }
 
 /// Who asks.
@@ -263,4 +268,37 @@ pub struct Slurm {
     pub on: Option<bool>,
     /// A request from inside to Slurm and back.
     pub request: Option<Result<u64, String>>,
+}
+
+/// The node's tracer.
+#[derive(Clone, Debug)]
+pub struct Tracer {
+    /// What the policy wants of it.
+    pub mode: TraceMode,
+    /// The key and the place that say so.
+    pub rule: String,
+    /// The key and the place that ask for a second layer, if any does.
+    pub layer: Option<String>,
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// What was found there.
+    pub answer: Answer,
+}
+
+/// What was found where the tracer listens.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// Nobody looked.
+    Unwanted,
+    /// Nothing.
+    Nothing,
+    /// Something that is of no use.
+    Unfit(Trouble),
+    /// A tracer.
+    Answers {
+        /// What it says of itself.
+        status: Box<Status>,
+        /// Who runs it.
+        uid: Option<u32>,
+    },
 }

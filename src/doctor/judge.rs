@@ -6,6 +6,7 @@ mod node;
 mod policy;
 mod slurm;
 mod tools;
+mod tracer;
 
 use super::facts::{Facts, Trial, Trouble};
 use super::line::{Examination, Finding, Group, Line, Status};
@@ -49,12 +50,15 @@ const CHECKS: &[Check] = &[
     check(Group::Slurm, "slurm-controller", slurm::controller),
     check(Group::Slurm, "munge", slurm::munge),
     check(Group::Slurm, "chaperon", slurm::chaperon),
+    check(Group::Trace, "tracer", tracer::tracer),
+    check(Group::Trace, "tracer-blind", tracer::blind),
+    check(Group::Trace, "tracer-layer", tracer::layer),
+    check(Group::Trace, "tracer-losses", tracer::losses),
 ];
 
 /// What people ask about and this version does not have. It is said, and is neither ok nor broken.
-const ABSENT: [&str; 2] = [
+const ABSENT: [&str; 1] = [
     "network: connections are not judged by host; network.mode gives a jail the node's network or none",
-    "tracer: nothing records what programs inside do",
 ];
 
 /// The names of all checks.
@@ -102,6 +106,9 @@ fn verdict(facts: &Facts) -> (bool, Option<&'static str>, String) {
     }
     if let Some(Trouble { message, .. }) = unfit(facts) {
         return (false, None, message.clone());
+    }
+    if let Some(why) = tracer::in_the_way(facts) {
+        return (false, None, why);
     }
     let (starts, backend, mut why) = by_trial(facts);
     if starts

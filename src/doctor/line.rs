@@ -41,6 +41,8 @@ pub enum Group {
     Tools,
     /// Slurm and the way to it.
     Slurm,
+    /// The node's tracer.
+    Trace,
 }
 
 impl Group {
@@ -53,6 +55,7 @@ impl Group {
             Self::Policy => "Policy",
             Self::Tools => "Tools",
             Self::Slurm => "Slurm",
+            Self::Trace => "Trace",
         }
     }
 }

@@ -11,6 +11,7 @@ pub(super) mod nodes;
 mod policy;
 pub(super) mod run;
 mod slurm;
+mod tracer;
 mod trial;
 
 use std::os::unix::fs::MetadataExt;
@@ -76,6 +77,7 @@ pub(super) fn facts(options: &Options, held: &mut Held, words: Words) -> Result<
     let Ok(mut prepared) = prepared else {
         return Ok(all);
     };
+    all.tracer = Some(tracer::look(&mut prepared));
     if root {
         // What belongs to root is trusted by users, and by root it is "your own".
         prepared.host.uid = NOBODY;

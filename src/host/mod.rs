@@ -96,6 +96,8 @@ pub struct HostFacts {
     pub landlock_abi: i32,
     /// Slurm, where its commands are found in the directories that the policy names.
     pub slurm: Option<Slurm>,
+    /// Whether a tracer answers where the policy says.
+    pub traced: bool,
 }
 
 /// The user database in files.
@@ -203,6 +205,7 @@ impl HostFacts {
             databases,
             landlock_abi: landlock_abi(),
             slurm: None,
+            traced: false,
         })
     }
 

@@ -168,6 +168,13 @@ pub fn places(text: &[u8]) -> Vec<PathBuf> {
     parse(text).into_iter().map(|mount| mount.at).collect()
 }
 
+/// Where a file system of this type is mounted as a whole, by the text of a `mountinfo` file.
+pub fn place_of(text: &[u8], kind: &str) -> Option<PathBuf> {
+    let mut all = parse(text).into_iter();
+    let found = all.find(|one| one.kind == kind.as_bytes() && one.root == Path::new("/"))?;
+    Some(found.at)
+}
+
 fn parse(text: &[u8]) -> Vec<Mounted> {
     text.split(|&byte| byte == b'\n').filter_map(line).collect()
 }

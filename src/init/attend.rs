@@ -31,6 +31,8 @@ pub(super) struct Attendance<'a> {
     said: Said,
     /// Where the child passes the standard error that it opened.
     errors: Option<OwnedFd>,
+    /// What the launcher asked for before the command was started.
+    early: Vec<Request>,
     /// How the command ended.
     end: Option<End>,
     /// Until when the launcher may say something after that, and it be written.
@@ -55,6 +57,7 @@ impl<'a> Attendance<'a> {
             copies: Copies::default(),
             said: Said::default(),
             errors: None,
+            early: Vec::new(),
             end: None,
             leave: None,
             told_all: !by_slurm,
@@ -71,9 +74,17 @@ impl<'a> Attendance<'a> {
         self
     }
 
+    pub(super) fn with_early(mut self, early: Vec<Request>) -> Self {
+        self.early = early;
+        self
+    }
+
     /// Waits for the command, for everything that is re-parented to it, and for the launcher; the
     /// answer is the exit code.
     pub(super) fn run(mut self) -> i32 {
+        for request in std::mem::take(&mut self.early) {
+            self.act(request);
+        }
         loop {
             if let (Some(end), true) = (self.end, self.may_leave()) {
                 return end.exit_code().into();
@@ -173,18 +184,26 @@ impl<'a> Attendance<'a> {
     /// Does what the launcher asks for; `false` if it is gone.
     fn answer(&mut self) -> bool {
         match self.control.receive() {
-            // The command's pid may be another process's by now.
-            Some(Request::Signal(_)) if self.end.is_some() => {}
-            Some(Request::Signal(number)) if self.by_slurm => {
-                self.copies.handed_on(number, Instant::now());
-            }
-            Some(Request::Signal(number)) => {
-                let _ = process::send_signal(self.command, number);
-            }
-            Some(Request::Say(text)) => self.said.say(&text),
-            Some(Request::Leave) => self.told_all = true,
+            Some(request) => self.act(request),
             None => return false,
         }
         true
+    }
+
+    fn act(&mut self, request: Request) {
+        match request {
+            // It has gone on.
+            Request::Go => {}
+            // The command's pid may be another process's by now.
+            Request::Signal(_) if self.end.is_some() => {}
+            Request::Signal(number) if self.by_slurm => {
+                self.copies.handed_on(number, Instant::now());
+            }
+            Request::Signal(number) => {
+                let _ = process::send_signal(self.command, number);
+            }
+            Request::Say(text) => self.said.say(&text),
+            Request::Leave => self.told_all = true,
+        }
     }
 }

@@ -3,12 +3,16 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::sys::signalfd::SignalFd;
+use nix::sys::socket::MsgFlags;
 use nix::unistd::Pid;
 
 use super::attend::Attendance;
 use super::{Control, FAILED, confine, execute, streams, watched};
-use crate::handoff::{ErrorStream, Report, Run};
+use crate::handoff::{ErrorStream, Report, Request, Run};
 use crate::sys::{fds, passing, process};
+
+/// What the child and the process that stands by it say to each other, of a command that is held.
+const WORD: &[u8] = b"h";
 
 /// The longest path that is told of, in bytes (`PATH_MAX`); the agent may have written any.
 const LONGEST_PATH: usize = 4096;
@@ -21,7 +25,9 @@ pub(super) fn attend(control: &Control, signals: &SignalFd, run: &Run) -> Result
     // On this pair the child passes the standard error that it opened.
     let (ours, theirs) =
         passing::pair().map_err(|error| format!("cannot make a pair of sockets: {error}"))?;
-    control.send(&Report::Ready);
+    if !run.held {
+        control.send(&Report::Ready);
+    }
     let parent = nix::unistd::getpid();
     match process::fork().map_err(|error| format!("cannot fork: {error}"))? {
         process::Side::Child => {
@@ -30,16 +36,58 @@ pub(super) fn attend(control: &Control, signals: &SignalFd, run: &Run) -> Result
         }
         process::Side::Parent(command) => {
             drop(theirs);
+            let early = match run.held {
+                true => hold(control, &ours),
+                false => Some(Vec::new()),
+            };
+            // The launcher does not want it any more, or is gone: so will be whoever waits.
+            let Some(early) = early else {
+                return Ok(FAILED);
+            };
             let opens = run.streams.error != ErrorStream::AsItComes;
             let code = Attendance::new(control, signals, command, run.by_slurm)
                 .fenced(run.confinement.fence.is_some())
                 .with_errors(opens.then_some(ours))
+                .with_early(early)
                 .run();
             if let Some(watch) = &run.confinement.watch {
                 watched::tell_what_is_left(control, watch);
             }
             Ok(code)
         }
+    }
+}
+
+/// Holds the child where it has confined itself, until the launcher lets it go on. The answer is what the launcher
+/// asked before that, which is then for the command; `None` if it does not let it go on.
+fn hold(control: &Control, child: &OwnedFd) -> Option<Vec<Request>> {
+    let mut word = [0; 1];
+    match passing::receive(child, &mut word, MsgFlags::empty()) {
+        Ok((1.., _)) => {}
+        // It has said why, and ends.
+        _ => return Some(Vec::new()),
+    }
+    control.send(&Report::Held);
+    let mut early = Vec::new();
+    loop {
+        match control.receive()? {
+            Request::Go => break,
+            other => early.push(other),
+        }
+    }
+    control.send(&Report::Ready);
+    // Without it the child ends, which is seen.
+    let _ = passing::send(child, WORD, None);
+    Some(early)
+}
+
+/// In the child: waits until it may go on.
+fn wait_to_go(init: &OwnedFd) {
+    let mut word = [0; 1];
+    let told = passing::send(init, WORD, None)
+        .and_then(|()| passing::receive(init, &mut word, MsgFlags::empty()));
+    if !matches!(told, Ok((1.., _))) {
+        process::exit_now(FAILED);
     }
 }
 
@@ -52,6 +100,10 @@ fn become_command(control: &Control, run: &Run, init: OwnedFd, parent: Pid) -> !
             process::exit_now(FAILED);
         }
     };
+    // From here on whatever is opened was chosen inside.
+    if run.held {
+        wait_to_go(&init);
+    }
     if let Err(unopened) = streams::open(&run.streams) {
         let shown = unopened.path.len().min(LONGEST_PATH);
         control.send(&Report::NoStream {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{clean_up, company, say_once};
+use super::{clean_up, company, is_first, say_once};
 use crate::failure::Failure;
 use crate::fence::Reach;
 use crate::handoff::Run;
@@ -66,11 +66,12 @@ fn stand_by(
     if let Some(announcements) = &mut announcements {
         announcements.belongs_to(&prepared.host.state_directory);
     }
+    let tracer = prepared.tracer(plan, is_first())?;
     let mut company = company(announcements)?;
     company.chaperon = Chaperon::new(&prepared, plan, all, Some(job))?;
     let bytes = |text: &OsStr| text.as_bytes().to_vec();
     let cwd = fenced.places.real(Path::new(OsStr::from_bytes(&run.cwd)));
-    let run = Run {
+    let mut run = Run {
         cwd: bytes(cwd.as_os_str()),
         // The script of a job does not stand where Slurm put it.
         argv: plan.command.iter().map(|word| bytes(word)).collect(),
@@ -79,6 +80,7 @@ fn stand_by(
         search: launch::search_path(&plan.variables),
         ..run
     };
+    company.hold(&mut run, tracer);
     drop(prepared);
     let running = ready.start(run, &mut company)?;
     let outcome = running.supervise(&mut company)?;

@@ -30,7 +30,8 @@ use crate::handoff::{Confinement, ErrorStream, Run, Streams};
 use crate::launch::announcements::Announcements;
 use crate::launch::fallback::Reason;
 use crate::launch::supervisor::{Company, Jail, Outcome};
-use crate::launch::{self, Asked, supervisor};
+use crate::launch::{self, Asked, supervisor, traced};
+use crate::plan::trace::step_name;
 use crate::plan::{Job, memory};
 use crate::report;
 use crate::share::join::{self, Welcome};
@@ -163,6 +164,10 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
         Some(_) => Room::Batch,
         None => Room::Step(number("SLURM_STEP_ID").unwrap_or(0)),
     };
+    let step = match room {
+        Room::Batch => "batch".to_owned(),
+        Room::Step(step) => step_name(step),
+    };
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let memory = memory::of_node(&meminfo).map(|total| memory::of_job(&node, total));
     let wanted = Wanted {
@@ -176,6 +181,7 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
                 environment,
                 script,
                 memory,
+                step: Some((job.id, step)),
             },
         },
         ranks: room != Room::Batch && tasks_here() != Some(1),
@@ -193,6 +199,7 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
         streams,
         by_slurm: true,
         pmi: pmi()?,
+        held: false,
     };
     let backend = launch::seal::backend(&capsule.seal);
     let arrived = match backend {
@@ -215,10 +222,14 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
     Ok((outcome, name))
 }
 
-/// Says what is lacking, once for all tasks of a step: the first says it. A batch script's one
-/// process has no number.
+/// Whether this is the first task of its step. A batch script's one process has no number.
+fn is_first() -> bool {
+    number("SLURM_PROCID").unwrap_or(0) == 0
+}
+
+/// Says what is lacking, once for all tasks of a step: the first says it.
 fn say_once(lacking: &[String]) {
-    if number("SLURM_PROCID").unwrap_or(0) == 0 {
+    if is_first() {
         failure::say(&lacking.concat());
     }
 }
@@ -239,22 +250,26 @@ fn share_room(
         confinement: terms.sealed.confinement.clone(),
         ..run
     };
-    stand_by(welcome, connection, &run, announcements)
+    stand_by(welcome, connection, run, announcements)
 }
 
 /// Joins the room and stands by the command to its end.
 fn stand_by(
     welcome: &Welcome,
     connection: &OwnedFd,
-    run: &Run,
+    mut run: Run,
     mut announcements: Option<Announcements>,
 ) -> Result<Outcome> {
     if let Some(announcements) = &mut announcements {
         announcements.belongs_to(Path::new(OsStr::from_bytes(&welcome.terms.state)));
     }
     let mut company = company(announcements)?;
+    // While paths still mean what they mean outside of the jail.
+    let wish = welcome.terms.wish.as_ref();
+    let tracer = wish.map(|wish| traced::for_task(wish, is_first()));
+    company.hold(&mut run, tracer.transpose()?.flatten());
     supervisor::hold_signals(true).context("cannot hold signals back")?;
-    let (attendant, control) = join::enter(welcome, connection, run)?;
+    let (attendant, control) = join::enter(welcome, connection, &run)?;
     let outcome = supervisor::supervise(Jail::Joined(attendant), control, &mut company)?;
     if let Outcome::NoJail(_) = outcome {
         bail!("the jail of this job ended before the command was started");

@@ -20,7 +20,7 @@ use super::{Prepared, command, filter, register};
 use crate::backend::seccomp::mediated;
 use crate::cli::Options;
 use crate::failure::{self, Failure};
-use crate::fence::Fence;
+use crate::fence::{Fence, Reach};
 use crate::handoff::{Confinement, Run};
 use crate::host::mediation;
 use crate::init;
@@ -76,6 +76,7 @@ fn start(
     let mut prepared = prepared;
     let ready = Ready::new(&mut prepared, instead)?;
     let plan = &ready.planned.fenced.plan;
+    let tracer = prepared.tracer(plan, true)?;
     let mut text = String::new();
     if !options.quiet {
         text.push_str(&said::banner(plan));
@@ -93,6 +94,7 @@ fn start(
     let registered = register(&prepared.host, plan, &name)?;
     let mut run = command(plan);
     run.confinement.watch = observed::watch(&prepared, plan, &ready.home());
+    company.hold(&mut run, tracer);
     // The launcher stays for as long as the command runs; what it knew need not stay with it.
     drop(prepared);
     let running = ready.start(run, &mut company)?;
@@ -120,6 +122,13 @@ pub fn planned(prepared: &Prepared) -> Result<Planned> {
 
 fn translated(prepared: &Prepared, plan: Plan, stage: &Path) -> Result<Planned> {
     let mut fenced = grants::translate(plan, &prepared.host, &prepared.files, stage, &terminals())?;
+    let rules = fenced.rules.iter().map(|rule| rule.path().to_owned());
+    let regions = fenced.charge.territory.regions().iter();
+    let shown = regions.filter(|region| region.reach != Reach::None);
+    let shown = rules.chain(shown.map(|region| region.path().to_owned()));
+    let plan = &mut fenced.plan;
+    plan.trace
+        .forbid(&plan.hidden, shown.collect(), &prepared.files);
     let lacks = lacks::judge(&prepared.policy, &prepared.host, &fenced)?;
     // They are about mounts; what this jail lacks is said by its own table.
     fenced.plan.weaknesses.clear();

@@ -5,6 +5,7 @@
 pub mod agents;
 pub mod announcements;
 pub mod bubblewrap;
+pub mod cgroup;
 pub mod chaperon;
 pub mod diagnose;
 pub mod ending;
@@ -18,6 +19,8 @@ pub mod said;
 pub mod seal;
 pub mod stage;
 pub mod supervisor;
+pub mod traced;
+pub mod trail;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -72,6 +75,8 @@ pub struct Prepared {
     pub witness: Option<witness::Shared>,
     /// How one logs in to the agents of this launch.
     pub logins: Vec<agents::Login>,
+    /// The node's tracer, as far as the policy wants it.
+    pub tracer: traced::Found,
 }
 
 /// The directories in which policy files stand.
@@ -138,6 +143,7 @@ fn prepare_session(
         host.environment = modules::load(&policy.modules.load, &host.environment)?;
     }
     host.find_slurm(&policy, &files);
+    let tracer = look_for_tracer(&policy, &mut host);
     let config = match locations.config_dir.strip_prefix(&locations.home) {
         Ok(below) => format!("~/{}/config.toml", below.display()),
         Err(_) => locations
@@ -172,7 +178,14 @@ fn prepare_session(
         seal,
         witness,
         logins: agents::logins(&layers),
+        tracer,
     })
+}
+
+fn look_for_tracer(policy: &Policy, host: &mut HostFacts) -> traced::Found {
+    let found = traced::find(&policy.trace);
+    host.traced = matches!(found, traced::Found::Listens(_));
+    found
 }
 
 /// What a capsule asks for, as far as it decides nothing.
@@ -198,6 +211,7 @@ pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
     let (sealed, named) = (seal::variables(&seal), std::slice::from_ref(&project));
     let (files, mut host) = host::settled::probe(files, Some(&sealed), &policy, named)?;
     host.find_slurm(&policy, &files);
+    let tracer = look_for_tracer(&policy, &mut host);
     let names = layers.iter().map(|layer| layer.file.to_string()).collect();
     let invocation = Invocation {
         project: Some(project),
@@ -216,6 +230,7 @@ pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
         seal,
         witness: None,
         logins: Vec::new(),
+        tracer,
     })
 }
 
@@ -420,10 +435,11 @@ fn with_bubblewrap(
 ) -> Result<(Outcome, OsString)> {
     let mut prepared = prepared;
     let (plan, standing) = kept::ready(&mut prepared)?;
+    let tracer = prepared.tracer(&plan, true)?;
     prepared.make_places(&plan)?;
     said::announce(&plan, options, || prepared.login_hint(&plan));
     let told = said::shortcomings(&plan, false);
-    let company = Company {
+    let mut company = Company {
         chaperon: Chaperon::new(&prepared, &plan, told, None)?,
         witness: prepared.witness.clone(),
         ..Company::default()
@@ -432,6 +448,7 @@ fn with_bubblewrap(
     let _registered = register(&prepared.host, &plan, &command)?;
     let mut run = self::command(&plan);
     run.confinement.watch = observed::watch(&prepared, &plan, &plan.home);
+    company.hold(&mut run, tracer);
     let order = Order {
         run: Some(run),
         ..bubblewrap::order(&plan)
@@ -474,6 +491,7 @@ fn command(plan: &Plan) -> Run {
         streams: Streams::default(),
         by_slurm: false,
         pmi: None,
+        held: false,
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -19,14 +19,16 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::socket::MsgFlags;
+use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::announcements::Announcements;
+use super::cgroup::Group;
 use super::chaperon::Chaperon;
-use crate::failure;
-use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request};
+use super::traced::Tracer;
+use crate::failure::{self, Failure};
+use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request, Run};
 use crate::observe::witness;
 use crate::sys::{passing, process};
 
@@ -68,6 +70,8 @@ pub enum Outcome {
     Refused(String),
     /// bubblewrap did not get as far as init; its own words.
     NoJail(String),
+    /// The policy demands that it is traced, and it could not be; nothing was started.
+    Untraced(Failure),
 }
 
 /// Holds back the signals that [`supervise`] handles. Programs started from here on ignore those
@@ -120,8 +124,20 @@ pub struct Company {
     pub parent: Option<OwnedFd>,
     /// What watches the command.
     pub witness: Option<witness::Shared>,
+    /// The node's tracer, with the command for its trail, of a jail that is held until it is traced.
+    pub tracer: Option<(Tracer, Vec<Vec<u8>>)>,
+    /// The session's cgroup, which goes with this.
+    pub group: Option<Group>,
     /// Says, when [`supervise`] has returned, whether the process below the launcher was killed.
     pub killed: bool,
+}
+
+impl Company {
+    /// Has a command held until the tracer traces it, if there is one.
+    pub fn hold(&mut self, run: &mut Run, tracer: Option<Tracer>) {
+        run.held = tracer.is_some();
+        self.tracer = tracer.map(|tracer| (tracer, run.argv.clone()));
+    }
 }
 
 /// The process below the launcher that ends with the command.
@@ -156,6 +172,15 @@ impl Jail {
                 Ok(over)
             }
             Self::Over { .. } => Ok(true),
+        }
+    }
+
+    /// The process from which everything of the jail descends.
+    fn first(&self) -> Option<u32> {
+        match self {
+            Self::Built { bwrap, .. } => Some(bwrap.id()),
+            Self::Joined(pid) => u32::try_from(pid.as_raw()).ok(),
+            Self::Over { .. } => None,
         }
     }
 
@@ -302,6 +327,14 @@ impl Supervisor<'_> {
             }
             if reported {
                 match self.receive() {
+                    Some(Report::Held) => {
+                        if let Err(failure) = self.have_traced(jail) {
+                            self.outcome = Some(Outcome::Untraced(failure));
+                            // Who is held sees that it never goes on, and ends.
+                            shutdown(self.control.as_raw_fd(), Shutdown::Both)?;
+                            return jail.wait();
+                        }
+                    }
                     Some(report) => self.note(report)?,
                     None => {
                         // Init is gone; what stands around it follows.
@@ -311,6 +344,15 @@ impl Supervisor<'_> {
                 }
             }
         }
+    }
+
+    /// Nothing of the jail has run yet. It goes on when it is traced, or when it need not be.
+    fn have_traced(&mut self, jail: &Jail) -> Result<(), Failure> {
+        if let (Some((tracer, command)), Some(first)) = (self.company.tracer.take(), jail.first()) {
+            self.company.group = tracer.begin(first, &command)?;
+        }
+        self.request(&Request::Go);
+        Ok(())
     }
 
     fn timeout(&self) -> PollTimeout {
@@ -337,7 +379,7 @@ impl Supervisor<'_> {
                 }
             }
             // The descriptors were taken as they came.
-            Report::Listening | Report::Namespaces | Report::Watched => {}
+            Report::Listening | Report::Namespaces | Report::Watched | Report::Held => {}
             Report::Left { .. } | Report::LeftMore | Report::LeftAll => self.note_left(&report),
             Report::Refused(reason) => self.outcome = Some(Outcome::Refused(reason)),
             Report::NotExecuted { errno } => self.outcome = Some(Outcome::NotExecuted(errno)),

@@ -3,6 +3,7 @@
 
 mod kept;
 mod site;
+mod trace;
 
 use std::path::{Component, Path, PathBuf};
 

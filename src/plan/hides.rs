@@ -188,7 +188,9 @@ impl Hides {
         let kept = kept::stores(&real_as_far_as_it_exists(files, &host.state_directory));
         let names = host.home_aliases.iter();
         let names: Vec<PathBuf> = names.filter_map(|alias| alias.name_of(&kept)).collect();
-        let kept: Vec<(PathBuf, Sourced<PathSpec>)> = [kept]
+        // Where the tracer listens: it believes who speaks by their user id.
+        let socket = policy.trace.socket.value.clone();
+        let kept: Vec<(PathBuf, Sourced<PathSpec>)> = [kept, socket]
             .into_iter()
             .chain(names)
             .filter_map(|at| {

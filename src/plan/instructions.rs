@@ -15,6 +15,10 @@ pub const OPENING: &str = "You run in a jail that agent-sandbox made";
 /// The heading above what the user wrote.
 pub const USERS_OWN: &str = "The user's own instructions";
 
+/// What an agent is told where a tracer stands by.
+pub const RECORDED: &str = "What you do is recorded by this node's tracer: programs, files, connections. The user and the \
+                            site read it.";
+
 /// The most paths that one line names.
 const MOST_NAMED: usize = 6;
 
@@ -75,6 +79,9 @@ pub fn compose(plan: &Plan, terms: Terms, maker: Maker) -> String {
         .to_owned(),
     });
     item(git(plan));
+    if plan.trace.records() {
+        item(RECORDED.to_owned());
+    }
     all.push_str(match maker {
         Maker::Mounts => {
             "\n## What you do not have\n\n\

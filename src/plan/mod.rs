@@ -25,6 +25,7 @@ pub mod seed;
 pub mod slurm;
 pub mod submitted;
 pub mod syscalls;
+pub mod trace;
 pub mod tree;
 pub mod users;
 
@@ -85,6 +86,8 @@ pub struct Job {
     pub script: Option<(PathBuf, Vec<u8>)>,
     /// Bytes of memory that the job has on this node, see [`memory::of_job`]. Slurm's word.
     pub memory: Option<u64>,
+    /// Slurm's number of the job, and the step's name ([`trace::step_name`]).
+    pub step: Option<(u32, String)>,
 }
 
 /// Why something is in the plan.
@@ -335,6 +338,8 @@ pub struct Plan {
     pub landlock_writes: bool,
     /// What the jail has of Slurm; with `On` a chaperon stands by.
     pub slurm: Sourced<slurm::Use>,
+    /// What is asked of the node's tracer.
+    pub trace: trace::Trace,
     /// Files that the profiles in use give.
     pub handouts: handouts::Handouts,
     /// The current directory inside.
@@ -526,6 +531,7 @@ pub fn build(
                 .to_owned(),
         );
     }
+    let traced = trace::asked(policy, invocation, (&hides, &steps), files, host.traced);
     let limit = policy.jail.max_processes.clone();
     let mut plan = Plan {
         session: invocation.session.clone(),
@@ -551,6 +557,7 @@ pub fn build(
         landlock_scope,
         landlock_writes: landlock_scope && !policy.jail.nested.value,
         slurm: slurm::standing(policy, host)?,
+        trace: traced,
         handouts: mounted.handouts,
         cwd,
         command: invocation.command.clone(),

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use agent_sandbox_events::protocol::SOCKET;
 use agent_sandbox_wire::order::{Queries, Scope};
 
 use super::bounds::{self, Bounds};
@@ -11,6 +12,7 @@ use super::handouts;
 use super::narrowing::{Narrowed, Single};
 use super::state::{self, Wanted};
 use super::stated::Stated;
+use super::trace::{Events, Recorded, Sampling, Trace, TraceMode};
 use super::values::{Bytes, Limit, Words};
 use super::{
     AgentState, Agents, Demand, Devices, Env, Files, Git, Home, HomeMode, Instructions, Jail,
@@ -162,6 +164,16 @@ impl Stated {
                     gpus: limit(self.gpus, 0),
                     minutes: limit(self.minutes, 0),
                 },
+            },
+            trace: Trace {
+                mode: self.trace.or(TraceMode::On),
+                events: self.events.or(Events::all()),
+                missing: self.missing.or(Recorded(false)).map(Recorded::value),
+                every: self.every.or(Sampling(1)).map(Sampling::value),
+                redact: self.redact.into_list(),
+                enforce: self.enforce.or(Recorded(false)).map(Recorded::value),
+                audit: self.audit.or(Recorded(false)).map(Recorded::value),
+                socket: self.socket.or(SOCKET.into()),
             },
             modules: Modules {
                 load: self.modules.into_list(),

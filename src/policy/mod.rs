@@ -8,6 +8,7 @@ pub mod narrowing;
 pub mod paths;
 pub mod state;
 pub mod stated;
+pub mod trace;
 pub mod typed;
 pub mod values;
 
@@ -22,6 +23,7 @@ pub use bounds::Bounds;
 pub use handouts::Handout;
 pub use narrowing::Narrowed;
 pub use paths::PathSpec;
+pub use trace::{Trace, TraceMode};
 
 /// The merged policy. What each key means, and its unit, stands in `profiles/default.toml`.
 #[derive(Clone, Debug, Serialize)]
@@ -44,6 +46,8 @@ pub struct Policy {
     pub network: Network,
     /// `[slurm]`
     pub slurm: Slurm,
+    /// `[trace]`
+    pub trace: Trace,
     /// `[modules]`
     pub modules: Modules,
     /// `[agents]`

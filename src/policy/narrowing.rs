@@ -129,6 +129,46 @@ impl<T: Narrower> Narrowing for Single<T> {
     }
 }
 
+/// One value that an enforced layer fixes: none is narrower than another.
+#[derive(Clone, Debug)]
+pub struct Fixed<T>(Option<Sourced<T>>);
+
+impl<T> Default for Fixed<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> Fixed<T> {
+    /// Sets the value.
+    pub(super) fn set(&mut self, value: Sourced<T>) {
+        self.0 = Some(value);
+    }
+
+    /// As [`Single::or`].
+    pub(super) fn or(self, default: T) -> Sourced<T> {
+        Single(self.0).or(default)
+    }
+
+    /// The value, if the layer has one.
+    pub fn get(&self) -> Option<&Sourced<T>> {
+        self.0.as_ref()
+    }
+}
+
+impl<T: Clone> Narrowing for Fixed<T> {
+    const RULE: Rule = Rule::Wins;
+
+    fn prefer(&mut self, later: Self) {
+        self.0 = later.0.or(self.0.take());
+    }
+
+    // Only the site's layers say one, so that nobody else asked for another.
+    fn narrow(&mut self, _: &'static str, enforced: &Self, _: &mut Vec<Narrowed>) {
+        self.0 = enforced.0.clone().or(self.0.take());
+    }
+}
+
 /// A list that takes away.
 #[derive(Clone, Debug)]
 pub struct Takes<T>(Vec<Sourced<T>>);

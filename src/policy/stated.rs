@@ -1,10 +1,12 @@
 //! What one layer states, typed; and the table that says of each key how it narrows.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_sandbox_wire::order::{Queries, Scope};
 
-use super::narrowing::{Gives, Loads, Narrowed, Narrowing, Rule, Sets, Single, Takes};
+use super::narrowing::{Fixed, Gives, Loads, Narrowed, Narrowing, Rule, Sets, Single, Takes};
+use super::trace::{Events, Recorded, Sampling, TraceMode};
 use super::typed::Reader;
 use super::values::{Bytes, Limit};
 use super::{
@@ -16,12 +18,14 @@ use crate::config::load::RawLayer;
 use crate::config::schema::{
     AgentsSection, DevicesSection, EnvSection, FilesSection, HomeSection, JailSection,
     LandlockSection, ModulesSection, NetworkSection, ProjectSection, Sections, SlurmLimitsSection,
-    SlurmSection,
+    SlurmSection, TraceSection,
 };
 use crate::config::source::Sourced;
 
 /// The longest that one path may be allowed to take to answer.
 const LONGEST_TIMEOUT_MS: i64 = 60_000;
+/// Of more opens than this, one is no record of what a program opens.
+const MOST_EVERY: i64 = 1_000_000;
 
 /// One line for each key: its name, its field, and its kind, which is its rule of narrowing.
 macro_rules! keys {
@@ -96,6 +100,14 @@ keys! {
     "slurm.limits.nodes" nodes: Single<Limit>,
     "slurm.limits.gpus" gpus: Single<Limit>,
     "slurm.limits.minutes" minutes: Single<Limit>,
+    "trace.mode" trace: Single<TraceMode>,
+    "trace.events" events: Single<Events>,
+    "trace.missing" missing: Single<Recorded>,
+    "trace.every" every: Single<Sampling>,
+    "trace.redact" redact: Takes<String>,
+    "trace.enforce" enforce: Single<Recorded>,
+    "trace.audit" audit: Single<Recorded>,
+    "trace.socket" socket: Fixed<PathBuf>,
     "modules.load" modules: Loads,
     "agents.state" agent_state: Single<AgentState>,
     "agents.instructions" instructions: Single<Instructions>,
@@ -119,6 +131,7 @@ impl Stated {
             landlock,
             network,
             slurm,
+            trace,
             modules,
             agents,
         } = &layer.sections;
@@ -152,6 +165,9 @@ impl Stated {
         }
         if let Some(section) = slurm {
             all.slurm(&read, section)?;
+        }
+        if let Some(section) = trace {
+            all.trace(&read, section)?;
         }
         if let Some(ModulesSection { load }) = modules {
             all.modules = Loads::new(read.modules(load)?);
@@ -286,6 +302,31 @@ impl Stated {
                 slot.set(most.map(Limit::new));
             }
         }
+        Ok(())
+    }
+
+    fn trace(&mut self, read: &Reader<'_>, section: &TraceSection) -> Result<(), ConfigError> {
+        let TraceSection {
+            mode,
+            events,
+            missing,
+            every,
+            redact,
+            enforce,
+            audit,
+            socket,
+        } = section;
+        self.trace = read.word(mode)?;
+        self.events = read.events(events)?;
+        self.missing = read.recorded(missing);
+        if let Some(written) = every {
+            let value = read.number(written, 1, MOST_EVERY, "opens")?;
+            self.every.set(value.map(Sampling));
+        }
+        read.redactions(self.redact.list(), redact)?;
+        self.enforce = read.recorded(enforce);
+        self.audit = read.recorded(audit);
+        self.socket = read.tracers_socket(socket)?;
         Ok(())
     }
 }

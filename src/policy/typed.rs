@@ -2,17 +2,24 @@
 //! what was written.
 
 use std::ops::Range;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use toml::Spanned;
 
-use super::narrowing::{Gives, Single};
+use super::narrowing::{Fixed, Gives, Single};
+use super::trace::{Events, KINDS, Recorded};
 use super::values::Words;
 use super::{PathSpec, Paths, Patterns, ShmSize};
 use crate::config::diagnostic::{ConfigError, nearest};
 use crate::config::load::RawLayer;
 use crate::config::schema::Strings;
 use crate::config::source::{Layer, Source, Sourced};
+
+/// No pattern of an argument is longer, in bytes: all of them travel to the tracer in one packet.
+const LONGEST_REDACTION: usize = 200;
+/// No path of a socket is longer, in bytes (`unix(7)`, `sun_path` without its NUL).
+const LONGEST_SOCKET: usize = 107;
 
 const SIZE_HINT: &str = "a whole number of bytes above 0, with K, M, G or T after it: \"512M\"";
 
@@ -339,6 +346,105 @@ impl<'a> Reader<'a> {
             into.push(pattern);
         }
         Ok(())
+    }
+
+    /// Kinds of events: one value, so that a later layer can name fewer than an earlier one.
+    ///
+    /// # Errors
+    /// One is none.
+    pub fn events(
+        &self,
+        written: &Option<Spanned<Strings>>,
+    ) -> Result<Single<Events>, ConfigError> {
+        let mut single = Single::default();
+        let Some(written) = written else {
+            return Ok(single);
+        };
+        let mut all = Events::none();
+        for entry in written.get_ref() {
+            let given = entry.get_ref();
+            all = all.with(given).ok_or_else(|| {
+                let known: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
+                let hint = match nearest(given, known.iter().copied()) {
+                    Some(word) => format!("did you mean \"{word}\"? valid: {}", known.join(", ")),
+                    None => format!("valid: {}", known.join(", ")),
+                };
+                self.reject(
+                    entry.span(),
+                    &format!("`{given}` is no kind of event"),
+                    Some(hint),
+                )
+            })?;
+        }
+        single.set(Sourced::new(all, self.0.source(written.span())));
+        Ok(single)
+    }
+
+    /// As [`Reader::switch`], of what is narrower when it is on.
+    pub fn recorded(&self, written: &Option<Spanned<bool>>) -> Single<Recorded> {
+        let mut single = Single::default();
+        if let Some(written) = written {
+            let source = self.0.source(written.span());
+            single.set(Sourced::new(Recorded(*written.get_ref()), source));
+        }
+        single
+    }
+
+    /// As [`Reader::patterns`], for arguments that are secrets.
+    ///
+    /// # Errors
+    /// The value is something else, or too long to be told to the tracer.
+    pub fn redactions(
+        &self,
+        into: &mut Patterns,
+        written: &Option<Strings>,
+    ) -> Result<(), ConfigError> {
+        let all = written.iter().flatten();
+        if let Some(long) = all
+            .into_iter()
+            .find(|one| one.get_ref().len() > LONGEST_REDACTION)
+        {
+            let message = format!("a pattern of more than {LONGEST_REDACTION} bytes");
+            let hint = "name what the argument begins with, and put a `*` behind it".to_owned();
+            return Err(self.reject(long.span(), &message, Some(hint)));
+        }
+        self.patterns(into, written)
+    }
+
+    /// Where the tracer listens. Whoever could choose that could choose who records.
+    ///
+    /// # Errors
+    /// The layer is none of the site's; the value is no plain absolute path, or too long for a socket
+    /// (`unix(7)`).
+    pub fn tracers_socket(
+        &self,
+        written: &Option<Spanned<String>>,
+    ) -> Result<Fixed<PathBuf>, ConfigError> {
+        let mut fixed = Fixed::default();
+        let Some(written) = written else {
+            return Ok(fixed);
+        };
+        let site = [Layer::BuiltIn, Layer::SiteDefaults, Layer::SiteEnforced];
+        if !site.contains(&self.0.layer) {
+            let message = "where the tracer listens is the site's to say";
+            let hint = "take the line out: it has a meaning in the site's files alone".to_owned();
+            return Err(self.reject(written.span(), message, Some(hint)));
+        }
+        let text = self.text(written)?;
+        let path = Path::new(&text.value);
+        let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+        let named = path.parent().and_then(Path::parent).is_some();
+        if !path.is_absolute() || !path.components().all(plain) || !named {
+            let message = format!("`{}` is no plain absolute path", text.value);
+            let hint = "write all of it, as in \"/run/agent-sandbox/tracer.sock\"".to_owned();
+            return Err(self.reject(written.span(), &message, Some(hint)));
+        }
+        if text.value.len() > LONGEST_SOCKET {
+            let message = format!("a socket's path has at most {LONGEST_SOCKET} bytes");
+            return Err(self.reject(written.span(), &message, None));
+        }
+        fixed.set(text.map(PathBuf::from));
+        Ok(fixed)
     }
 
     /// As [`Reader::grants`], for patterns of names.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use agent_sandbox_wire::order::{Queries, Scope};
 
 use super::{
-    AgentState, Demand, Git, HomeMode, Instructions, NetworkMode, ShmSize, SlurmMode, Users,
+    AgentState, Demand, Git, HomeMode, Instructions, NetworkMode, ShmSize, SlurmMode, TraceMode,
+    Users,
 };
 
 /// A value of which one of two is the narrower, or a third that is narrower than both.
@@ -136,6 +137,7 @@ words!(
     SlurmMode,
     Scope,
     Queries,
+    TraceMode,
     AgentState,
     Instructions
 );
@@ -192,6 +194,14 @@ impl Words for Queries {
         ("none", Self::None),
         ("counts", Self::Counts),
         ("names", Self::Names),
+    ];
+}
+
+impl Words for TraceMode {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("off", Self::Off),
+        ("on", Self::On),
+        ("required", Self::Required),
     ];
 }
 

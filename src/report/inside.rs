@@ -17,6 +17,10 @@ use crate::plan::explain::hosts::{self, Peer};
 use crate::plan::explain::inside::{Answer, Document};
 use crate::plan::slurm::{CHAPERON_INSIDE, Use};
 
+/// What is said where a tracer stands by.
+const RECORDED: &str = "what happens in this jail is recorded by the node's tracer; the user reads it outside, with `agent-sandbox \
+                        report`";
+
 /// What works.
 const WORKS: &str = "inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME` and `--slurm LINE` work, and \
                      `agent-sandbox notify TEXT`";
@@ -41,14 +45,23 @@ pub fn call(call: &Call) -> Option<Result<u8>> {
     }
 }
 
+/// Carries a call out in a jail with this document.
 fn answer(document: &Document, call: &Call) -> Result<u8> {
+    let recorded = |failure: Failure| match document.recorded {
+        true => failure.hint(RECORDED),
+        false => failure,
+    };
     let (options, question) = match call {
         Call::Explain { options, question } => (options, question),
         Call::Run { command, .. } => {
             let failure = Failure::new(
                 "this is already the inside of a jail, and a jail cannot hold another",
             );
-            return Err(match super::meant(command) {
+            // A program that there is was meant.
+            let known = command
+                .first()
+                .is_some_and(|name| inside::has_program(name));
+            return Err(match super::meant(command).filter(|_| !known) {
                 Some(meant) => failure.hint(format!("did you mean the subcommand `{meant}`?")),
                 None => failure.hint(
                     "start the command as it is: it has this jail's rights; another agent in a jail of its own is \
@@ -58,13 +71,22 @@ fn answer(document: &Document, call: &Call) -> Result<u8> {
             .hint(WORKS)
             .into());
         }
+        Call::Trail(_) => {
+            let failure = Failure::new(
+                "this is the inside of a jail, and no tracer can be reached from here: what records a jail is not in \
+                 its hands",
+            )
+            .hint("ask the user to run it outside")
+            .hint(WORKS);
+            return Err(failure.into());
+        }
         _ => {
-            return Err(Failure::new(
+            let failure = Failure::new(
                 "this is the inside of a jail, and the policy, its profiles and the records of sessions are outside",
             )
             .hint("ask the user to run it outside")
-            .hint(WORKS)
-            .into());
+            .hint(WORKS);
+            return Err(recorded(failure).into());
         }
     };
     refuse_launch_options(options)?;

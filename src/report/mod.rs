@@ -160,6 +160,7 @@ fn carry_out(call: Call) -> Result<u8> {
         Call::Notify { title, text } => return notify(&title, &text),
         Call::Sessions { options } => list_sessions(&options)?,
         Call::Doctor { options, nodes } => return doctor::call(&options, nodes.as_deref()),
+        Call::Trail(call) => return launch::trail::show(*call),
     }
     Ok(0)
 }

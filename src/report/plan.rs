@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use agent_sandbox_events::protocol::Enforce;
 use serde_json::{Value, json};
 
 use crate::failure::one_line;
@@ -13,6 +14,7 @@ use crate::plan::explain::{Explanation, Standing};
 use crate::plan::grants::Thing;
 use crate::plan::kept::{Keeping, Make};
 use crate::plan::slurm::Use;
+use crate::plan::trace::{RawPath, Trace};
 use crate::plan::{Access, Mount, Plan, Step};
 
 fn lossy(text: &std::ffi::OsStr) -> String {
@@ -54,6 +56,7 @@ pub fn json(plan: &Plan, layers: &[String], backend: &str) -> Value {
         "landlock_scope": plan.landlock_scope,
         "landlock_writes": plan.landlock_writes,
         "slurm": plan.slurm,
+        "trace": trace_json(&plan.trace),
     })
 }
 
@@ -196,6 +199,7 @@ pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
         },
         plan.slurm.source
     ));
+    line(format!("trace        {}", traced(&plan.trace)));
     line(format!(
         "system calls {} rules refuse what leads out; see docs/reference/syscalls.md",
         plan.syscalls.len()
@@ -262,6 +266,66 @@ pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
         line(format!("warning: {weakness}"));
     }
     all
+}
+
+/// What is asked of the node's tracer, for a program.
+fn trace_json(trace: &Trace) -> Value {
+    let wish = trace.wish.as_ref();
+    let paths =
+        |all: &[RawPath]| -> Vec<String> { all.iter().map(|one| shown(one.path())).collect() };
+    json!({
+        "mode": trace.mode,
+        "tracer_stands_by": trace.stands_by,
+        "events": wish.map(|_| trace.events),
+        "missing": wish.map(|wish| wish.missing),
+        "every": wish.map(|wish| wish.every),
+        "second_layer": wish.map(|wish| json!({
+            "mode": layer(wish.enforce),
+            "forbidden": paths(&wish.forbidden),
+            "spared": trace.spared,
+            "no_internet": wish.no_internet,
+            "no_user_namespace": wish.no_user_namespace,
+        })),
+    })
+}
+
+fn layer(enforce: Enforce) -> &'static str {
+    match enforce {
+        Enforce::Off => "off",
+        Enforce::Audit => "audit",
+        Enforce::On => "on",
+    }
+}
+
+/// The same for a person, in one line.
+fn traced(trace: &Trace) -> String {
+    let source = &trace.mode.source;
+    let Some(wish) = &trace.wish else {
+        return format!("off  ({source})");
+    };
+    let mode = match (wish.required, trace.stands_by) {
+        (true, true) => "required",
+        (true, false) => "required, and no tracer can be used here: nothing starts",
+        (false, true) => "on",
+        (false, false) => "on, and no tracer can be used here",
+    };
+    let mut all = format!("{mode}: {}", trace.events);
+    if wish.every > 1 {
+        all.push_str(&format!("; each {}. of the allowed opens", wish.every));
+    }
+    let spared = match trace.spared.len() {
+        0 => String::new(),
+        some => format!(", {some} left alone (--json names them)"),
+    };
+    match wish.enforce {
+        Enforce::Off => {}
+        Enforce::Audit => all.push_str(&format!(
+            "; what a second layer would deny: {} paths{spared}",
+            wish.forbidden.len()
+        )),
+        Enforce::On => all.push_str(&format!("; denies {} paths{spared}", wish.forbidden.len())),
+    }
+    format!("{all}  ({source})")
 }
 
 /// What is made at the launch, seeded and carried out; nothing where there is none of it.

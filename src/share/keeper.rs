@@ -23,7 +23,7 @@ use super::{
 use crate::env_vars;
 use crate::failure::{self, Failure};
 use crate::launch::chaperon::Chaperon;
-use crate::launch::{self, Prepared, kept, said};
+use crate::launch::{self, Prepared, kept, said, traced};
 use crate::plan::{self, NetworkMode, Plan};
 use crate::sys::{fds, passing, process};
 
@@ -139,6 +139,8 @@ fn make(
     let jail = existing(earlier, wanted)?;
     let mut prepared = launch::prepare_sealed(wanted.seal.clone(), wanted.asked.clone())?;
     let (plan, _) = kept::ready(&mut prepared)?;
+    // Tasks ask the tracer themselves: each of them begins outside of the room.
+    prepared.tracer = traced::Found::Unwanted;
     let mut lacking = said::shortcomings(&plan, false);
     lacking.retain(|line| !prepared.seal.told.contains(line));
     if plan.network.value == NetworkMode::Isolated && std::env::var_os(env_vars::PMIX).is_some() {
@@ -438,6 +440,7 @@ impl Made {
             sockets: sockets.as_ref().map(|(_, program)| program.clone()),
             lacking: self.lacking.clone(),
             state: bytes(self.prepared.host.state_directory.as_os_str()),
+            wish: self.plan.trace.wish.clone(),
         }
     }
 }

@@ -36,6 +36,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{self, Failure};
 use crate::handoff::Confinement;
 use crate::launch::Asked;
+use crate::plan::trace::Wish;
 use crate::report;
 use crate::sys::{fds, passing, process};
 use join::Welcome;
@@ -154,6 +155,8 @@ pub struct Terms {
     pub lacking: Vec<String>,
     /// The state directory, outside.
     pub state: Vec<u8>,
+    /// What is asked of the node's tracer for each task.
+    pub wish: Option<Wish>,
 }
 
 /// What every process of a jail submits to, whoever starts it.

@@ -12,6 +12,12 @@ mod agent;
 mod landlock;
 mod mpi;
 mod slurm;
+mod trace;
+
+/// The tracer, in places of its own.
+#[allow(dead_code, clippy::unwrap_used)] // less is asked of it here; it is the tests'
+#[path = "../tracer/service.rs"]
+mod service;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Seek, Write};
@@ -23,6 +29,7 @@ use std::time::{Duration, Instant};
 use agent_sandbox::backend::{bwrap, seccomp};
 use agent_sandbox::cli::Options;
 use agent_sandbox::launch;
+use anyhow::Context;
 
 /// Runs of each side; the median is quoted.
 const RUNS: usize = 60;
@@ -69,6 +76,16 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    if std::env::args().nth(1).as_deref() == Some(trace::LOOP) {
+        if let Err(error) = trace::work() {
+            eprintln!("error: {error:#}");
+            return ExitCode::FAILURE;
+        }
+        return ExitCode::SUCCESS;
+    }
+    if std::env::args().nth(1).as_deref() == Some(trace::ONLY_TRACE) {
+        return trace::main();
+    }
     if nix::unistd::Uid::effective().is_root() {
         eprintln!("the benchmark runs agent-sandbox, which root must not: use `make bench`");
         return ExitCode::FAILURE;
@@ -114,12 +131,23 @@ impl Bench {
             .unwrap_or_default();
         let project = tempfile::Builder::new().prefix("bench").tempdir_in(home)?;
         std::env::set_current_dir(project.path())?;
+        Ok(Self::in_project(binary, project))
+    }
+
+    /// For what root measures, who launches nothing itself.
+    fn of_root() -> anyhow::Result<Self> {
+        let binary =
+            std::env::var_os("AGENT_SANDBOX_BIN").context("AGENT_SANDBOX_BIN is not set")?;
+        Ok(Self::in_project(binary.into(), tempfile::tempdir()?))
+    }
+
+    fn in_project(binary: PathBuf, project: tempfile::TempDir) -> Self {
         println!("{:<44} {:>10} {:>10}", "", "target", "figure");
-        Ok(Self {
+        Self {
             binary,
             project,
             missed: 0,
-        })
+        }
     }
 
     fn all(&mut self) -> anyhow::Result<()> {

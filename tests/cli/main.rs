@@ -22,5 +22,6 @@ mod refusals;
 mod signals;
 mod streams;
 mod tools;
+mod trail;
 mod transcript;
 mod world;

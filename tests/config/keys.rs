@@ -126,6 +126,8 @@ fn kind(section: &Section, key: &Key) -> String {
             "modules" => "list of strings",
             "devices" => "list of paths in `/dev`, with patterns",
             "home" => "list of paths in home",
+            "trace" if key.name == "redact" => "list of patterns",
+            "trace" => return format!("list of {}", one_of()),
             _ => "list of paths",
         }
         .to_owned(),
@@ -136,6 +138,7 @@ fn kind(section: &Section, key: &Key) -> String {
             "size".to_owned()
         }
         toml::Value::String(_) if key.name.ends_with("_size") => format!("size, or {}", one_of()),
+        toml::Value::String(_) if key.name == "socket" => "path".to_owned(),
         toml::Value::String(_) => {
             assert!(!listed.is_empty(), "{}: no words are listed", key.name);
             one_of()

@@ -44,19 +44,24 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Where the tests of a suite stand: each crate below `chaperon/` is one, the daemon under the
-/// program's name.
+/// Where the tests of a suite stand: each crate below `chaperon/` and `ebpf/` is one, the daemon under
+/// the program's name. The tracer has tests of its crate, and those on a cluster.
 pub(crate) fn places(suite: &str) -> Vec<String> {
-    let name = match suite {
-        "wire" | "shim" => suite,
-        "chaperon" => "daemon",
+    let krate = match suite {
+        "wire" | "shim" => format!("chaperon/{suite}"),
+        "chaperon" => "chaperon/daemon".to_owned(),
+        "events" | "tracer" | "trail" => format!("ebpf/{suite}"),
         // Unit tests.
         "lib" => return vec!["src/".to_owned()],
         _ => return vec![format!("tests/{suite}/")],
     };
-    ["tests", "src"]
-        .map(|below| format!("chaperon/{name}/{below}/"))
-        .to_vec()
+    let mut places = ["tests", "src"]
+        .map(|below| format!("{krate}/{below}/"))
+        .to_vec();
+    if suite == "tracer" {
+        places.push("tests/tracer/".to_owned());
+    }
+    places
 }
 
 /// Complaints about the threat ledger: a row without a test, or with one that does not exist.

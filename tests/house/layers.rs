@@ -54,6 +54,24 @@ pub(crate) const HOUSES: &[House] = &[
         within: &["slurm"],
         uses: SLURM,
     },
+    House {
+        root: "ebpf/events/src/",
+        krate: "agent_sandbox_events",
+        within: &[],
+        uses: EVENTS,
+    },
+    House {
+        root: "ebpf/tracer/src/",
+        krate: "agent_sandbox_tracer",
+        within: &[],
+        uses: TRACER,
+    },
+    House {
+        root: "ebpf/trail/src/",
+        krate: "agent_sandbox_trail",
+        within: &[],
+        uses: TRAIL,
+    },
 ];
 
 /// The launcher.
@@ -203,6 +221,53 @@ const SLURM: &[Row] = &[
     ("limits", &["ids", "parse", "scope", "submitted"]),
     ("submission", &["export", "limits", "parse", "request"]),
     ("commands", &[EVERYTHING]),
+];
+
+/// What the tracer records, and how it is asked, as data.
+const EVENTS: &[Row] = &[
+    ("text", &[]),
+    ("raw", &[]),
+    ("record", &[]),
+    ("protocol", &["raw"]),
+    ("client", &["protocol"]),
+    // What the launcher hands to the program that shows trails.
+    ("ask", &["protocol", "raw"]),
+];
+
+/// The tracer: kernel and trails know nothing of each other, and the service has both.
+const TRACER: &[Row] = &[
+    ("sys", &[]),
+    ("cli", &[]),
+    ("kernel", &["sys"]),
+    ("trail", &["sys"]),
+    ("service", &["kernel", "sys", "trail"]),
+    ("main", &[EVERYTHING]),
+];
+
+/// What shows trails: live, as a report, or of one command.
+const TRAIL: &[Row] = &[
+    ("text", &[]),
+    ("clock", &[]),
+    ("sensitive", &[]),
+    ("fault", &["text"]),
+    // The conversation with the tracer.
+    ("link", &["fault", "text"]),
+    // What was read so far, counted.
+    ("model", &["sensitive"]),
+    ("line", &["model", "text"]),
+    (
+        "report",
+        &["clock", "fault", "link", "model", "sensitive", "text"],
+    ),
+    (
+        "trace",
+        &["fault", "line", "link", "model", "report", "text"],
+    ),
+    (
+        "watch",
+        &["clock", "fault", "line", "link", "model", "report", "text"],
+    ),
+    ("main", &[EVERYTHING]),
 ];
 
 /// The module path of a source file: `config/load.rs` is `["config", "load"]`, the root is `[]`.

@@ -77,18 +77,22 @@ fn is_rust(file: &str) -> bool {
     file.ends_with(".rs")
 }
 
-/// Whether it is source of ours that ships: the launcher's, or that of a crate below `chaperon/`.
+/// Directories of crates, one below each.
+const CRATES: &[&str] = &["chaperon/", "ebpf/"];
+
+/// Whether it is source of ours that ships: the launcher's, or that of a crate beside it.
 fn is_source(file: &str) -> bool {
-    let below_chaperon = file
-        .strip_prefix("chaperon/")
+    let of_a_crate = CRATES
+        .iter()
+        .find_map(|below| file.strip_prefix(below))
         .and_then(|rest| rest.split_once('/'))
         .is_some_and(|(_, rest)| rest.starts_with("src/"));
-    (file.starts_with("src/") || below_chaperon) && is_rust(file)
+    (file.starts_with("src/") || of_a_crate) && is_rust(file)
 }
 
 /// Whether it is code of ours: source that ships, and tests.
 fn is_ours(file: &str) -> bool {
-    ["src/", "tests/", "chaperon/"]
+    ["src/", "tests/", "chaperon/", "ebpf/"]
         .iter()
         .any(|below| file.starts_with(below))
 }
@@ -119,7 +123,8 @@ fn names_say_what_is_inside() {
 
 #[test]
 fn unsafe_code_is_in_sys_alone() {
-    let wanted = |f: &str| is_source(f) || (f.starts_with("chaperon/") && is_rust(f));
+    let in_a_crate = |f: &str| CRATES.iter().any(|below| f.starts_with(below));
+    let wanted = |f: &str| is_source(f) || (in_a_crate(f) && is_rust(f));
     let mut complaints = each(wanted, text::unsafe_code);
     for root in text::ROOTS {
         complaints.extend(text::refuses_unsafe(root, &read(root)));

@@ -46,6 +46,27 @@ pub(crate) const EFFECTS: &[&str] = &[
     "chaperon/shim/src/child.rs",
     "chaperon/shim/src/link.rs",
     "chaperon/shim/src/signals.rs",
+    "ebpf/events/examples/ask.rs",
+    "ebpf/trail/src/main.rs",
+    "ebpf/trail/src/trace/",
+    "ebpf/trail/src/watch/copy.rs",
+    "ebpf/trail/src/watch/mod.rs",
+    "ebpf/tracer/examples/",
+    "ebpf/tracer/src/main.rs",
+    "ebpf/tracer/src/kernel/exercise.rs",
+    "ebpf/tracer/src/kernel/iterator.rs",
+    "ebpf/tracer/src/kernel/load.rs",
+    "ebpf/tracer/src/kernel/objects.rs",
+    "ebpf/tracer/src/kernel/obstacles.rs",
+    "ebpf/tracer/src/kernel/pins.rs",
+    "ebpf/tracer/src/kernel/prove.rs",
+    "ebpf/tracer/src/service/cgroups.rs",
+    "ebpf/tracer/src/service/desk.rs",
+    "ebpf/tracer/src/service/files.rs",
+    "ebpf/tracer/src/service/forbidden.rs",
+    "ebpf/tracer/src/service/process.rs",
+    "ebpf/tracer/src/service/restart.rs",
+    "ebpf/tracer/src/service/serve.rs",
 ];
 
 /// Where `unsafe` may stand. A name that ends in `/` stands for the directory.
@@ -56,6 +77,8 @@ const SYS: &[&str] = &[
     "chaperon/daemon/src/sys/",
     "chaperon/shim/src/sys.rs",
     "chaperon/shim/tests/shim/sys.rs",
+    "ebpf/tracer/src/sys.rs",
+    "ebpf/tracer/src/sys/",
 ];
 
 /// The roots of crates, each of which refuses `unsafe`.
@@ -64,6 +87,9 @@ pub(crate) const ROOTS: &[&str] = &[
     "chaperon/wire/src/lib.rs",
     "chaperon/shim/src/main.rs",
     "chaperon/daemon/src/lib.rs",
+    "ebpf/events/src/lib.rs",
+    "ebpf/tracer/src/lib.rs",
+    "ebpf/trail/src/lib.rs",
 ];
 
 /// Names that say nothing about what is inside.

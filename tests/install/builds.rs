@@ -24,7 +24,7 @@ impl Builder {
                  case \"$*\" in *--target*musl*) d={target}/$(uname -m)-unknown-linux-musl ;; *) d={target} ;; esac\n\
                  case \"$*\" in *--release*) d=$d/release ;; *) d=$d/debug ;; esac\n\
                  mkdir -p \"$d/examples\"\n\
-                 for p in agent-sandbox agent-sandbox-chaperon agent-sandbox-shim; do : > \"$d/$p\"; done\n\
+                 for p in '' -chaperon -shim -tracer -trail; do : > \"$d/agent-sandbox$p\"; done\n\
                  printf '#!/bin/sh\\nmkdir -p \"$1/man/man1\"\\n' > \"$d/examples/pages\"\n\
                  chmod 755 \"$d/examples/pages\"\n",
                 log = log.display(),
@@ -78,10 +78,10 @@ fn the_sites_directory_is_built_in_and_another_one_builds_again() {
         "{first:?}"
     );
     // The chaperon and the shim know no site.
-    assert!(
-        first.iter().any(|call| call.contains("agent-sandbox-shim")),
-        "{first:?}"
-    );
+    for name in ["shim", "chaperon", "tracer", "trail"] {
+        let asked = |call: &String| call.contains(&format!("agent-sandbox-{name}"));
+        assert!(first.iter().any(asked), "{name}: {first:?}");
+    }
     assert_eq!(builder.make(&["build"]), Vec::<String>::new());
     let other = builder.make(&["build", "SITE_DIR=/cluster/etc/agent-sandbox"]);
     assert!(
@@ -114,12 +114,13 @@ fn a_sites_directory_without_a_slash_is_refused() {
 fn static_programs_are_built_for_musl_and_kept_apart() {
     let builder = Builder::new();
     let calls = builder.make(&["static"]);
-    let own = calls
-        .iter()
-        .find(|call| call.contains("--package agent-sandbox --bins"));
-    assert!(
-        own.is_some_and(|call| call.contains("-unknown-linux-musl")),
-        "{calls:?}"
-    );
+    for package in ["agent-sandbox", "agent-sandbox-trail"] {
+        let words = format!("--package {package} --bins");
+        let own = calls.iter().find(|call| call.contains(&words));
+        assert!(
+            own.is_some_and(|call| call.contains("-unknown-linux-musl")),
+            "{calls:?}"
+        );
+    }
     assert!(!builder.place.path.join("target/release/pages").exists());
 }

@@ -10,6 +10,7 @@ mod links;
 mod modules;
 mod pages;
 mod prefix;
+mod service;
 mod statically;
 mod upgrades;
 mod world;

@@ -9,7 +9,7 @@ use crate::world::{Done, Place, has, root};
 /// The pages that are installed.
 fn pages(place: &Place) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for section in ["man1", "man5"] {
+    for section in ["man1", "man5", "man8"] {
         let directory = place.prefix.join("share/man").join(section);
         found.extend(
             fs::read_dir(directory)
@@ -51,6 +51,7 @@ fn every_subcommand_has_a_page_and_every_page_a_subcommand() {
     assert!(named.contains("agent-sandbox-policy.1"), "{named:?}");
     named.insert("agent-sandbox.1".to_owned());
     named.insert("agent-sandbox.toml.5".to_owned());
+    named.insert("agent-sandbox-tracer.8".to_owned());
     let there: BTreeSet<String> = pages(&place)
         .iter()
         .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
@@ -124,7 +125,7 @@ fn every_key_of_the_policy_is_in_its_page() {
 }
 
 /// A page as somebody reads it, on a wide terminal.
-fn rendered(place: &Place, page: &Path) -> String {
+pub(crate) fn rendered(place: &Place, page: &Path) -> String {
     let mut man = place.command("man");
     man.env("MANWIDTH", "200")
         .args(["--nh", "--nj", "-l"])
@@ -170,6 +171,7 @@ fn man_finds_them_where_they_are_installed() {
         "agent-sandbox",
         "agent-sandbox-explain",
         "agent-sandbox.toml",
+        "agent-sandbox-tracer",
     ] {
         let mut man = place.command("man");
         let path = format!(

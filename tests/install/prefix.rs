@@ -6,16 +6,21 @@ use std::os::unix::fs::PermissionsExt;
 use crate::world::{Done, Place, built, root, same_trees, tree, version};
 
 /// What a prefix holds, a few of each kind.
-const INSTALLED: [&str; 12] = [
+const INSTALLED: [&str; 17] = [
     "bin/agent-sandbox",
+    "lib/systemd/system/agent-sandbox-tracer.service",
     "libexec/agent-sandbox/agent-sandbox-chaperon",
     "libexec/agent-sandbox/agent-sandbox-shim",
+    "libexec/agent-sandbox/agent-sandbox-tracer",
+    "libexec/agent-sandbox/agent-sandbox-trail",
     "share/agent-sandbox/profiles/default.toml",
     "share/agent-sandbox/profiles/agents/claude.toml",
     "share/doc/agent-sandbox/README.md",
+    "share/doc/agent-sandbox/docs/admin/tracer.md",
     "share/doc/agent-sandbox/docs/install.md",
     "share/man/man1/agent-sandbox.1",
     "share/man/man5/agent-sandbox.toml.5",
+    "share/man/man8/agent-sandbox-tracer.8",
     "share/bash-completion/completions/agent-sandbox",
     "share/zsh/site-functions/_agent-sandbox",
     "share/fish/vendor_completions.d/agent-sandbox.fish",
@@ -58,6 +63,7 @@ fn every_directory_can_be_another_one() {
         "zshdir=/usr/share/zsh/vendor-completions".to_owned(),
         "fishdir=/usr/share/fish/vendor_completions.d".to_owned(),
         "moduledir=/apps/modulefiles".to_owned(),
+        "unitdir=/etc/systemd/system".to_owned(),
     ];
     let variables: Vec<&str> = variables.iter().map(String::as_str).collect();
     let before = tree(&place.path);
@@ -69,6 +75,7 @@ fn every_directory_can_be_another_one() {
         "etc/bash_completion.d/agent-sandbox",
         "usr/share/zsh/vendor-completions/_agent-sandbox",
         "usr/share/fish/vendor_completions.d/agent-sandbox.fish",
+        "etc/systemd/system/agent-sandbox-tracer.service",
     ] {
         assert!(all.contains_key(file), "{file} is not in {:?}", all.keys());
     }

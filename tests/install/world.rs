@@ -71,6 +71,8 @@ pub(crate) fn built() -> &'static Path {
         for name in [
             "agent-sandbox-chaperon",
             "agent-sandbox-shim",
+            "agent-sandbox-tracer",
+            "agent-sandbox-trail",
             "agent-sandbox",
         ] {
             let (from, to) = (programs().join(name), debug.join(name));

@@ -7,13 +7,15 @@
 
 mod attacks;
 mod launches;
+#[path = "../machine/mod.rs"]
 mod machine;
 
 use std::panic::resume_unwind;
+use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::thread::scope;
 
-use machine::{Stage, Transcript, Workshop};
+use machine::{Contents, Stage, Transcript, Workshop};
 
 /// A kernel that Debian has, with Landlock.
 pub(crate) struct Kernel {
@@ -36,6 +38,26 @@ const KERNELS: [Kernel; 2] = [
 /// `lsm=` without Landlock: its calls fail as on a kernel that was built without it.
 const WITHOUT_LANDLOCK: &str = "lsm=lockdown,capability,yama";
 
+/// In MiB.
+const MEMORY: u32 = 512;
+
+fn contents() -> Contents<'static> {
+    let ours = ["", "-chaperon", "-shim"].map(|name| format!("agent-sandbox{name}"));
+    let mut programs: Vec<(PathBuf, String)> = ours
+        .into_iter()
+        .map(|name| (machine::beside_launcher(&name), format!("usr/bin/{name}")))
+        .filter(|(program, _)| program.exists())
+        .collect();
+    programs.push(("/usr/bin/bwrap".into(), "usr/libexec/bwrap".to_owned()));
+    Contents {
+        init: include_str!("init"),
+        probe: "tests/kernels/probe",
+        programs,
+        files: Vec::new(),
+        memory: MEMORY,
+    }
+}
+
 struct Boots {
     full: Vec<Transcript>,
     without_landlock: Transcript,
@@ -44,7 +66,7 @@ struct Boots {
 /// What the machines said. All boot at the same time, once.
 static BOOTS: LazyLock<Result<Boots, String>> = LazyLock::new(|| {
     let fetched = machine::fetched()?;
-    let workshop = Workshop::new(fetched);
+    let workshop = Workshop::new(fetched, &contents());
     Ok(scope(|threads| {
         let full = KERNELS.map(|kernel| {
             let workshop = &workshop;

@@ -66,6 +66,7 @@ fn run(script: &str, abi: i32, prepare: impl FnOnce()) -> Vec<Report> {
             streams: Streams::default(),
             by_slurm: false,
             pmi: None,
+            held: false,
         };
         init::attend(fds::inherited(kept).expect("the control"), &run)
     });

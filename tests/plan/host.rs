@@ -109,5 +109,6 @@ pub(crate) fn facts() -> HostFacts {
         home,
         landlock_abi: 7,
         slurm: None,
+        traced: false,
     }
 }

@@ -21,4 +21,5 @@ mod random;
 mod scenario;
 mod sealed;
 mod slurm;
+mod trace;
 mod tree;

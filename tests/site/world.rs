@@ -204,6 +204,7 @@ impl World {
             binds: Vec::new(),
             host: String::new(),
             groups: None,
+            cgroup: None,
         }
     }
 }
@@ -222,6 +223,7 @@ pub(crate) struct Call<'a> {
     binds: Vec<OsString>,
     host: String,
     groups: Option<Vec<u32>>,
+    cgroup: Option<PathBuf>,
 }
 
 impl Call<'_> {
@@ -254,6 +256,12 @@ impl Call<'_> {
         self
     }
 
+    /// In this cgroup.
+    pub(crate) fn cgroup(mut self, path: &Path) -> Self {
+        self.cgroup = Some(path.to_owned());
+        self
+    }
+
     /// With one more line in `/etc/group`, see `group(5)`.
     pub(crate) fn group_line(self, line: &str) -> Self {
         let mut text = fs::read_to_string("/etc/group").unwrap();
@@ -267,7 +275,16 @@ impl Call<'_> {
 
     fn command(&self) -> Command {
         let world = self.world;
-        let mut command = Command::new("unshare");
+        let mut command = match &self.cgroup {
+            None => Command::new("unshare"),
+            Some(cgroup) => {
+                let mut shell = Command::new("sh");
+                shell
+                    .args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec unshare \"$@\""])
+                    .arg(cgroup);
+                shell
+            }
+        };
         command
             .args([
                 "--mount",

@@ -153,6 +153,7 @@ impl<'a> Site<'a> {
             policy.landlock.users.value,
             layer.landlock_users
         );
+        super::trace::check(&policy.trace, layer)?;
         at_most!("slurm.scope", policy.slurm.scope.value, layer.scope);
         at_most!("slurm.queries", policy.slurm.queries.value, layer.queries);
         let off = layer

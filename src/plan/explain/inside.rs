@@ -29,7 +29,7 @@ pub const LONGEST: u64 = 4 << 20;
 
 /// The version of this form. Launcher and inside are one program, which an upgrade may replace while
 /// a jail runs.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// How the policy is changed from inside.
 const OUTSIDE: &str = "only outside, where the same command says how";
@@ -46,6 +46,8 @@ pub struct Document {
     reach: Reach,
     network: String,
     slurm: Slurm,
+    /// Whether a tracer stood by when the jail was planned.
+    pub recorded: bool,
 }
 
 /// A place that the jail shows.
@@ -142,6 +144,7 @@ impl Document {
                 .collect(),
             reach: Reach::of_plan(plan),
             network: Why::key("network.mode", &plan.network).to_string(),
+            recorded: plan.trace.records(),
             slurm: Slurm {
                 standing: plan.slurm.value,
                 why: Why::key("slurm.mode", &plan.slurm).to_string(),

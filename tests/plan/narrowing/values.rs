@@ -213,6 +213,12 @@ fn of_two_values_the_narrower_holds() {
         ("slurm.limits.nodes", "9", "3"),
         ("slurm.limits.gpus", "0", "3"),
         ("slurm.limits.minutes", "9", "3"),
+        ("trace.mode", "\"off\"", "\"required\""),
+        ("trace.events", "[\"exec\"]", "[\"exec\", \"open\"]"),
+        ("trace.missing", "false", "true"),
+        ("trace.every", "9", "3"),
+        ("trace.enforce", "false", "true"),
+        ("trace.audit", "false", "true"),
         ("agents.state", "\"shared\"", "\"project\""),
         ("agents.instructions", "\"off\"", "\"given\""),
     ];

@@ -1,4 +1,5 @@
-//! A machine that qemu emulates: its files, the boot, and what the stages of `init` said.
+//! A machine that qemu emulates: its files, the boot, and what the stages of its `init` said. The suites
+//! `kernels` and `ebpf` share it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,11 +14,9 @@ const LIMIT: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(50);
 /// The probe's last line.
 const THE_END: &str = "the end";
-const MEMORY_MIB: &str = "512";
 /// Two processors, so that races have a chance.
 const PROCESSORS: &str = "2";
 
-const INIT: &str = include_str!("init");
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n";
 const GROUP: &str = "root:x:0:\ntty:x:5:\nuser:x:1000:\n";
 const SWITCH: &str = "passwd: files\ngroup: files\nhosts: files\n";
@@ -98,17 +97,36 @@ impl Transcript {
     }
 }
 
+/// What a suite's machines hold beside busybox.
+pub(crate) struct Contents<'a> {
+    /// The script that is the first process.
+    pub(crate) init: &'a str,
+    /// The directory with the sources of the program `probe`, from the root of the tree.
+    pub(crate) probe: &'a str,
+    /// Programs, which come with their libraries: where they are, and where they come to be.
+    pub(crate) programs: Vec<(PathBuf, String)>,
+    /// Files as they are: where they are, and where they come to be.
+    pub(crate) files: Vec<(PathBuf, String)>,
+    /// So much memory has a machine, in MiB.
+    pub(crate) memory: u32,
+}
+
 /// Everything that machines are booted with, made once.
 pub(crate) struct Workshop {
     directory: tempfile::TempDir,
     fetched: PathBuf,
+    memory: u32,
 }
 
 impl Workshop {
     /// Builds the probe and packs the file system.
-    pub(crate) fn new(fetched: PathBuf) -> Self {
+    pub(crate) fn new(fetched: PathBuf, contents: &Contents<'_>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let workshop = Self { directory, fetched };
+        let workshop = Self {
+            directory,
+            fetched,
+            memory: contents.memory,
+        };
         let mut archive = Archive::default();
         for at in ["usr", "usr/bin", "usr/lib", "usr/libexec", "etc", "dev"] {
             archive.directory(at);
@@ -121,7 +139,7 @@ impl Workshop {
             };
             archive.link(name, to);
         }
-        archive.file("init", 0o755, INIT.as_bytes());
+        archive.file("init", 0o755, contents.init.as_bytes());
         archive.file("etc/passwd", 0o644, PASSWD.as_bytes());
         archive.file("etc/group", 0o644, GROUP.as_bytes());
         archive.file("etc/nsswitch.conf", 0o644, SWITCH.as_bytes());
@@ -131,23 +149,19 @@ impl Workshop {
             0o755,
             &read(&workshop.fetched.join("busybox")),
         );
-        archive.file("usr/bin/probe", 0o755, &read(&workshop.probe()));
-        let launcher = launcher();
+        archive.file(
+            "usr/bin/probe",
+            0o755,
+            &read(&workshop.probe(contents.probe)),
+        );
         let mut libraries = Vec::new();
-        for name in ["", "-chaperon", "-shim"] {
-            let mut path = launcher.clone().into_os_string();
-            path.push(name);
-            let path = PathBuf::from(path);
-            if !path.exists() {
-                continue;
-            }
-            libraries.extend(libraries_of(&path));
-            let at = format!("usr/bin/agent-sandbox{name}");
-            archive.file(&at, 0o755, &read(&workshop.stripped(&path)));
+        for (program, at) in &contents.programs {
+            libraries.extend(libraries_of(program));
+            archive.file(at, 0o755, &read(&workshop.stripped(program)));
         }
-        let bwrap = Path::new("/usr/bin/bwrap");
-        libraries.extend(libraries_of(bwrap));
-        archive.file("usr/libexec/bwrap", 0o755, &read(bwrap));
+        for (file, at) in &contents.files {
+            archive.file(at, 0o644, &read(file));
+        }
         libraries.sort();
         libraries.dedup();
         for library in libraries {
@@ -162,8 +176,8 @@ impl Workshop {
         self.directory.path().join("initramfs")
     }
 
-    fn probe(&self) -> PathBuf {
-        let sources = Path::new(&root()).join("tests/kernels/probe");
+    fn probe(&self, sources: &str) -> PathBuf {
+        let sources = Path::new(&root()).join(sources);
         let made = self.directory.path().join("probe");
         let mut sources: Vec<PathBuf> = fs::read_dir(sources)
             .expect("the probe's sources")
@@ -202,7 +216,8 @@ impl Workshop {
         let mut machine = Command::new(self.fetched.join("qemu"))
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
             .args(["-monitor", "none", "-no-reboot", "-accel", "tcg"])
-            .args(["-m", MEMORY_MIB, "-smp", PROCESSORS, "-cpu", "max"])
+            .args(["-smp", PROCESSORS, "-cpu", "max", "-m"])
+            .arg(self.memory.to_string())
             .arg("-kernel")
             .arg(self.fetched.join(format!("linux-{kernel}")))
             .arg("-initrd")
@@ -244,10 +259,16 @@ fn root() -> String {
     std::env::var("AGENT_SANDBOX_ROOT").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned())
 }
 
-fn launcher() -> PathBuf {
+/// The launcher under test.
+pub(crate) fn launcher() -> PathBuf {
     std::env::var_os("AGENT_SANDBOX_BIN")
         .unwrap_or_else(|| env!("CARGO_BIN_EXE_agent-sandbox").into())
         .into()
+}
+
+/// A program that is installed beside the launcher.
+pub(crate) fn beside_launcher(name: &str) -> PathBuf {
+    launcher().with_file_name(name)
 }
 
 fn read(path: &Path) -> Vec<u8> {

@@ -1,0 +1,11 @@
+//! What the probes see ([`raw`]), what the tracer makes of it ([`record`]), and how the launcher and
+//! whoever reads a trail ask the tracer ([`protocol`]), and how the launcher calls who shows it ([`ask`]). All sides use this crate; it decides nothing.
+
+#![forbid(unsafe_code)]
+
+pub mod ask;
+pub mod client;
+pub mod protocol;
+pub mod raw;
+pub mod record;
+pub mod text;

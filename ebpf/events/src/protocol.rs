@@ -1,0 +1,265 @@
+//! What one asks the tracer over its unix socket (`SOCK_SEQPACKET`), and what it answers.
+//!
+//! Each packet is one [`Request`] or one [`Response`]. The tracer knows who asks by the socket
+//! (`SO_PEERCRED`, `unix(7)`), never by what it is told.
+
+use serde::{Deserialize, Serialize};
+
+use crate::raw::Kind;
+
+/// Where the tracer listens, if the policy does not say otherwise.
+pub const SOCKET: &str = "/run/agent-sandbox/tracer.sock";
+
+/// The version of this conversation; another one is refused.
+pub const VERSION: u32 = 1;
+
+/// The longest packet, in bytes.
+pub const PACKET_BYTES: usize = 65536;
+
+/// As many descriptors travel with one packet at most (`SCM_MAX_FD` is 253).
+pub const DESCRIPTORS: usize = 250;
+
+/// What one asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Trace processes of mine. Is answered by [`Response::Registered`].
+    Register(Box<Register>),
+    /// More of what is forbidden for the trace that this connection has registered: descriptors come along,
+    /// at most [`DESCRIPTORS`], of directories and files (`O_PATH` is enough). Is answered by
+    /// [`Response::Forbidden`].
+    Forbid {
+        /// [`VERSION`].
+        version: u32,
+    },
+    /// All is said: events flow and denials hold from here on. Is answered by [`Response::Done`].
+    Begin,
+    /// End the trace that this connection has registered, if it is [`Lifetime::Connection`].
+    End,
+    /// What there is to read of my trails. Answered by [`Response::Trails`].
+    List {
+        /// [`VERSION`].
+        version: u32,
+    },
+    /// Records: answered by any number of [`Response::Lines`] and, unless it follows, [`Response::Done`].
+    Read {
+        /// [`VERSION`].
+        version: u32,
+        /// Which.
+        which: Which,
+        /// Records that were there before.
+        history: bool,
+        /// Records as they come, until the connection is closed.
+        follow: bool,
+    },
+    /// How the tracer is. Answered by [`Response::Status`].
+    Status {
+        /// [`VERSION`].
+        version: u32,
+    },
+}
+
+/// Which trails. Of those, everybody gets their own, and root gets all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Which {
+    /// All.
+    All,
+    /// The newest session of the user's.
+    Newest,
+    /// A session and its jobs: its id.
+    Session(String),
+    /// A job and its steps: Slurm's number.
+    Job(u32),
+    /// A trace by its id on this node.
+    Trace(u32),
+}
+
+/// A trace that begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Register {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The session's id, which becomes part of a file's name: at most 64 letters, digits, `.`, `_`, `-`, and
+    /// no dot at its beginning. None for what is traced without a jail.
+    pub session: Option<String>,
+    /// Slurm's number of the job.
+    pub job: Option<u32>,
+    /// The step: a number, `batch`, `extern` or `interactive`.
+    pub step: Option<String>,
+    /// The command, for the header; redacted by the tracer as arguments are.
+    pub command: Vec<String>,
+    /// What is traced.
+    pub scope: Scope,
+    /// What is recorded.
+    pub events: Vec<EventKind>,
+    /// Of the opens that were allowed each so manieth; 0 and 1: all.
+    pub every: u32,
+    /// Opens of what does not exist, too.
+    pub missing: bool,
+    /// Patterns of arguments that are secrets, beside the tracer's own.
+    pub redact: Vec<String>,
+    /// The second layer. What it denies it denies only tasks that cannot gain privileges
+    /// (`PR_SET_NO_NEW_PRIVS`), as a caller could make a set-user-id program fail otherwise.
+    pub enforce: Enforce,
+    /// The second layer: no connection to the internet.
+    pub no_internet: bool,
+    /// The second layer: no new user namespace.
+    pub no_user_namespace: bool,
+    /// When it ends.
+    pub lifetime: Lifetime,
+}
+
+/// A [`Kind`] that travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EventKind {
+    /// [`Kind::Fork`].
+    Fork,
+    /// [`Kind::Exec`].
+    Exec,
+    /// [`Kind::Exit`].
+    Exit,
+    /// [`Kind::Open`].
+    Open,
+    /// [`Kind::Connect`].
+    Connect,
+    /// [`Kind::Listen`].
+    Listen,
+    /// [`Kind::Operation`].
+    Operation,
+}
+
+impl From<EventKind> for Kind {
+    fn from(kind: EventKind) -> Kind {
+        match kind {
+            EventKind::Fork => Kind::Fork,
+            EventKind::Exec => Kind::Exec,
+            EventKind::Exit => Kind::Exit,
+            EventKind::Open => Kind::Open,
+            EventKind::Connect => Kind::Connect,
+            EventKind::Listen => Kind::Listen,
+            EventKind::Operation => Kind::Operation,
+        }
+    }
+}
+
+/// Which processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scope {
+    /// This process with all its threads, and what it starts from now on. As the caller's pid namespace
+    /// numbers it, which must be the initial one. It must be of the caller's user.
+    pub process: Option<u32>,
+    /// With what it has started before.
+    pub descendants: bool,
+    /// Everything in and below a cgroup v2: its id (the inode number of its directory). Its directory must be
+    /// the caller's, or the caller's process or `process` must be in it. Of that only tasks of one user are
+    /// recorded: of the caller; if that is root, of the user of `process`, or of the directory's owner.
+    pub cgroup: Option<u64>,
+}
+
+/// The second layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Enforce {
+    /// Nothing is denied.
+    Off,
+    /// What would be denied is recorded.
+    Audit,
+    /// What is forbidden is denied.
+    On,
+}
+
+/// When a trace ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lifetime {
+    /// When all its tasks have ended. Nothing ends it before: no request, and not that the connection is
+    /// closed.
+    Tasks,
+    /// When the connection is closed; the records of the trace above it, if there is one, go on.
+    Connection,
+}
+
+/// What the tracer answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Response {
+    /// It is known. Nothing is recorded before [`Request::Begin`].
+    Registered {
+        /// The trace's id. A task of a step whose other tasks are traced, with the same events and the same second
+        /// layer, joins their trace, at [`Request::Begin`] at the latest.
+        trace: u32,
+        /// What cannot be seen or denied here, a sentence each.
+        blind: Vec<String>,
+    },
+    /// Done.
+    Done,
+    /// What came along is forbidden, as far as the probes can know it again.
+    Forbidden {
+        /// So many of the descriptors.
+        taken: u32,
+        /// Why others are not, a sentence for each reason.
+        blind: Vec<String>,
+    },
+    /// Whole lines of a trail: JSON, each with its newline.
+    Lines(Vec<u8>),
+    /// Whoever follows reads too slowly: that many lines were left out here. The trail has them.
+    Dropped {
+        /// Lines.
+        lines: u64,
+    },
+    /// What there is to read.
+    Trails(Vec<Listed>),
+    /// How the tracer is.
+    Status(Box<Status>),
+    /// It is refused.
+    Refused {
+        /// Why.
+        why: String,
+        /// What to do instead.
+        hint: Option<String>,
+    },
+}
+
+/// A trail that there is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Real user id.
+    pub uid: u32,
+    /// The node.
+    pub node: String,
+    /// The session.
+    pub session: Option<String>,
+    /// The job.
+    pub job: Option<u32>,
+    /// The step.
+    pub step: Option<String>,
+    /// The trace's id on that node.
+    pub trace: u32,
+    /// When it began, in seconds since 1970.
+    pub began: f64,
+    /// Whether it goes on.
+    pub live: bool,
+}
+
+/// How the tracer is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The program's version.
+    pub version: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// `trampolines` or `tracepoints`.
+    pub object: String,
+    /// Whether denials hold here, which was tried.
+    pub enforces: bool,
+    /// What cannot be seen or denied here, a sentence each.
+    pub blind: Vec<String>,
+    /// What the self-test proved, a line each.
+    pub proved: Vec<String>,
+    /// Traces that go on.
+    pub traces: u32,
+    /// Events since it started.
+    pub events: u64,
+    /// Events that were lost since it started.
+    pub lost: u64,
+    /// Where the trails are kept.
+    pub records: String,
+    /// What goes wrong: records that cannot be written, a journal that does not take them.
+    pub trouble: Vec<String>,
+}

@@ -1,0 +1,127 @@
+/* System calls as the tracepoint object sees them: which matter, and their arguments. x86-64 with its two other
+ * kinds of calls: those of 32-bit programs (any program can make them: int 0x80) and x32's.
+ */
+#ifndef AGENT_SANDBOX_CALLS_H
+#define AGENT_SANDBOX_CALLS_H
+
+#include "registers.h"
+
+/* thread_info.status: the call came by the 32-bit entry. */
+#define TS_COMPAT 2
+/* The bit of x32's numbers. */
+#define X32 0x40000000
+
+/* Every call that is looked at: X(name, number, number for 32-bit programs, another one for those or 0). */
+#define CALLS(X) \
+	X(open, 2, 5, 0) X(creat, 85, 8, 0) X(openat, 257, 295, 0) X(openat2, 437, 437, 0) \
+	X(open_by_handle_at, 304, 342, 0) \
+	X(execve, 59, 11, 0) X(execveat, 322, 358, 0) \
+	X(connect, 42, 362, 0) X(sendto, 44, 369, 0) X(sendmsg, 46, 370, 0) X(sendmmsg, 307, 345, 0) \
+	X(listen, 50, 363, 0) X(socket, 41, 359, 0) \
+	X(ptrace, 101, 26, 0) \
+	X(setuid, 105, 23, 213) X(setgid, 106, 46, 214) X(setreuid, 113, 70, 203) X(setregid, 114, 71, 204) \
+	X(setresuid, 117, 164, 208) X(setresgid, 119, 170, 210) X(setfsuid, 122, 138, 215) \
+	X(setfsgid, 123, 139, 216) \
+	X(mount, 165, 21, 0) X(umount2, 166, 52, 22) X(pivot_root, 155, 217, 0) X(move_mount, 429, 429, 0) \
+	X(unshare, 272, 310, 0) X(setns, 308, 346, 0) \
+	X(init_module, 175, 128, 0) X(finit_module, 313, 350, 0) X(kexec_load, 246, 283, 0) \
+	X(kexec_file_load, 320, 0, 0) X(bpf, 321, 357, 0) \
+	X(add_key, 248, 286, 0) X(request_key, 249, 287, 0) X(keyctl, 250, 288, 0) \
+	X(kill, 62, 37, 0) X(tkill, 200, 238, 0) X(tgkill, 234, 270, 0) X(rt_sigqueueinfo, 129, 178, 0) \
+	X(rt_tgsigqueueinfo, 297, 335, 0) X(pidfd_send_signal, 424, 424, 0) \
+	X(process_vm_readv, 310, 347, 0) X(process_vm_writev, 311, 348, 0) \
+	X(link, 86, 9, 0) X(linkat, 265, 303, 0) X(rename, 82, 38, 0) X(renameat, 264, 302, 0) \
+	X(renameat2, 316, 353, 0) \
+	X(chmod, 90, 15, 0) X(fchmod, 91, 94, 0) X(fchmodat, 268, 306, 0) X(fchmodat2, 452, 452, 0) \
+	X(userfaultfd, 323, 374, 0) X(io_uring_setup, 425, 425, 0)
+
+enum {
+#define X(name, number, narrow, second) CALL_##name = number,
+	CALLS(X)
+#undef X
+	/* 32-bit programs call all of sockets by this one, whose arguments lie in memory: no number that is one. */
+	CALL_socketcall = 511,
+};
+#define NARROW_SOCKETCALL 102
+
+/* A bit for each number that matters, by 64 of them. */
+inline_ u64 calls_among(u32 which)
+{
+	u64 bits = 0;
+
+#define X(name, number, narrow, second) bits |= (number) / 64 == which ? 1ull << (number) % 64 : 0;
+	CALLS(X)
+#undef X
+	return bits;
+}
+
+inline_ int call_matters(u64 number)
+{
+	u64 bits;
+
+	switch (number >> 6) {
+	case 0: bits = calls_among(0); break;
+	case 1: bits = calls_among(1); break;
+	case 2: bits = calls_among(2); break;
+	case 3: bits = calls_among(3); break;
+	case 4: bits = calls_among(4); break;
+	case 5: bits = calls_among(5); break;
+	case 6: bits = calls_among(6); break;
+	case 7: bits = calls_among(7); break;
+	default: return 0;
+	}
+	return bits >> (number & 63) & 1;
+}
+
+/* A 32-bit program's number as the one that it has for others, 0 for those that do not matter. */
+outline u32 call_of_narrow(u32 number)
+{
+	switch (number) {
+#define X(name, number, narrow, second) \
+	case (narrow) ? (narrow) : 0x10000 + (number): \
+	case (second) ? (second) : 0x20000 + (number): return number;
+	CALLS(X)
+#undef X
+	case NARROW_SOCKETCALL: return CALL_socketcall;
+	default: return 0;
+	}
+}
+
+/* x32's own numbers: of calls whose arguments point to numbers of another size. */
+outline u32 call_of_x32(u32 number)
+{
+	switch (number) {
+	case 518: return CALL_sendmsg;
+	case 520: return CALL_execve;
+	case 521: return CALL_ptrace;
+	case 524: return CALL_rt_sigqueueinfo;
+	case 528: return CALL_kexec_load;
+	case 536: return CALL_rt_tgsigqueueinfo;
+	case 538: return CALL_sendmmsg;
+	case 539: return CALL_process_vm_readv;
+	case 540: return CALL_process_vm_writev;
+	case 545: return CALL_execveat;
+	default: return 0;
+	}
+}
+
+/* The call, by its number for 64-bit programs, or 0 if it does not matter. */
+inline_ u32 call_number(struct task_struct *task, u64 number, int *narrow)
+{
+	*narrow = 0;
+	if (unlikely(task->thread_info.status & TS_COMPAT)) {
+		*narrow = 1;
+		return call_of_narrow(number);
+	}
+	if (unlikely(number & X32)) {
+		number &= ~(u64)X32;
+		/* Up to 511 it has the same numbers. */
+		if (number >= 512) {
+			*narrow = WIDE_REGISTERS;
+			return call_of_x32(number);
+		}
+	}
+	return call_matters(number) ? number : 0;
+}
+
+#endif

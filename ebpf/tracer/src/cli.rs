@@ -1,0 +1,114 @@
+//! The command line of `agent-sandbox-tracer`. Nothing but `std` and clap is used here: the manual page
+//! is made from this very file.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Where the service's configuration is, if nobody says otherwise.
+pub const CONFIG: &str = "/etc/agent-sandbox/tracer.toml";
+
+/// Records what sessions and jobs of agent-sandbox do, with eBPF.
+///
+/// Runs in the foreground as root, or with CAP_BPF and CAP_PERFMON. Sessions ask it over its socket to be
+/// traced; `agent-sandbox watch` and `agent-sandbox report` show what it has recorded.
+#[derive(Debug, Parser)]
+#[command(
+    name = "agent-sandbox-tracer",
+    version,
+    args_conflicts_with_subcommands = true
+)]
+pub struct Cli {
+    /// What to do; without it: `run`.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Of `run`.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// What the program does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Load the probes and serve until a signal ends it; probes, marks and denials stay in force
+    Run(Options),
+    /// Load the probes beside those that are there, try them, say what can be seen and denied here, unload
+    Check(Options),
+    /// Remove the probes of a tracer that does not run any more: nothing is recorded or denied after it
+    Unpin(Options),
+    /// Started by the tracer itself: loads an object, pins it, ends
+    #[command(hide = true)]
+    Load(Load),
+    /// Started by the tracer itself: does what the self-test wants to see
+    #[command(hide = true)]
+    Prove {
+        /// The directory to do it in.
+        directory: PathBuf,
+    },
+    /// Started by the tracer itself: a program that does nothing
+    #[command(hide = true)]
+    Nothing,
+}
+
+/// What wins over the configuration.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// The configuration
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    pub config: PathBuf,
+    /// The socket on which requests come
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// The directory of the trails
+    #[arg(long, value_name = "DIR")]
+    pub records: Option<PathBuf>,
+    /// The BPF file system below which everything is pinned
+    #[arg(long, value_name = "DIR")]
+    pub bpffs: Option<PathBuf>,
+    /// The directory of what must outlive the tracer
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Which probes: the best that work here, or one kind alone
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub object: Option<Object>,
+    /// Read the probes from this directory instead of the program itself
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub objects: Option<PathBuf>,
+}
+
+/// Which probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Object {
+    /// Trampolines where they work, else tracepoints
+    Auto,
+    /// fentry, fexit and LSM programs
+    Trampolines,
+    /// Tracepoints alone: work where trampolines are refused, see less, deny nothing
+    Tracepoints,
+}
+
+/// What the loading child is told.
+#[derive(Debug, Args)]
+pub struct Load {
+    /// Which object: `trampolines` or `tracepoints`.
+    #[arg(long)]
+    pub kind: String,
+    /// Where everything is pinned.
+    #[arg(long)]
+    pub directory: PathBuf,
+    /// The size of the ring buffer, in bytes.
+    #[arg(long)]
+    pub ring: u32,
+    /// Whether programs of security hooks are loaded.
+    #[arg(long)]
+    pub lsm: bool,
+    /// Where the object is, if not in the program itself.
+    #[arg(long)]
+    pub objects: Option<PathBuf>,
+}
+
+/// The command line as data, for the manual page.
+#[must_use]
+pub fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}

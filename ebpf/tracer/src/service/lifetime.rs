@@ -1,0 +1,317 @@
+//! How a trace begins and how it ends.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use agent_sandbox_events::protocol::{Lifetime, Response};
+
+use super::client::{Client, Registered, Tracing};
+use super::desk::{Refusal, instead, no, room};
+use super::kernel::Kernel;
+use super::limits::Verdict;
+use super::registry::Trace;
+use super::scope::{self, Tasks};
+use super::serve::{Check, Service};
+use crate::trail::{Now, Redaction};
+
+/// Events are read that were written before a trace ended, but not for ever: those that come meanwhile are
+/// as many as the traced processes like. More than a full ring of the smallest ones.
+const MOST_LATE: usize = 1 << 20;
+
+impl<K: Kernel> Service<K> {
+    /// [`agent_sandbox_events::protocol::Request::Begin`].
+    pub(super) fn begin(&mut self, client: &mut Client) -> Result<Response, Refusal> {
+        match std::mem::take(&mut client.tracing) {
+            Tracing::None => Err(no("register a trace first")),
+            Tracing::Begun(id) => {
+                client.tracing = Tracing::Begun(id);
+                Err(no("it has begun already"))
+            }
+            Tracing::Registered(mut registered) => {
+                // It looks at every task of the node, and writes every forbidden file.
+                let cost = u32::try_from(registered.forbidden.len() / 64).unwrap_or(u32::MAX);
+                self.usage.asked(client.peer.uid, cost);
+                match self.begun(&mut registered) {
+                    Ok(id) => {
+                        client.tracing = Tracing::Begun(id);
+                        Ok(Response::Done)
+                    }
+                    Err(refusal) => {
+                        self.give_up(&registered);
+                        Err(refusal)
+                    }
+                }
+            }
+        }
+    }
+
+    /// A registration comes to nothing.
+    pub(super) fn give_up(&mut self, registered: &Registered) {
+        if !registered.joins {
+            self.usage.untraced(registered.uid, 0);
+        }
+    }
+
+    fn begun(&mut self, registered: &mut Registered) -> Result<u32, Refusal> {
+        let ended = || {
+            instead(
+                "the process has ended meanwhile",
+                "keep it alive until the trace has begun",
+            )
+        };
+        let kernel = |error: io::Error| no(format!("the kernel does not take it: {error}"));
+        let uid = registered.uid;
+        let mark = match &registered.process {
+            Some(process) if !process.lives() => return Err(ended()),
+            Some(process) => match self.kernel.mark(process.handle()) {
+                Ok(mark) => mark,
+                Err(_) if !process.lives() => return Err(ended()),
+                Err(error) => return Err(kernel(error)),
+            },
+            None => 0,
+        };
+        let inside = self.registry.owner(mark);
+        let cgroup = registered.register.scope.cgroup;
+        // The process's trace; else that of the cgroup. Another user's is none: nothing of this one's tasks is
+        // recorded there, and nothing of them will be.
+        let parent = inside
+            .or_else(|| self.registry.of_cgroup(cgroup?, None))
+            .filter(|id| {
+                self.registry
+                    .get(*id)
+                    .is_some_and(|trace| trace.trail.uid == uid)
+            });
+        let mut trace = self.trace_of(registered, parent);
+        if let Some(joined) = self.registry.joined_by(&trace.trail, &trace) {
+            let outer = self.registry.get(joined).and_then(|trace| trace.parent);
+            if parent.is_none() || parent == outer || parent == Some(joined) {
+                self.join(joined, mark, trace)?;
+                self.give_up(registered);
+                self.hold(joined, registered.process.take());
+                return Ok(joined);
+            }
+        }
+        if registered.joins {
+            // What it was to join has ended or never begun, or this one belongs elsewhere.
+            if self.usage.trace(uid) != Verdict::Room {
+                return Err(no("you have too many traces already"));
+            }
+            self.usage.traced(uid);
+            registered.joins = false;
+            registered.id = self.registry.fresh();
+            trace.trail.trace = registered.id;
+        }
+        let id = registered.id;
+        let started = self.start(id, mark, &mut trace);
+        let lives = registered.process.iter().all(|process| process.lives());
+        let found = match started {
+            Ok(found) => found,
+            Err(refusal) => {
+                self.undo(id, mark);
+                return Err(refusal);
+            }
+        };
+        // A process that lives now was the one that the sweep has found; else it can have been another one
+        // that got its number. Of a cgroup there may be no task yet.
+        if !lives || (found == 0 && cgroup.is_none()) {
+            self.undo(id, mark);
+            return Err(ended());
+        }
+        let redaction = Redaction::new(&trace.redact).map_err(|error| no(error.to_string()));
+        let header = trace.wish.header(self.kernel.about(), &trace.command);
+        let written = redaction.and_then(|redaction| {
+            let trail = trace.trail.clone();
+            let begun = self
+                .trails
+                .begin(id, trail, header, redaction, parent, Now::read());
+            begun.map_err(|error| no(format!("the records cannot be written: {error}")))
+        });
+        if let Err(refusal) = written {
+            self.undo(id, mark);
+            return Err(refusal);
+        }
+        self.hold(id, registered.process.take());
+        Ok(id)
+    }
+
+    fn hold(&mut self, id: u32, process: Option<super::process::Process>) {
+        let held = self.held.entry(id).or_default();
+        held.extend(process);
+        self.checks.insert(id, Check::after(self.tick));
+    }
+
+    /// Makes the trace known and marks its tasks. Returns how many there are.
+    fn start(&mut self, id: u32, mark: u32, trace: &mut Trace) -> Result<u64, Refusal> {
+        let kernel = |error: io::Error| no(format!("the kernel does not take it: {error}"));
+        let uid = trace.trail.uid;
+        self.counted = 0;
+        if let Some(outer) = trace.parent.and_then(|outer| self.registry.get(outer)) {
+            trace.applied = trace.wish.within(&outer.applied);
+            trace.forbidden.extend(&outer.forbidden);
+        }
+        let count = u32::try_from(trace.forbidden.len()).unwrap_or(u32::MAX);
+        room(self.usage.forbidden(uid, count), "forbidden files")?;
+        self.registry.insert(id, trace.clone());
+        // Known after a crash, whatever of the following has been done.
+        self.remember();
+        self.usage.forbade(uid, count);
+        self.counted = count;
+        for (device, inode) in &trace.forbidden {
+            self.kernel.forbid(id, *device, *inode).map_err(kernel)?;
+        }
+        self.enter(id, mark, trace).map_err(kernel)
+    }
+
+    /// Tells the probes of a trace whose forbidden files they know, and marks its tasks.
+    pub(super) fn enter(&mut self, id: u32, mark: u32, trace: &Trace) -> io::Result<u64> {
+        let uid = trace.trail.uid;
+        let entry = trace.applied.entry(uid, trace.parent);
+        self.kernel.set_trace(id, &entry)?;
+        if let Some(cgroup) = trace.cgroup {
+            self.kernel.add_cgroup(cgroup, id)?;
+        }
+        self.mark(id, mark, trace)
+    }
+
+    /// Marks the tasks of a trace: those of its processes that have `mark`, and of its cgroup those without one
+    /// and those of the trace that it is in.
+    fn mark(&mut self, id: u32, mark: u32, trace: &Trace) -> io::Result<u64> {
+        let tasks = Tasks {
+            trace: id,
+            from: mark,
+            uid: trace.trail.uid,
+            process: None,
+            descendants: false,
+            cgroup: None,
+        };
+        let mut found = 0;
+        for process in &trace.processes {
+            let tasks = Tasks {
+                process: Some(process.pid),
+                ..tasks
+            };
+            found += scope::mark(&mut self.kernel, &tasks)?;
+        }
+        let mut froms = BTreeSet::from([0, mark]);
+        froms.extend(trace.parent);
+        froms.remove(&id);
+        for from in froms {
+            let tasks = Tasks {
+                from,
+                descendants: trace.descendants && found > 0,
+                cgroup: trace.cgroup,
+                ..tasks
+            };
+            found += scope::mark(&mut self.kernel, &tasks)?;
+        }
+        Ok(found)
+    }
+
+    /// Adds tasks to a trace that goes on.
+    fn join(&mut self, id: u32, mark: u32, more: Trace) -> Result<(), Refusal> {
+        let kernel = |error: io::Error| no(format!("the kernel does not take it: {error}"));
+        let ids = self.registry.with_descendants(id);
+        self.forbid_in(&ids, &more.forbidden)?;
+        if mark != id {
+            self.mark(id, mark, &more).map_err(kernel)?;
+        }
+        if let Some(trace) = self.registry.get_mut(id) {
+            trace.processes.extend(more.processes);
+            trace.descendants |= more.descendants;
+        }
+        self.remember();
+        Ok(())
+    }
+
+    /// A trace that could not begin.
+    fn undo(&mut self, id: u32, mark: u32) {
+        let cgroup = self.registry.get(id).and_then(|trace| trace.cgroup);
+        let uid = self.registry.get(id).map(|trace| trace.trail.uid);
+        if let Some(cgroup) = cgroup {
+            self.leave_cgroup(cgroup, id);
+        }
+        let heir = (mark != 0).then_some(mark);
+        let handed = scope::hand_over(&mut self.kernel, id, heir);
+        self.complain("marks cannot be taken away", handed.map(drop));
+        self.registry.end(id);
+        if let Some(uid) = uid {
+            let counted = std::mem::take(&mut self.counted);
+            self.usage.pardoned(uid, counted);
+        }
+        let pardoned = self.kernel.pardon(id);
+        self.complain("forbidden files cannot be forgotten", pardoned);
+        let removed = self.kernel.remove_trace(id);
+        self.complain("a trace cannot be forgotten", removed);
+        self.registry.forget(id);
+        self.remember();
+    }
+
+    /// Tasks that come to this cgroup belong to the trace that it had before.
+    fn leave_cgroup(&mut self, cgroup: u64, id: u32) {
+        let done = match self.registry.of_cgroup(cgroup, Some(id)) {
+            Some(holder) => self.kernel.add_cgroup(cgroup, holder),
+            None => self.kernel.remove_cgroup(cgroup),
+        };
+        self.complain("a cgroup cannot be forgotten", done);
+    }
+
+    /// [`agent_sandbox_events::protocol::Request::End`].
+    pub(super) fn end_asked(&mut self, client: &mut Client) -> Result<Response, Refusal> {
+        let Tracing::Begun(id) = client.tracing else {
+            return Err(no("no trace has begun here"));
+        };
+        let Some(trace) = self.registry.get(id) else {
+            return Ok(Response::Done);
+        };
+        if trace.lifetime != Lifetime::Connection {
+            return Err(no(
+                "this trace ends when its tasks have ended, and not before",
+            ));
+        }
+        self.end(id, "whoever asked has ended it");
+        Ok(Response::Done)
+    }
+
+    /// A connection has been closed.
+    pub(super) fn left(&mut self, client: &mut Client) {
+        match std::mem::take(&mut client.tracing) {
+            Tracing::None => {}
+            Tracing::Registered(registered) => self.give_up(&registered),
+            Tracing::Begun(id) => {
+                let lifetime = self.registry.get(id).map(|trace| trace.lifetime);
+                if lifetime == Some(Lifetime::Connection) {
+                    self.end(id, "whoever asked has gone");
+                }
+            }
+        }
+    }
+
+    /// Ends a trace: its tasks belong to the trace that it was in, or to none. What is in it goes on.
+    pub(super) fn end(&mut self, id: u32, why: &str) {
+        let Some(trace) = self.registry.get(id) else {
+            return;
+        };
+        let (uid, heir, cgroup) = (trace.trail.uid, trace.parent, trace.cgroup);
+        if let Some(cgroup) = cgroup {
+            self.leave_cgroup(cgroup, id);
+        }
+        let handed = scope::hand_over(&mut self.kernel, id, heir);
+        self.complain("marks cannot be handed over", handed.map(drop));
+        self.drain(MOST_LATE);
+        let mut skipped = 0;
+        if let Ok(counts) = self.kernel.counts(id) {
+            self.trails.lost(id, counts.lost);
+            skipped = counts.skipped;
+        }
+        let ended = self.trails.end(id, why, skipped, Now::read());
+        self.complain("the end of a trail cannot be written", ended);
+        self.spread();
+        if let Some(trace) = self.registry.end(id) {
+            let files = u32::try_from(trace.forbidden.len()).unwrap_or(u32::MAX);
+            self.usage.untraced(uid, files);
+        }
+        self.held.remove(&id);
+        self.checks.remove(&id);
+        self.remember();
+    }
+}

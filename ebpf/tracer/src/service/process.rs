@@ -1,0 +1,237 @@
+//! Processes that callers name, and callers themselves.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "effects: reads /proc of other processes"
+)]
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use nix::fcntl::{AtFlags, OFlag, open, openat};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{Mode, fstatat};
+
+use super::registry::Named;
+use crate::sys::pidfd;
+
+/// A file of `/proc` about one process is never longer, in bytes: `status` is the longest with about 2 KiB.
+const MOST_PROC: u64 = 65536;
+
+/// The number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+const INITIAL: u64 = 0xEFFF_FFFC;
+
+/// A process that is held: everything that is read of it is of this very process and no later one of the
+/// same number.
+#[derive(Debug)]
+pub struct Process {
+    /// Its number and start.
+    pub named: Named,
+    /// Real, effective and saved user id, and that for files (`proc_pid_status(5)`).
+    pub uids: [u32; 4],
+    handle: OwnedFd,
+    directory: OwnedFd,
+}
+
+impl Process {
+    /// Takes hold of a process.
+    ///
+    /// # Errors
+    /// There is none of that number, or it has ended meanwhile.
+    pub fn open(pid: u32) -> io::Result<Self> {
+        let handle = pidfd::open(pid)?;
+        Self::held(pid, handle)
+    }
+
+    /// The process of a descriptor (`SO_PEERPIDFD`, `pidfd_open(2)`) and its number.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn held(pid: u32, handle: OwnedFd) -> io::Result<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let directory = open(&PathBuf::from(format!("/proc/{pid}")), flags, Mode::empty())?;
+        let status = text(&directory, "status")?;
+        let uids = uids(&status).ok_or(io::ErrorKind::InvalidData)?;
+        let start = start(&text(&directory, "stat")?).ok_or(io::ErrorKind::InvalidData)?;
+        let process = Self {
+            named: Named { pid, start },
+            uids,
+            handle,
+            directory,
+        };
+        // If it lives now then the number was its own when the directory was opened.
+        if process.lives() {
+            Ok(process)
+        } else {
+            Err(io::ErrorKind::NotFound.into())
+        }
+    }
+
+    /// The process that had this number and start, if it still lives.
+    #[must_use]
+    pub fn again(named: Named) -> Option<Self> {
+        let process = Self::open(named.pid).ok()?;
+        (process.named == named).then_some(process)
+    }
+
+    /// Whether it has not ended yet, with all its threads.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        let mut set = [PollFd::new(self.handle.as_fd(), PollFlags::POLLIN)];
+        matches!(poll(&mut set, PollTimeout::ZERO), Ok(0))
+    }
+
+    /// Whether it is of this user in every way: a program that sets its user id is not.
+    #[must_use]
+    pub fn is_of(&self, uid: u32) -> bool {
+        self.uids[..3].iter().all(|id| *id == uid)
+    }
+
+    /// Whether it counts processes as the tracer does.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn in_our_namespace(&self) -> io::Result<bool> {
+        let its = fstatat(&self.directory, "ns/pid", AtFlags::empty())?;
+        let ours = nix::sys::stat::stat("/proc/self/ns/pid")?;
+        if !self.lives() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok((its.st_dev, its.st_ino) == (ours.st_dev, ours.st_ino))
+    }
+
+    /// Its cgroup v2, from the root of that file system: `/system.slice/x`.
+    ///
+    /// # Errors
+    /// It has ended, or there is no cgroup v2.
+    pub fn cgroup(&self) -> io::Result<PathBuf> {
+        let text = text(&self.directory, "cgroup")?;
+        let path = text.lines().find_map(|line| line.strip_prefix("0::"));
+        path.map(PathBuf::from)
+            .ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    /// Its mounts (`proc_pid_mountinfo(5)`), of which at most `most` bytes are read.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn mounts(&self, most: u64) -> io::Result<String> {
+        limited(&self.directory, "mountinfo", most)
+    }
+
+    /// Its descriptor, for `bpf(2)`.
+    #[must_use]
+    pub fn handle(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+/// Whether this process counts processes as the kernel itself does, and as the probes do.
+#[must_use]
+pub fn in_initial_namespace() -> bool {
+    nix::sys::stat::stat("/proc/self/ns/pid").is_ok_and(|stat| stat.st_ino == INITIAL)
+}
+
+fn text(directory: &OwnedFd, name: &str) -> io::Result<String> {
+    limited(directory, name, MOST_PROC)
+}
+
+fn limited(directory: &OwnedFd, name: &str, most: u64) -> io::Result<String> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    let file = File::from(openat(directory, name, flags, Mode::empty())?);
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The four user ids of `status`.
+fn uids(status: &str) -> Option<[u32; 4]> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let ids: Vec<u32> = line
+        .split_ascii_whitespace()
+        .map_while(|id| id.parse().ok())
+        .collect();
+    ids.try_into().ok()
+}
+
+/// Field 22 of `stat`: the second field, the name, can hold anything, and ends at the last parenthesis.
+fn start(stat: &str) -> Option<u64> {
+    let (_, behind) = stat.rsplit_once(')')?;
+    behind.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_does_not_move_the_start() {
+        let rest = (3..=30)
+            .map(|n| n.to_string())
+            .collect::<Vec<_>>()
+            .join(" ");
+        let stat = format!("17 (a) R 1 2 3) {rest}\n");
+        assert_eq!(start(&stat), Some(22));
+        assert_eq!(start("17 (a"), None);
+        assert_eq!(start("17 (a) 3 4"), None);
+    }
+
+    #[test]
+    fn a_name_that_looks_like_a_line_does_not_give_other_ids() {
+        // The kernel writes a newline in a name as `\n`, two characters.
+        let status = "Name:\tUid:\\t0\nState:\tR\nUid:\t1000\t1000\t0\t1000\nGid:\t1\t1\t1\t1\n";
+        assert_eq!(uids(status), Some([1000, 1000, 0, 1000]));
+        assert_eq!(uids("Uid:\t1\t2\n"), None);
+    }
+
+    #[test]
+    fn a_process_is_held_and_not_its_number() {
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let process = Process::open(child.id()).unwrap();
+        let me = nix::unistd::getuid().as_raw();
+        assert!(process.lives() && process.is_of(me) && !process.is_of(me + 1));
+        assert!(process.in_our_namespace().unwrap());
+        assert!(Process::again(process.named).is_some());
+        let other = Named {
+            start: process.named.start + 1,
+            ..process.named
+        };
+        assert!(
+            Process::again(other).is_none(),
+            "the number was given out again"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!process.lives());
+        assert!(process.in_our_namespace().is_err());
+        assert!(Process::again(process.named).is_none());
+    }
+
+    #[test]
+    fn a_thread_is_no_process() {
+        let (send, receive) = std::sync::mpsc::channel();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            send.send(nix::unistd::gettid().as_raw()).unwrap();
+            let _ = stopped.recv();
+        });
+        let thread_id = u32::try_from(receive.recv().unwrap()).unwrap();
+        assert!(Process::open(thread_id).is_err());
+        drop(stop);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn there_is_no_process_of_such_numbers() {
+        for pid in [0, u32::MAX, 1 << 31] {
+            assert!(Process::open(pid).is_err(), "{pid}");
+        }
+    }
+}

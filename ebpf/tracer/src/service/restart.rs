@@ -1,0 +1,205 @@
+//! What the service remembers, and how it goes on where the last one ended.
+#![allow(clippy::disallowed_methods, reason = "effects: reads the clock")]
+
+use std::time::{Duration, SystemTime};
+
+use agent_sandbox_events::record::Trail;
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::files;
+use super::kernel::Kernel;
+use super::process::Process;
+use super::registry::{Registry, Trace};
+use super::serve::{Check, Service};
+use crate::kernel::SELF_TEST;
+use crate::trail::{Now, Redaction};
+
+/// Another layout is not read.
+const LAYOUT: u32 = 1;
+
+/// What is remembered.
+#[derive(Debug, Serialize)]
+struct Remembers<'a> {
+    layout: u32,
+    boot: &'a str,
+    registry: &'a Registry,
+}
+
+#[derive(Debug, Deserialize)]
+struct Remembered {
+    layout: u32,
+    boot: String,
+    registry: Registry,
+}
+
+/// Why nothing is taken over.
+fn usable(text: &str, boot: &str) -> Result<Registry, &'static str> {
+    let remembered: Remembered =
+        serde_json::from_str(text).map_err(|_| "what the last tracer left is not understood")?;
+    if remembered.layout != LAYOUT {
+        return Err("another version has left what is there");
+    }
+    if remembered.boot != boot {
+        return Err("the node was booted meanwhile");
+    }
+    Ok(remembered.registry)
+}
+
+impl<K: Kernel> Service<K> {
+    /// Writes what must be known after a restart.
+    pub(super) fn remember(&mut self) {
+        let all = Remembers {
+            layout: LAYOUT,
+            boot: &self.boot,
+            registry: &self.registry,
+        };
+        let written = match serde_json::to_vec(&all) {
+            Ok(text) => files::remember(&self.config.state, &text),
+            Err(error) => Err(error.into()),
+        };
+        self.complain("a restart will not go on with the traces", written);
+    }
+
+    /// Goes on with the traces that the last tracer left. `away`: for how long nobody was there.
+    ///
+    /// # Errors
+    /// What it left can be another's.
+    pub(super) fn take_over(&mut self, away: Duration) -> Result<()> {
+        let left = match files::remembered(&self.config.state)? {
+            None => Err("no tracer was here before"),
+            Some(text) => usable(&text, &self.boot),
+        };
+        let known = self.kernel.traces().unwrap_or_default();
+        let known: Vec<u32> = known.into_iter().filter(|id| *id != SELF_TEST).collect();
+        match left {
+            Ok(registry) => self.registry = registry,
+            Err(why) if known.is_empty() => eprintln!("agent-sandbox-tracer: {why}"),
+            Err(why) => {
+                // Tasks may have marks of traces of which nothing is known: no new trace gets such a number.
+                let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+                let jump = u32::try_from(seconds.as_secs() & 0x3fff_ffff).unwrap_or(0);
+                self.registry.skip_to(jump);
+                eprintln!(
+                    "agent-sandbox-tracer: {why}: {} traces of the last tracer end",
+                    known.len()
+                );
+            }
+        }
+        for id in known {
+            self.registry.skip_to(id);
+            if self.registry.get(id).is_none() && !self.registry.ended().contains_key(&id) {
+                self.registry.unknown(id);
+            }
+        }
+        for id in self.registry.outer_first() {
+            self.go_on(id, away);
+        }
+        self.remember();
+        Ok(())
+    }
+
+    fn go_on(&mut self, id: u32, away: Duration) {
+        let Some(trace) = self.registry.get(id).cloned() else {
+            return;
+        };
+        let uid = trace.trail.uid;
+        self.usage.traced(uid);
+        let files = u32::try_from(trace.forbidden.len()).unwrap_or(u32::MAX);
+        self.usage.forbade(uid, files);
+        let alive = trace
+            .processes
+            .iter()
+            .filter_map(|named| Process::again(*named));
+        let alive: Vec<Process> = alive.collect();
+        // The last one ended before it had written it there, or other probes were loaded then.
+        if self.kernel.counts(id).is_err() {
+            let entered = self.enter_again(id, &trace, &alive);
+            self.complain("a trace of the last tracer does not go on", entered);
+        }
+        self.held.insert(id, alive);
+        self.checks.insert(id, Check::after(self.tick));
+        let resumed = self.resume(id, &trace, away);
+        self.complain("a trail of the last tracer does not go on", resumed);
+        if !Self::outlives(&trace) {
+            // The connection has gone with the last tracer.
+            self.end(id, "whoever asked has gone");
+        }
+    }
+
+    /// Marks again what is still to be found: the processes that it began with and what they have started,
+    /// and what is in the cgroup.
+    fn enter_again(&mut self, id: u32, trace: &Trace, alive: &[Process]) -> Result<()> {
+        for (device, inode) in &trace.forbidden {
+            self.kernel.forbid(id, *device, *inode)?;
+        }
+        let found = Trace {
+            processes: alive.iter().map(|process| process.named).collect(),
+            descendants: true,
+            ..trace.clone()
+        };
+        let mark = trace.parent.unwrap_or(0);
+        self.enter(id, mark, &found)?;
+        Ok(())
+    }
+
+    fn resume(&mut self, id: u32, trace: &Trace, away: Duration) -> Result<()> {
+        let header = trace.wish.header(self.kernel.about(), &trace.command);
+        let redaction = Redaction::new(&trace.redact)?;
+        let trail: Trail = trace.trail.clone();
+        let parent = trace.parent;
+        let seconds = away.as_secs_f64();
+        self.trails
+            .resume(id, trail, header, redaction, parent, seconds, Now::read())?;
+        Ok(())
+    }
+
+    /// Says what it has seen up to now, and leaves everything as it is: traces go on in the kernel.
+    pub fn stop(&mut self) {
+        self.drain(super::serve::BUDGET);
+        self.count_lost();
+        self.trails.tick(Now::read());
+        self.trails.flush(Now::read());
+        self.spread();
+        let keys: Vec<u64> = self.clients.keys().copied().collect();
+        for key in keys {
+            if let Some(mut client) = self.clients.remove(&key) {
+                // What waits is sent if there is room for it.
+                let _ = client.pump();
+            }
+        }
+        // A trace of a connection ends when the next tracer finds that nobody asks for it any more.
+        self.lock.touch();
+        self.remember();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_boot_or_another_version_left_is_not_taken_over() {
+        let registry = Registry::default();
+        let text = |layout, boot| {
+            serde_json::to_string(&Remembers {
+                layout,
+                boot,
+                registry: &registry,
+            })
+            .unwrap()
+        };
+        assert_eq!(usable(&text(LAYOUT, "a"), "a"), Ok(Registry::default()));
+        assert!(
+            usable(&text(LAYOUT, "a"), "b")
+                .unwrap_err()
+                .contains("booted")
+        );
+        assert!(
+            usable(&text(LAYOUT + 1, "a"), "a")
+                .unwrap_err()
+                .contains("version")
+        );
+        assert!(usable("{", "a").is_err());
+    }
+}

@@ -1,0 +1,232 @@
+//! What is done now and then: lines to those who follow, lost events, traces whose tasks have ended.
+
+use agent_sandbox_events::protocol::Lifetime;
+
+use super::kernel::Kernel;
+use super::registry::Trace;
+use super::scope;
+use super::serve::{Check, Service};
+use crate::trail::Now;
+
+/// Ticks in a second ([`super::serve::TICK`]).
+pub(super) const SECOND: u64 = 5;
+/// So many times in a row no task must be found before a trace has ended: a sweep can miss a task that is
+/// being started while it goes by.
+const NONE: u32 = 2;
+/// The same of tasks that still have the mark of a trace that has ended.
+const NONE_LEFT: u32 = 3;
+/// Sweeps over all tasks in one tick at most, of each kind: one takes about a millisecond with ten thousand
+/// tasks.
+const SWEEPS: usize = 4;
+/// A trace whose tasks go on without its process is not looked at again for so many ticks at first, and at most.
+const FIRST_WAIT: u64 = 2;
+const LONGEST_WAIT: u64 = 10 * SECOND;
+/// A connection that has neither a trace nor anything to read, and asks nothing, is closed after so many ticks.
+const IDLE: u64 = 120 * SECOND;
+
+impl<K: Kernel> Service<K> {
+    /// About five times a second.
+    pub(super) fn upkeep(&mut self) {
+        self.trails.tick(Now::read());
+        self.spread();
+        self.look_for_ends();
+        self.look_for_the_left();
+        self.mark_cgroups_again();
+        if self.tick.is_multiple_of(SECOND) {
+            self.count_lost();
+            self.lock.touch();
+        }
+        if self.tick.is_multiple_of(60 * SECOND) {
+            self.kernel.tidy();
+        }
+        self.close_idle();
+    }
+
+    /// Live lines, to everybody who follows.
+    pub(super) fn spread(&mut self) {
+        if self.followers == 0 {
+            return;
+        }
+        let waiting: usize = self.clients.values().map(|client| client.waiting()).sum();
+        let mut left = (self.config.limits.queue_bytes_total as usize).saturating_sub(waiting);
+        let most = self.config.limits.queue_bytes as usize;
+        let (registry, clients) = (&self.registry, &mut self.clients);
+        self.trails.live(&mut |trace, line| {
+            let Some(trace) = registry.get(trace) else {
+                return;
+            };
+            for client in clients.values_mut() {
+                if client.follows(&trace.trail) {
+                    let before = client.waiting();
+                    client.line(line, most.min(before + left));
+                    left = left.saturating_sub(client.waiting().saturating_sub(before));
+                }
+            }
+        });
+    }
+
+    /// What the kernel counts goes into the trails.
+    pub(super) fn count_lost(&mut self) {
+        for (id, _) in self.registry.iter() {
+            if let Ok(counts) = self.kernel.counts(id) {
+                self.trails.lost(id, counts.lost);
+            }
+        }
+    }
+
+    /// Whether the trace can have no task any more without that anything tells.
+    fn may_have_ended(&mut self, id: u32) -> bool {
+        let Some(trace) = self.registry.get(id) else {
+            return false;
+        };
+        if self.registry.has_children(id) {
+            return false;
+        }
+        let cgroup = trace.cgroup;
+        if let Some(held) = self.held.get_mut(&id) {
+            held.retain(|process| process.lives());
+            if !held.is_empty() {
+                return false;
+            }
+        }
+        match (cgroup, &self.cgroups) {
+            // As long as it is there, tasks can come to it.
+            (Some(cgroup), Some(cgroups)) => matches!(cgroups.get(cgroup), Ok(None)),
+            _ => true,
+        }
+    }
+
+    fn look_for_ends(&mut self) {
+        let due: Vec<u32> = self
+            .checks
+            .iter()
+            .filter(|(_, check)| check.next <= self.tick)
+            .map(|(id, _)| *id)
+            .collect();
+        let mut sweeps = 0;
+        let mut ended = Vec::new();
+        for id in due {
+            if sweeps == SWEEPS {
+                break;
+            }
+            let may_have_ended = self.may_have_ended(id);
+            let tick = self.tick;
+            let Some(check) = self.checks.get_mut(&id) else {
+                continue;
+            };
+            if !may_have_ended {
+                *check = Check::after(tick);
+                continue;
+            }
+            sweeps += 1;
+            match scope::count(&mut self.kernel, id) {
+                Ok(0) => {
+                    check.none += 1;
+                    check.next = tick + 1;
+                    if check.none >= NONE {
+                        ended.push(id);
+                    }
+                }
+                // Whether it has ended is not known: it goes on.
+                Ok(_) | Err(_) => {
+                    check.none = 0;
+                    check.wait = (check.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
+                    check.next = tick + check.wait;
+                }
+            }
+        }
+        for id in ended {
+            // What it did before it ended may not have been read yet, and a task that writes has not ended.
+            self.drain(super::serve::BUDGET);
+            if self.checks.get(&id).is_some_and(|check| check.none >= NONE) {
+                self.end(id, "all tasks have ended");
+            }
+        }
+    }
+
+    /// Tasks that a sweep has missed when their trace ended.
+    fn look_for_the_left(&mut self) {
+        let ids: Vec<u32> = self.registry.ended().keys().copied().take(SWEEPS).collect();
+        for id in ids {
+            let Some(ended) = self.registry.ended().get(&id).copied() else {
+                continue;
+            };
+            let found = scope::hand_over_once(&mut self.kernel, id, ended.heir);
+            let none = match found {
+                Ok(0) => ended.none + 1,
+                _ => 0,
+            };
+            if none < NONE_LEFT {
+                if let Some(ended) = self.registry.ended().get_mut(&id) {
+                    ended.none = none;
+                }
+                continue;
+            }
+            if ended.forbade {
+                let pardoned = self.kernel.pardon(id);
+                self.complain("forbidden files cannot be forgotten", pardoned);
+            }
+            let removed = self.kernel.remove_trace(id);
+            self.complain("a trace cannot be forgotten", removed);
+            self.registry.forget(id);
+            self.remember();
+        }
+    }
+
+    /// Threads of a process that was moved to a cgroup as one are marked only so, and what came by ways that the
+    /// probes do not see. One cgroup each time.
+    fn mark_cgroups_again(&mut self) {
+        let with_cgroup = |(id, trace): (u32, &Trace)| {
+            let cgroup = trace.cgroup?;
+            Some((id, cgroup, trace.parent.unwrap_or(0), trace.trail.uid))
+        };
+        let all: Vec<_> = self.registry.iter().filter_map(with_cgroup).collect();
+        let Ok(turn) = usize::try_from(self.tick) else {
+            return;
+        };
+        let count = all.len().max(1);
+        let Some((id, cgroup, parent, uid)) = all.get(turn % count).copied() else {
+            return;
+        };
+        if self.registry.of_cgroup(cgroup, None) != Some(id) {
+            return;
+        }
+        let from = if (turn / count) % 2 == 0 { 0 } else { parent };
+        let marked = scope::mark_cgroup_again(&mut self.kernel, cgroup, (id, from, uid));
+        self.complain("a cgroup's tasks cannot be marked", marked.map(drop));
+    }
+
+    fn close_idle(&mut self) {
+        let tick = self.tick;
+        let idle: Vec<u64> = self
+            .clients
+            .iter()
+            .filter(|(_, client)| client.is_idle() && tick.saturating_sub(client.last) > IDLE)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in idle {
+            self.close(key);
+        }
+    }
+
+    /// An event of a trace came: it has tasks. After an exit it may have none.
+    pub(super) fn noticed(
+        checks: &mut std::collections::BTreeMap<u32, Check>,
+        id: u32,
+        exit: bool,
+        tick: u64,
+    ) {
+        if let Some(check) = checks.get_mut(&id) {
+            check.none = 0;
+            if exit {
+                check.wait = 0;
+                check.next = check.next.min(tick + FIRST_WAIT);
+            }
+        }
+    }
+
+    /// Whether a trace outlives a restart.
+    pub(super) fn outlives(trace: &Trace) -> bool {
+        trace.lifetime == Lifetime::Tasks
+    }
+}

@@ -1,0 +1,273 @@
+//! What a trace records and denies: what its caller asks, what the site demands, and what the traces that
+//! it is in already do.
+
+use agent_sandbox_events::protocol::{Enforce, Register};
+use agent_sandbox_events::raw::{Kind, OPERATIONS, trace_flags};
+use agent_sandbox_events::record::Header;
+use serde::{Deserialize, Serialize};
+
+use super::config::Demand;
+use crate::kernel::{About, TraceEntry};
+
+/// The longest session id; it becomes part of a file's name.
+const SESSION_BYTES: usize = 64;
+/// The longest step: Slurm counts steps in 32 bits.
+const STEP_DIGITS: usize = 10;
+/// Of a command's line so much is taken, in bytes; the trail cuts it again as it does all arguments.
+const COMMAND_BYTES: usize = 16384;
+
+/// What one trace records and denies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wish {
+    /// Bits of [`Kind::bit`].
+    pub events: u32,
+    /// Of the opens that were allowed each so manieth; 1: all.
+    pub every: u32,
+    /// Opens of what does not exist, too.
+    pub missing: bool,
+    /// The second layer.
+    pub enforce: Enforce,
+    /// No connection to the internet.
+    pub no_internet: bool,
+    /// No new user namespace.
+    pub no_user_namespace: bool,
+}
+
+impl Wish {
+    /// What the caller asks, and what the site demands.
+    #[must_use]
+    pub fn new(register: &Register, demand: &Demand) -> Self {
+        let asked = register.events.iter().map(|kind| Kind::from(*kind));
+        let demanded = demand.events.iter().map(|name| name.0);
+        let events = asked.chain(demanded).fold(0, |all, kind| all | kind.bit());
+        let every = register.every.max(1);
+        Self {
+            events,
+            every: if demand.every > 0 {
+                every.min(demand.every)
+            } else {
+                every
+            },
+            missing: register.missing || demand.missing,
+            enforce: register.enforce,
+            no_internet: register.no_internet,
+            no_user_namespace: register.no_user_namespace,
+        }
+    }
+
+    /// As seen by the probes: a trace that is in another one shows at least what that one shows, and denies
+    /// at least what that one denies.
+    #[must_use]
+    pub fn within(&self, outer: &Wish) -> Wish {
+        Wish {
+            events: self.events | outer.events,
+            every: self.every.min(outer.every),
+            missing: self.missing || outer.missing,
+            enforce: stricter(self.enforce, outer.enforce),
+            no_internet: self.no_internet || outer.no_internet,
+            no_user_namespace: self.no_user_namespace || outer.no_user_namespace,
+        }
+    }
+
+    /// What the probes are told.
+    #[must_use]
+    pub fn entry(&self, uid: u32, parent: Option<u32>) -> TraceEntry {
+        let layer = match self.enforce {
+            Enforce::Off => 0,
+            Enforce::Audit => trace_flags::AUDIT,
+            Enforce::On => trace_flags::ENFORCE,
+        };
+        let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+        TraceEntry {
+            events: self.events,
+            flags: trace_flags::RECORD
+                | layer
+                | flag(self.missing, trace_flags::MISSING)
+                | flag(self.no_internet, trace_flags::NO_INTERNET)
+                | flag(self.no_user_namespace, trace_flags::NO_USER_NAMESPACE),
+            uid,
+            every: self.every,
+            operations: (1 << OPERATIONS.len()) - 1,
+            parent: parent.unwrap_or(0),
+            // Its own: what is forbidden in the trace that it is in is forbidden in it, too, and stays so when
+            // that one ends before it.
+            rules: 0,
+        }
+    }
+
+    /// What its trail says of itself.
+    #[must_use]
+    pub fn header(&self, about: &About, command: &[String]) -> Header {
+        let recorded = |kind: &Kind| self.events & kind.bit() != 0;
+        let names = Kind::ALL.into_iter().filter(recorded).map(Kind::name);
+        Header {
+            object: about.object.clone(),
+            kernel: about.kernel.clone(),
+            blind: about.blind.clone(),
+            events: names.map(str::to_owned).collect(),
+            enforce: match self.enforce {
+                Enforce::Off => "off",
+                Enforce::Audit => "audit",
+                Enforce::On => "on",
+            }
+            .to_owned(),
+            every: self.every,
+            missing: self.missing,
+            command: command.to_vec(),
+            ..Header::default()
+        }
+    }
+
+    /// Whether it denies anything.
+    #[must_use]
+    pub fn denies(&self) -> bool {
+        self.enforce == Enforce::On
+    }
+}
+
+fn stricter(one: Enforce, other: Enforce) -> Enforce {
+    match (one, other) {
+        (Enforce::On, _) | (_, Enforce::On) => Enforce::On,
+        (Enforce::Audit, _) | (_, Enforce::Audit) => Enforce::Audit,
+        (Enforce::Off, Enforce::Off) => Enforce::Off,
+    }
+}
+
+/// What is wrong with the names in a request; they become parts of files' names.
+#[must_use]
+pub fn misnamed(register: &Register) -> Option<String> {
+    if let Some(session) = &register.session {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let sound = (1..=SESSION_BYTES).contains(&session.len())
+            && !session.starts_with('.')
+            && session.bytes().all(plain);
+        if !sound {
+            return Some(format!(
+                "a session's id has at most {SESSION_BYTES} letters, digits, `.`, `_` and `-`"
+            ));
+        }
+    }
+    if let Some(step) = &register.step {
+        let number = (1..=STEP_DIGITS).contains(&step.len())
+            && step.bytes().all(|byte| byte.is_ascii_digit());
+        if !number && !["batch", "extern", "interactive"].contains(&step.as_str()) {
+            return Some("a step is a number, `batch`, `extern` or `interactive`".to_owned());
+        }
+        if register.job.is_none() {
+            return Some("a step without a job".to_owned());
+        }
+    }
+    None
+}
+
+/// The command's first arguments, as many as are taken.
+#[must_use]
+pub fn shortened(command: &[String]) -> Vec<String> {
+    let mut room = COMMAND_BYTES;
+    let mut taken = Vec::new();
+    for argument in command {
+        let Some(left) = room.checked_sub(argument.len() + 1) else {
+            taken.push("…".to_owned());
+            break;
+        };
+        room = left;
+        taken.push(argument.clone());
+    }
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_sandbox_events::protocol::{EventKind, Lifetime, Scope, VERSION};
+
+    use super::super::config::EventName;
+    use super::*;
+
+    fn register(events: Vec<EventKind>) -> Register {
+        Register {
+            version: VERSION,
+            session: None,
+            job: None,
+            step: None,
+            command: Vec::new(),
+            scope: Scope {
+                process: None,
+                descendants: false,
+                cgroup: None,
+            },
+            events,
+            every: 0,
+            missing: false,
+            redact: Vec::new(),
+            enforce: Enforce::Off,
+            no_internet: false,
+            no_user_namespace: false,
+            lifetime: Lifetime::Tasks,
+        }
+    }
+
+    #[test]
+    fn the_sites_demand_comes_on_top() {
+        let demand = Demand {
+            events: vec![EventName(Kind::Exec)],
+            missing: true,
+            every: 10,
+        };
+        let mut asked = register(vec![EventKind::Open]);
+        asked.every = 1000;
+        let wish = Wish::new(&asked, &demand);
+        assert_eq!(wish.events, Kind::Exec.bit() | Kind::Open.bit());
+        assert!(wish.missing);
+        assert_eq!(wish.every, 10);
+        let wish = Wish::new(&asked, &Demand::default());
+        assert_eq!((wish.events, wish.every), (Kind::Open.bit(), 1000));
+    }
+
+    #[test]
+    fn a_trace_in_another_shows_and_denies_no_less() {
+        let mut outer = Wish::new(&register(vec![EventKind::Exec]), &Demand::default());
+        outer.enforce = Enforce::On;
+        outer.no_internet = true;
+        let mut inner = Wish::new(&register(vec![EventKind::Open]), &Demand::default());
+        inner.enforce = Enforce::Audit;
+        inner.every = 50;
+        let entry = inner.within(&outer).entry(7, Some(3));
+        assert_eq!(entry.events, Kind::Exec.bit() | Kind::Open.bit());
+        assert_eq!(entry.every, 1);
+        assert_eq!((entry.uid, entry.parent), (7, 3));
+        assert_eq!(
+            entry.flags,
+            trace_flags::RECORD | trace_flags::ENFORCE | trace_flags::NO_INTERNET
+        );
+        assert_eq!(entry.operations.trailing_ones() as usize, OPERATIONS.len());
+    }
+
+    #[test]
+    fn names_that_are_no_parts_of_file_names_are_refused() {
+        let named = |session: &str, job: Option<u32>, step: Option<&str>| {
+            let mut asked = register(Vec::new());
+            asked.session = Some(session.to_owned());
+            asked.job = job;
+            asked.step = step.map(str::to_owned);
+            misnamed(&asked)
+        };
+        assert_eq!(named("k3v9x2m1", Some(4), Some("batch")), None);
+        assert_eq!(named("a", Some(4), Some("0")), None);
+        for session in ["", ".", "..", "../x", "a/b", "a\0", "ä", &"x".repeat(65)] {
+            assert!(named(session, None, None).is_some(), "{session}");
+        }
+        for step in ["", "-1", "1/2", "12345678901", "Batch"] {
+            assert!(named("a", Some(1), Some(step)).is_some(), "{step}");
+        }
+        assert!(named("a", None, Some("1")).is_some());
+    }
+
+    #[test]
+    fn a_long_command_is_cut_off() {
+        let long = vec!["x".repeat(1000); 100];
+        let short = shortened(&long);
+        assert_eq!(short.len(), COMMAND_BYTES / 1001 + 1);
+        assert_eq!(short.last().unwrap(), "…");
+        assert_eq!(shortened(&long[..3]), long[..3]);
+    }
+}

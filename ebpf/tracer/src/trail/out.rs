@@ -1,0 +1,241 @@
+//! Where records go: to the writers of their trails, from there to files, sinks and those who follow.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+
+use super::clock::Now;
+use super::fold::Waited;
+use super::sinks::Sink;
+use super::store::Store;
+use super::what::what;
+use super::writer::Writer;
+
+/// Lines wait to be written up to so many bytes, of all trails together.
+const WAITING: usize = 1024 * 1024;
+
+/// Lines wait for those who follow up to so many bytes. Whoever takes them does so many times a second.
+const FOLLOWED: usize = 8 * 1024 * 1024;
+
+/// Where records go.
+#[derive(Debug)]
+pub(super) struct Out {
+    /// Trails that go on, by their traces.
+    pub(super) writers: HashMap<u32, Writer>,
+    /// Of those, the ones that something waits to be written of.
+    dirty: BTreeSet<u32>,
+    /// So many bytes do.
+    waiting: usize,
+    pub(super) store: Store,
+    pub(super) followed: Followed,
+    sinks: Vec<Sink>,
+    /// Events that were lost, of all trails.
+    pub(super) lost: u64,
+    /// The last error of a write, by user; gone when one succeeds.
+    failing: BTreeMap<u32, String>,
+    /// Why old files cannot be removed.
+    aging: Option<String>,
+    pub(super) now: Now,
+}
+
+impl Out {
+    pub(super) fn new(store: Store, sinks: Vec<Sink>, now: Now) -> Self {
+        Self {
+            writers: HashMap::new(),
+            dirty: BTreeSet::new(),
+            waiting: 0,
+            store,
+            followed: Followed::default(),
+            sinks,
+            lost: 0,
+            failing: BTreeMap::new(),
+            aging: None,
+            now,
+        }
+    }
+
+    /// A trail begins, or goes on: what it has to say first is written.
+    pub(super) fn start(&mut self, trace: u32, mut writer: Writer) -> io::Result<()> {
+        writer.header();
+        let written = self.write_one(&mut writer);
+        self.writers.insert(trace, writer);
+        written
+    }
+
+    /// The trail of a trace, which is not written here any more.
+    pub(super) fn take(&mut self, trace: u32) -> Option<Writer> {
+        let writer = self.writers.remove(&trace)?;
+        if self.dirty.remove(&trace) {
+            self.waiting = self.waiting.saturating_sub(writer.waits());
+        }
+        Some(writer)
+    }
+
+    /// Events become a record.
+    pub(super) fn record(&mut self, waited: &Waited<'_>) {
+        let Some(writer) = self.writers.get_mut(&waited.trail) else {
+            return;
+        };
+        let before = writer.waits();
+        let what = what(&waited.event, &writer.redaction, waited.count);
+        writer.add(self.now.at(waited.event.head.time), &what, waited.count);
+        self.waiting += writer.waits() - before;
+        self.dirty.insert(waited.trail);
+        if self.waiting > WAITING {
+            self.write();
+        }
+    }
+
+    /// More events of a trace are lost: those above it have lost them, too.
+    pub(super) fn lost(&mut self, trace: u32, more: u64) {
+        if more == 0 {
+            return;
+        }
+        self.lost += more;
+        let mut next = Some(trace);
+        for _ in 0..super::ABOVE {
+            let Some(trace) = next else { return };
+            let Some(writer) = self.writers.get_mut(&trace) else {
+                return;
+            };
+            writer.lose(more);
+            next = writer.parent;
+            self.dirty.insert(trace);
+        }
+    }
+
+    /// Writes what waits.
+    pub(super) fn write(&mut self) {
+        self.waiting = 0;
+        for trace in std::mem::take(&mut self.dirty) {
+            if let Some(mut writer) = self.writers.remove(&trace) {
+                if self.write_one(&mut writer).is_err() {
+                    // What was lost is to be told, as soon as that can be done.
+                    self.dirty.insert(trace);
+                }
+                self.writers.insert(trace, writer);
+            }
+        }
+        self.tell_removals(None);
+    }
+
+    /// Says in the trails that go on, and in the one that is just ending, what was removed of them.
+    pub(super) fn tell_removals(&mut self, mut ending: Option<&mut Writer>) {
+        let mut removed = BTreeSet::new();
+        for evicted in self.store.evicted() {
+            if let Some(writer) = self.writers.get_mut(&evicted.trail.trace) {
+                writer.removed(&evicted);
+                removed.insert(evicted.trail.trace);
+            }
+            if let Some(writer) = ending.as_mut() {
+                writer.removed(&evicted);
+            }
+        }
+        for trace in removed {
+            if let Some(writer) = self.writers.get_mut(&trace) {
+                writer.tell_removal(&self.now);
+                self.dirty.insert(trace);
+            }
+        }
+        if let Some(writer) = ending {
+            writer.tell_removal(&self.now);
+        }
+    }
+
+    /// Writes what waits of one trail.
+    pub(super) fn write_one(&mut self, writer: &mut Writer) -> io::Result<()> {
+        let Self {
+            store,
+            sinks,
+            followed,
+            now,
+            ..
+        } = self;
+        let trail = writer.trail.clone();
+        let written = writer.write(store, now, &mut |line| {
+            for sink in &mut *sinks {
+                sink.send(&trail, line, now.wall);
+            }
+            followed.add(trail.trace, line);
+        });
+        match written {
+            Ok(()) => {
+                self.failing.remove(&trail.uid);
+                Ok(())
+            }
+            Err((lost, why)) => {
+                self.lost += lost;
+                self.failing
+                    .insert(trail.uid, format!("user {}: {why}", trail.uid));
+                Err(io::Error::other(why))
+            }
+        }
+    }
+
+    /// Time goes on.
+    pub(super) fn age(&mut self) {
+        let aged = self.store.age(&self.now);
+        self.aging = aged
+            .err()
+            .map(|error| format!("old trails cannot be removed: {error}"));
+        for sink in &mut self.sinks {
+            sink.go_on();
+        }
+    }
+
+    /// What is wrong, a sentence each.
+    pub(super) fn trouble(&self) -> Vec<String> {
+        let mut trouble: Vec<String> = self.failing.values().cloned().collect();
+        trouble.extend(self.aging.clone());
+        trouble.extend(self.sinks.iter().filter_map(Sink::trouble));
+        if self.followed.dropped > 0 {
+            trouble.push(format!(
+                "{} lines were too many for those who follow",
+                self.followed.dropped
+            ));
+        }
+        trouble
+    }
+}
+
+/// Lines for those who follow.
+#[derive(Debug, Default)]
+pub(super) struct Followed {
+    watched: bool,
+    lines: Vec<u8>,
+    /// The trace of each line, and where it ends.
+    ends: Vec<(u32, usize)>,
+    dropped: u64,
+}
+
+impl Followed {
+    pub(super) fn watch(&mut self, anybody: bool) {
+        self.watched = anybody;
+        if !anybody {
+            *self = Self {
+                dropped: self.dropped,
+                ..Self::default()
+            };
+        }
+    }
+
+    fn add(&mut self, trace: u32, line: &[u8]) {
+        if !self.watched {
+            return;
+        }
+        if self.lines.len() + line.len() > FOLLOWED {
+            self.dropped += 1;
+            return;
+        }
+        self.lines.extend_from_slice(line);
+        self.ends.push((trace, self.lines.len()));
+    }
+
+    pub(super) fn take(&mut self, take: &mut dyn FnMut(u32, &[u8])) {
+        let mut begin = 0;
+        for (trace, end) in self.ends.drain(..) {
+            take(trace, &self.lines[begin..end]);
+            begin = end;
+        }
+        self.lines.clear();
+    }
+}

@@ -1,0 +1,206 @@
+//! Keys that are known by how they look, whatever stands before them.
+
+use super::Edit;
+
+/// What a key consists of, behind its beginning.
+#[derive(Clone, Copy)]
+enum Letters {
+    /// Capitals and digits.
+    Capitals,
+    /// Letters and digits.
+    Plain,
+    /// Also `_` and `-`.
+    Dashed,
+    /// Also `.`: parts of base64 for URLs.
+    Dotted,
+    /// Also `/`: a path.
+    Path,
+}
+
+impl Letters {
+    fn has(self, byte: u8) -> bool {
+        match self {
+            Letters::Capitals => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
+            Letters::Plain => byte.is_ascii_alphanumeric(),
+            Letters::Dashed => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'),
+            Letters::Dotted => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'),
+            Letters::Path => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'/'),
+        }
+    }
+}
+
+/// A kind of key: how it begins, what follows, and so many bytes of that at least. Sources: what the
+/// services document of their keys, each with less than its real length.
+const SHAPES: &[(&str, Letters, usize)] = &[
+    // AWS: access keys, of users and temporary; secret ones have no shape and are known by their names.
+    ("AKIA", Letters::Capitals, 12),
+    ("ASIA", Letters::Capitals, 12),
+    ("ABIA", Letters::Capitals, 12),
+    ("ACCA", Letters::Capitals, 12),
+    // GitHub, GitLab.
+    ("ghp_", Letters::Plain, 16),
+    ("gho_", Letters::Plain, 16),
+    ("ghu_", Letters::Plain, 16),
+    ("ghs_", Letters::Plain, 16),
+    ("ghr_", Letters::Plain, 16),
+    ("github_pat_", Letters::Dashed, 16),
+    ("glpat-", Letters::Dashed, 16),
+    ("gldt-", Letters::Dashed, 16),
+    ("glrt-", Letters::Dashed, 16),
+    // OpenAI, Anthropic (sk-ant-), OpenRouter and others who write it so.
+    ("sk-", Letters::Dashed, 16),
+    ("xai-", Letters::Dashed, 16),
+    ("gsk_", Letters::Plain, 16),
+    ("hf_", Letters::Plain, 16),
+    ("r8_", Letters::Plain, 16),
+    // Stripe.
+    ("sk_live_", Letters::Plain, 12),
+    ("sk_test_", Letters::Plain, 12),
+    ("rk_live_", Letters::Plain, 12),
+    ("whsec_", Letters::Plain, 16),
+    // Slack, Discord.
+    ("xoxa-", Letters::Dashed, 8),
+    ("xoxb-", Letters::Dashed, 8),
+    ("xoxe-", Letters::Dashed, 8),
+    ("xoxe.", Letters::Dotted, 8),
+    ("xoxo-", Letters::Dashed, 8),
+    ("xoxp-", Letters::Dashed, 8),
+    ("xoxr-", Letters::Dashed, 8),
+    ("xoxs-", Letters::Dashed, 8),
+    ("xapp-", Letters::Dashed, 8),
+    ("hooks.slack.com/services/", Letters::Path, 8),
+    ("discord.com/api/webhooks/", Letters::Path, 8),
+    // Google.
+    ("AIza", Letters::Dashed, 24),
+    ("ya29.", Letters::Dashed, 16),
+    ("GOCSPX-", Letters::Dashed, 16),
+    // Registries and clouds.
+    ("npm_", Letters::Plain, 24),
+    ("pypi-", Letters::Dashed, 24),
+    ("dop_v1_", Letters::Plain, 24),
+    ("dckr_pat_", Letters::Dashed, 16),
+    ("dapi", Letters::Plain, 32),
+    ("SG.", Letters::Dotted, 32),
+    ("hvs.", Letters::Dashed, 16),
+    ("AGE-SECRET-KEY-", Letters::Capitals, 16),
+    // JSON Web Tokens: `{"` in base64.
+    ("eyJ", Letters::Dotted, 24),
+];
+
+/// Begins the key in a PEM file (RFC 7468), of whatever kind.
+const PEM: &[u8] = b"PRIVATE KEY-----";
+
+/// Ends it.
+const PEM_END: &[u8] = b"-----END";
+
+/// Hides the keys in a text. In text that was `cut` off at its end the last one may be shorter.
+pub(super) fn hide(text: &[u8], cut: bool, edit: &mut Edit) {
+    let mut at = 0;
+    while at < text.len() {
+        if let Some((begin, end)) = key(text, at, cut) {
+            edit.hide(begin, end);
+            at = end;
+        } else {
+            at += 1;
+        }
+    }
+}
+
+/// The key that begins there: what is to be hidden of it.
+fn key(text: &[u8], at: usize, cut: bool) -> Option<(usize, usize)> {
+    let rest = &text[at..];
+    if rest.starts_with(PEM) {
+        let begin = at + PEM.len();
+        let length = super::find(&text[begin..], PEM_END).unwrap_or(text.len() - begin);
+        return (length > 0).then_some((begin, begin + length));
+    }
+    // In the middle of a word it is none: `task-…`.
+    if at > 0 && text[at - 1].is_ascii_alphanumeric() {
+        return None;
+    }
+    SHAPES.iter().find_map(|(beginning, letters, least)| {
+        let behind = rest.strip_prefix(beginning.as_bytes())?;
+        let length = behind.iter().take_while(|byte| letters.has(**byte)).count();
+        let short = cut && length == behind.len() && length > 0;
+        // Words with dashes between them have no digit; keys have.
+        let telling = length >= *least && behind[..length].iter().any(u8::is_ascii_digit);
+        let begin = at + beginning.len();
+        (telling || short).then_some((begin, begin + length))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hidden(text: &str, cut: bool) -> String {
+        let mut edit = Edit::default();
+        hide(text.as_bytes(), cut, &mut edit);
+        String::from_utf8(edit.apply(text.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn keys_are_known_by_their_shape() {
+        // Each row is put together here, so that no file of ours holds what looks like a key.
+        let body = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";
+        for beginning in [
+            "ghp_",
+            "github_pat_",
+            "glpat-",
+            "sk-",
+            "sk-ant-api03-",
+            "sk-proj-",
+            "xoxb-",
+            "hf_",
+            "AIza",
+            "npm_",
+            "pypi-",
+            "eyJ",
+            "gsk_",
+            "sk_live_",
+        ] {
+            let text = format!("a {beginning}{body} b");
+            let shown = hidden(&text, false);
+            assert!(!shown.contains("C3d4"), "{shown}");
+            assert!(
+                shown.starts_with("a ") && shown.ends_with("[redacted] b"),
+                "{shown}"
+            );
+        }
+        let aws = format!("{}{}", "AKIA", "IOSFODNN7EXAMPLE");
+        assert_eq!(hidden(&format!("id={aws};"), false), "id=AKIA[redacted];");
+    }
+
+    #[test]
+    fn other_words_stay() {
+        for text in [
+            "sk-learn-is-a-long-name-for-a-package",
+            "task-1234567890123456789012",
+            "AKIA",
+            "ghp_short",
+            "/usr/lib/python3",
+        ] {
+            assert_eq!(hidden(text, false), text);
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_cut_off_is_hidden_too() {
+        assert_eq!(hidden("x ghp_ab", true), "x ghp_[redacted]");
+        assert_eq!(hidden("x ghp_ab y", true), "x ghp_ab y");
+        assert_eq!(hidden("x ghp_ab", false), "x ghp_ab");
+    }
+
+    #[test]
+    fn a_private_key_is_hidden() {
+        let begin = format!("-----BEGIN RSA {}", "PRIVATE KEY-----");
+        assert_eq!(
+            hidden(&format!("{begin}\nMIIE\n-----END RSA"), false),
+            format!("{begin}[redacted]-----END RSA")
+        );
+        assert_eq!(
+            hidden(&format!("{begin}\nMIIE"), false),
+            format!("{begin}[redacted]")
+        );
+    }
+}

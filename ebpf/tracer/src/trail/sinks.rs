@@ -1,0 +1,317 @@
+//! Records to journald and syslog, beside the files. Neither is waited for: what they do not take at once
+//! waits within bounds, and what does not fit is counted and said.
+
+use std::collections::VecDeque;
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+use agent_sandbox_events::record::Trail;
+
+/// Where journald takes messages in its own protocol (systemd, "Native Journal Protocol").
+const JOURNALD: &str = "/run/systemd/journal/socket";
+
+/// Where syslog takes messages (`syslog(3)`).
+const SYSLOG: &str = "/dev/log";
+
+/// What a program is called there.
+const NAME: &str = "agent-sandbox-tracer";
+
+/// As much waits for one of them at most, in bytes.
+const WAITING: usize = 1024 * 1024;
+
+/// The facility `authpriv` (RFC 5424, section 6.2.1): what is private to administrators.
+const AUTHPRIV: u8 = 10;
+
+/// Severities of the same section: what was denied, and all else.
+const NOTICE: u8 = 5;
+const INFORMATIONAL: u8 = 6;
+
+/// How a message looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Journald,
+    Syslog,
+}
+
+/// Who takes records.
+#[derive(Debug)]
+pub(super) struct Sink {
+    form: Form,
+    to: PathBuf,
+    socket: UnixDatagram,
+    waiting: VecDeque<Vec<u8>>,
+    bytes: usize,
+    dropped: u64,
+    trouble: Option<String>,
+}
+
+impl Sink {
+    /// journald.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub(super) fn journald() -> io::Result<Self> {
+        Self::new(Form::Journald, Path::new(JOURNALD))
+    }
+
+    /// syslog.
+    ///
+    /// # Errors
+    /// As [`Sink::journald`].
+    pub(super) fn syslog() -> io::Result<Self> {
+        Self::new(Form::Syslog, Path::new(SYSLOG))
+    }
+
+    fn new(form: Form, to: &Path) -> io::Result<Self> {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            form,
+            to: to.to_path_buf(),
+            socket,
+            waiting: VecDeque::new(),
+            bytes: 0,
+            dropped: 0,
+            trouble: None,
+        })
+    }
+
+    /// Sends a line of a trail, or lets it wait.
+    pub(super) fn send(&mut self, trail: &Trail, line: &[u8], time: f64) {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let denied = memchr::memmem::find(line, b"\"verdict\":\"denied\"").is_some();
+        let severity = if denied { NOTICE } else { INFORMATIONAL };
+        let message = match self.form {
+            Form::Journald => journald(trail, line, severity),
+            Form::Syslog => syslog(trail, line, severity, time),
+        };
+        self.go_on();
+        if self.waiting.is_empty() && self.gone(&message) {
+            return;
+        }
+        if self.bytes + message.len() > WAITING {
+            self.dropped += 1;
+            return;
+        }
+        self.bytes += message.len();
+        self.waiting.push_back(message);
+    }
+
+    /// Sends what waits, as far as it is taken.
+    pub(super) fn go_on(&mut self) {
+        while let Some(message) = self.waiting.pop_front() {
+            if !self.gone(&message) {
+                self.waiting.push_front(message);
+                return;
+            }
+            self.bytes -= message.len();
+        }
+    }
+
+    /// Whether it was taken, or never will be.
+    fn gone(&mut self, message: &[u8]) -> bool {
+        match self.socket.send_to(message, &self.to) {
+            Ok(_) => {
+                self.trouble = None;
+                true
+            }
+            // Too long for a datagram.
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                self.dropped += 1;
+                true
+            }
+            Err(error) => {
+                let busy = error.kind() == io::ErrorKind::WouldBlock;
+                self.trouble = (!busy).then(|| error.to_string());
+                false
+            }
+        }
+    }
+
+    /// What is wrong with it, if anything is.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let name = match self.form {
+            Form::Journald => "journald",
+            Form::Syslog => "syslog",
+        };
+        match (&self.trouble, self.dropped) {
+            (None, 0) => None,
+            (None, dropped) => Some(format!("{name} did not take {dropped} records in time")),
+            (Some(why), dropped) => Some(format!(
+                "{name} takes no records ({why}), {dropped} were not taken"
+            )),
+        }
+    }
+}
+
+/// Fields, one a line; a value that holds a newline would need another form, and JSON lines have none. Values
+/// that users chose are in the message alone.
+fn journald(trail: &Trail, line: &[u8], severity: u8) -> Vec<u8> {
+    let mut message = Vec::with_capacity(line.len() + 160);
+    message.extend_from_slice(b"MESSAGE=");
+    message.extend_from_slice(line);
+    // Writing into memory does not fail.
+    let _ = write!(
+        message,
+        "\nPRIORITY={severity}\nSYSLOG_FACILITY={AUTHPRIV}\nSYSLOG_IDENTIFIER={NAME}\nAGENT_SANDBOX_UID={}\nAGENT_SANDBOX_TRACE={}\n",
+        trail.uid, trail.trace
+    );
+    if let Some(job) = trail.job {
+        let _ = writeln!(message, "AGENT_SANDBOX_JOB={job}");
+    }
+    message
+}
+
+/// RFC 5424: `<PRIORITY>1 TIME HOST NAME - - - MESSAGE`.
+fn syslog(trail: &Trail, line: &[u8], severity: u8, time: f64) -> Vec<u8> {
+    let host: String = trail
+        .node
+        .chars()
+        .filter(char::is_ascii_graphic)
+        .take(255)
+        .collect();
+    let host = if host.is_empty() { "-" } else { host.as_str() };
+    let priority = AUTHPRIV * 8 + severity;
+    let mut message =
+        format!("<{priority}>1 {} {host} {NAME} - - - ", timestamp(time)).into_bytes();
+    message.extend_from_slice(line);
+    message
+}
+
+/// RFC 3339, in UTC, to a microsecond.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a time of people, cut to microseconds"
+)]
+fn timestamp(time: f64) -> String {
+    let micros = (time.clamp(0.0, 253_402_300_799.0) * 1e6) as i64;
+    let (seconds, micros) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Years that begin in March: the leap day comes last. An era has 400 years, which is 146,097 days.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(
+        clippy::disallowed_methods,
+        reason = "listens as journald and syslog do"
+    )]
+
+    use super::*;
+
+    fn trail() -> Trail {
+        Trail {
+            node: "n1".into(),
+            uid: 1000,
+            job: Some(7),
+            trace: 3,
+            ..Trail::default()
+        }
+    }
+
+    fn sink(form: Form) -> (tempfile::TempDir, UnixDatagram, Sink) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let listener = UnixDatagram::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let sink = Sink::new(form, &path).unwrap();
+        (directory, listener, sink)
+    }
+
+    fn received(listener: &UnixDatagram) -> Option<String> {
+        let mut bytes = vec![0; 70_000];
+        let length = listener.recv(&mut bytes).ok()?;
+        bytes.truncate(length);
+        Some(String::from_utf8(bytes).unwrap())
+    }
+
+    #[test]
+    fn journald_gets_fields() {
+        let (_directory, listener, mut sink) = sink(Form::Journald);
+        sink.send(&trail(), b"{\"verdict\":\"denied\"}\n", 0.0);
+        assert_eq!(
+            received(&listener).unwrap(),
+            "MESSAGE={\"verdict\":\"denied\"}\nPRIORITY=5\nSYSLOG_FACILITY=10\nSYSLOG_IDENTIFIER=agent-sandbox-tracer\n\
+             AGENT_SANDBOX_UID=1000\nAGENT_SANDBOX_TRACE=3\nAGENT_SANDBOX_JOB=7\n"
+        );
+        assert_eq!(sink.trouble(), None);
+    }
+
+    #[test]
+    fn syslog_gets_a_message() {
+        let (_directory, listener, mut sink) = sink(Form::Syslog);
+        sink.send(&trail(), b"{\"seq\":1}\n", 1_709_210_096.5);
+        assert_eq!(
+            received(&listener).unwrap(),
+            "<86>1 2024-02-29T12:34:56.500000Z n1 agent-sandbox-tracer - - - {\"seq\":1}"
+        );
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        assert_eq!(timestamp(0.0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(timestamp(951_782_400.0), "2000-02-29T00:00:00.000000Z");
+        assert_eq!(timestamp(4_107_542_399.0), "2100-02-28T23:59:59.000000Z");
+        assert_eq!(timestamp(4_107_542_400.0), "2100-03-01T00:00:00.000000Z");
+        assert_eq!(timestamp(f64::INFINITY), "9999-12-31T23:59:59.000000Z");
+    }
+
+    #[test]
+    fn nobody_who_listens_is_waited_for() {
+        let (_directory, listener, mut sink) = sink(Form::Syslog);
+        let line = vec![b'x'; 10_000];
+        for _ in 0..400 {
+            sink.send(&trail(), &line, 0.0);
+            assert!(sink.bytes <= WAITING);
+        }
+        assert!(sink.dropped > 0);
+        assert!(sink.trouble().unwrap().contains("did not take"));
+        // What waited comes, in order, and then what is new.
+        let mut count = 0;
+        loop {
+            while received(&listener).is_some() {
+                count += 1;
+            }
+            sink.go_on();
+            if sink.waiting.is_empty() {
+                break;
+            }
+        }
+        while received(&listener).is_some() {
+            count += 1;
+        }
+        assert_eq!(count + sink.dropped, 400);
+        sink.send(&trail(), b"y", 0.0);
+        assert!(received(&listener).unwrap().ends_with(" y"));
+    }
+
+    #[test]
+    fn one_that_is_gone_and_comes_back_is_found() {
+        let (directory, listener, mut sink) = sink(Form::Syslog);
+        drop(listener);
+        std::fs::remove_file(directory.path().join("log")).unwrap();
+        sink.send(&trail(), b"a", 0.0);
+        assert!(sink.trouble().unwrap().contains("takes no records"));
+        let listener = UnixDatagram::bind(directory.path().join("log")).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        sink.go_on();
+        assert!(received(&listener).unwrap().ends_with(" a"));
+        assert_eq!(sink.trouble(), None);
+    }
+}

@@ -1,0 +1,329 @@
+//! What an event says, in words and without secrets.
+
+use agent_sandbox_events::raw::{self, About, By, Event, Head, Kind, OPERATIONS, flags};
+use agent_sandbox_events::record::{Actor, Exec, Exit, Open, Operation, Peer, Verdict, What};
+use agent_sandbox_events::text;
+
+use super::redact::Redaction;
+use super::words::{self, address, operation};
+
+/// The record of so many events that are alike.
+pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What {
+    let head = &event.head;
+    let actor = actor(head);
+    match event.about {
+        About::Life if head.kind == Kind::Exit => What::Exit(exit(head, actor)),
+        About::Life => What::Fork(actor),
+        About::Exec {
+            path,
+            arguments,
+            total,
+        } => {
+            let whole = usize::try_from(total).unwrap_or(usize::MAX) <= arguments.len();
+            What::Exec(Exec {
+                actor,
+                path: text::escape(&raw::turned(path, head.flags)),
+                arguments: words_of(arguments, redaction, !whole),
+                verdict: verdict(head, count, !whole),
+                set_id: head.flags & flags::SET_ID != 0,
+            })
+        }
+        About::Open {
+            path,
+            inode,
+            device,
+            open_flags,
+            mode: _,
+        } => What::Open(Open {
+            actor,
+            path: text::escape(&raw::turned(path, head.flags)),
+            access: words::access(open_flags),
+            device: words::device(device),
+            inode,
+            verdict: verdict(head, count, false),
+        }),
+        About::Address {
+            family,
+            kind,
+            protocol,
+            address,
+        } => {
+            let peer = Peer {
+                actor,
+                family: address::family(family),
+                kind: address::kind(kind),
+                address: address::address(family, protocol, address),
+                verdict: verdict(head, count, false),
+            };
+            match head.kind {
+                Kind::Listen => What::Listen(peer),
+                _ => What::Connect(peer),
+            }
+        }
+        About::Operation {
+            what,
+            numbers,
+            path,
+            other,
+        } => {
+            // The source of a mount can hold a password: `//user:password@server/share`.
+            let mounted = OPERATIONS.get(what as usize) == Some(&"mount");
+            let named = |path: &[u8], other: bool| {
+                let path = raw::turned(path, head.flags);
+                let path = if other && mounted {
+                    redaction.text(&path)
+                } else {
+                    path
+                };
+                text::escape(&path)
+            };
+            What::Operation(Operation {
+                actor,
+                operation: operation::name(what),
+                detail: operation::detail(what, numbers),
+                path: (!path.is_empty()).then(|| named(path, false)),
+                other: (!other.is_empty()).then(|| named(other, true)),
+                verdict: verdict(head, count, false),
+            })
+        }
+    }
+}
+
+fn actor(head: &Head) -> Actor {
+    Actor {
+        pid: head.pid,
+        tid: (head.tid != head.pid).then_some(head.tid),
+        ppid: head.ppid,
+        comm: text::escape(head.command()),
+        cgroup: head.cgroup,
+        worker: head.flags & flags::WORKER != 0,
+    }
+}
+
+/// The wait status (`wait(2)`): a signal's number in the low seven bits, or an exit code above them.
+fn exit(head: &Head, actor: Actor) -> Exit {
+    let signal = u64::from(head.result.cast_unsigned() & 0x7f);
+    Exit {
+        actor,
+        code: (signal == 0).then_some((head.result >> 8) & 0xff),
+        signal: (signal != 0).then(|| words::signal(signal)),
+    }
+}
+
+/// Arguments with zeros between them, redacted.
+pub(super) fn words_of(arguments: &[u8], redaction: &Redaction, cut: bool) -> Vec<String> {
+    if arguments.is_empty() {
+        return Vec::new();
+    }
+    let arguments = arguments.strip_suffix(&[0]).unwrap_or(arguments);
+    let words: Vec<&[u8]> = arguments.split(|byte| *byte == 0).collect();
+    let shown = redaction.arguments(&words, cut);
+    shown.iter().map(|word| text::escape(word)).collect()
+}
+
+/// How it went. Permissions, a security module, the tracer and seccomp deny; an error without a known
+/// cause is a denial where the error says so, else a failure. A connection that is being made is no failure.
+fn verdict(head: &Head, count: u64, cut: bool) -> Verdict {
+    let number = head.result.checked_neg().unwrap_or(i32::MAX);
+    let refusal = matches!(number, libc::EACCES | libc::EPERM | libc::EROFS);
+    let pending =
+        head.kind == Kind::Connect && matches!(number, libc::EINPROGRESS | libc::EALREADY);
+    let verdict = match head.by {
+        _ if head.result == 0 && head.flags & flags::WOULD_DENY != 0 => "would_deny",
+        _ if head.result >= 0 || pending => "allowed",
+        By::SecurityModule | By::Tracer | By::Seccomp => "denied",
+        By::Permissions | By::Nobody if refusal => "denied",
+        By::Permissions | By::Nobody => "failed",
+    };
+    let by = match head.by {
+        By::Nobody => None,
+        By::Permissions => Some("permissions"),
+        By::SecurityModule => Some("security_module"),
+        By::Tracer => Some("tracer"),
+        By::Seccomp => Some("seccomp"),
+    };
+    let weak = [
+        (head.flags & flags::UNRESOLVED != 0, "unresolved"),
+        (head.flags & flags::FROM_USER != 0, "from_user"),
+        (head.flags & flags::TRUNCATED != 0 || cut, "truncated"),
+        (head.flags & flags::TAIL != 0, "tail"),
+    ];
+    Verdict {
+        verdict: verdict.to_string(),
+        by: by.filter(|_| verdict != "allowed").map(str::to_string),
+        error: (head.result < 0).then(|| words::error(number)),
+        count,
+        weak: weak
+            .iter()
+            .filter(|row| row.0)
+            .map(|row| row.1.to_string())
+            .collect(),
+    }
+}
+
+/// Whether it is an open of what does not exist.
+pub(super) fn missing(event: &Event<'_>) -> bool {
+    event.head.kind == Kind::Open
+        && matches!(
+            event.head.result.checked_neg(),
+            Some(libc::ENOENT | libc::ENOTDIR)
+        )
+}
+
+/// Whether it is an open that was allowed, of which a trace may record but some.
+pub(super) fn sampled(event: &Event<'_>) -> bool {
+    event.head.kind == Kind::Open
+        && event.head.result >= 0
+        && event.head.flags & flags::WOULD_DENY == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(kind: Kind) -> Head {
+        Head {
+            kind,
+            by: By::Nobody,
+            flags: 0,
+            time: 0,
+            cgroup: 7,
+            trace: 1,
+            pid: 10,
+            tid: 11,
+            ppid: 9,
+            uid: 1000,
+            result: 0,
+            comm: *b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            cpu: 0,
+        }
+    }
+
+    fn said(head: Head, about: About<'_>) -> serde_json::Value {
+        let event = Event { head, about };
+        serde_json::to_value(what(&event, &Redaction::default(), 1)).unwrap()
+    }
+
+    fn went(result: i32, by: By, flags: u16) -> (String, Option<String>, Option<String>) {
+        let head = Head {
+            result,
+            by,
+            flags,
+            ..head(Kind::Open)
+        };
+        let verdict = verdict(&head, 1, false);
+        (verdict.verdict, verdict.by, verdict.error)
+    }
+
+    #[test]
+    fn who_denied_is_said() {
+        let some = |text: &str| Some(text.to_string());
+        assert_eq!(went(0, By::Nobody, 0), ("allowed".into(), None, None));
+        assert_eq!(
+            went(-2, By::Permissions, 0),
+            ("failed".into(), some("permissions"), some("ENOENT"))
+        );
+        assert_eq!(
+            went(-13, By::Permissions, 0),
+            ("denied".into(), some("permissions"), some("EACCES"))
+        );
+        assert_eq!(
+            went(-13, By::Nobody, 0),
+            ("denied".into(), None, some("EACCES"))
+        );
+        assert_eq!(
+            went(-2, By::SecurityModule, 0),
+            ("denied".into(), some("security_module"), some("ENOENT"))
+        );
+        assert_eq!(
+            went(-1, By::Tracer, 0),
+            ("denied".into(), some("tracer"), some("EPERM"))
+        );
+        assert_eq!(
+            went(-38, By::Seccomp, 0),
+            ("denied".into(), some("seccomp"), some("ENOSYS"))
+        );
+        assert_eq!(
+            went(0, By::Tracer, flags::WOULD_DENY),
+            ("would_deny".into(), some("tracer"), None)
+        );
+        assert_eq!(went(i32::MIN, By::Nobody, 0).0, "failed");
+        let connecting = Head {
+            result: -115,
+            ..head(Kind::Connect)
+        };
+        assert_eq!(verdict(&connecting, 1, false).verdict, "allowed");
+    }
+
+    #[test]
+    fn an_exec_is_redacted() {
+        let about = About::Exec {
+            path: b"/bin/x",
+            arguments: b"x\0--token\0abc\0",
+            total: 14,
+        };
+        let said = said(head(Kind::Exec), about);
+        assert_eq!(
+            said["arguments"],
+            serde_json::json!(["x", "--token", "[redacted]"])
+        );
+        assert_eq!(said["tid"], 11);
+        assert!(said.get("weak").is_none());
+    }
+
+    #[test]
+    fn arguments_that_are_cut_off_are_said_to_be() {
+        let about = About::Exec {
+            path: b"/bin/x",
+            arguments: b"x\0ghp_ab",
+            total: 100,
+        };
+        let said = said(head(Kind::Exec), about);
+        assert_eq!(
+            said["arguments"],
+            serde_json::json!(["x", "ghp_[redacted]"])
+        );
+        assert_eq!(said["weak"], serde_json::json!(["truncated"]));
+    }
+
+    #[test]
+    fn empty_arguments_are_arguments() {
+        assert_eq!(
+            words_of(b"x\0\0y\0", &Redaction::default(), false),
+            ["x", "", "y"]
+        );
+        assert_eq!(
+            words_of(b"", &Redaction::default(), false),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_process() {
+        let code = Head {
+            result: 3 << 8,
+            ..head(Kind::Exit)
+        };
+        assert_eq!(said(code, About::Life)["code"], 3);
+        let killed = Head {
+            result: 9,
+            ..head(Kind::Exit)
+        };
+        assert_eq!(said(killed, About::Life)["signal"], "SIGKILL");
+    }
+
+    #[test]
+    fn the_source_of_a_mount_is_redacted() {
+        let mount = OPERATIONS.iter().position(|name| *name == "mount").unwrap();
+        let about = About::Operation {
+            what: u32::try_from(mount).unwrap(),
+            numbers: [1, 0, 0],
+            path: b"/mnt",
+            other: b"smb://me:pw@host/share",
+        };
+        let said = said(head(Kind::Operation), about);
+        assert_eq!(said["path"], "/mnt");
+        assert_eq!(said["other"], "smb://me:[redacted]@host/share");
+        assert_eq!(said["detail"], "MS_RDONLY");
+    }
+}

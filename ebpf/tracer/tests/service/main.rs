@@ -1,0 +1,16 @@
+//! The whole service with a kernel of the tests and real processes, asked by hand.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+mod fake;
+mod hostile;
+mod lifetimes;
+mod others;
+mod reading;
+mod scopes;
+mod world;

@@ -1,0 +1,305 @@
+//! Other users, and other namespaces. What runs there is a test of this program that is ignored otherwise.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use agent_sandbox_events::protocol::{EventKind, Request, Response, Scope, VERSION, Which};
+
+use crate::world::{Victim, World, elsewhere, kinds, of, records, refused, told};
+
+/// Nobody's uid, and one of nobody else.
+const NOBODY: u32 = 65534;
+const STRANGER: u32 = 54321;
+
+#[test]
+#[ignore = "runs as another user"]
+fn takes_anothers_process() {
+    let Some((connection, pid)) = told() else {
+        return;
+    };
+    let register = Request::Register(Box::new(of(pid.parse().unwrap())));
+    let others = refused(connection.ask(&register));
+    assert!(others.contains("there is no process"), "{others}");
+    let missing = refused(connection.ask(&Request::Register(Box::new(of(4_000_000)))));
+    let without = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+    assert_eq!(
+        without(&others),
+        without(&missing),
+        "it does not tell which processes there are"
+    );
+}
+
+#[test]
+fn nobody_has_anothers_process_traced() {
+    let world = World::new();
+    let victim = Victim::new();
+    elsewhere(
+        "others::takes_anothers_process",
+        &world,
+        &victim.pid().to_string(),
+        NOBODY,
+        false,
+    );
+    assert!(world.kernel.inside().marks.is_empty());
+}
+
+#[test]
+#[ignore = "runs in another pid namespace"]
+fn takes_a_process_by_its_inner_number() {
+    let Some((connection, _)) = told() else {
+        return;
+    };
+    let pid = std::process::id();
+    assert!(pid < 10, "it is in no namespace of its own: {pid}");
+    let why = refused(connection.ask(&Request::Register(Box::new(of(pid)))));
+    assert!(why.contains("in another pid namespace"), "{why}");
+}
+
+#[test]
+fn numbers_of_another_pid_namespace_are_not_believed() {
+    let world = World::new();
+    elsewhere(
+        "others::takes_a_process_by_its_inner_number",
+        &world,
+        "",
+        0,
+        true,
+    );
+    assert!(world.kernel.inside().marks.is_empty());
+}
+
+#[test]
+#[ignore = "runs as another user"]
+fn reads_everything() {
+    let Some((connection, trace)) = told() else {
+        return;
+    };
+    let trace = Which::Trace(trace.parse().unwrap());
+    for which in [Which::All, trace, Which::Session("k3v9x2m1".to_owned())] {
+        assert!(records(&connection, which).is_empty());
+    }
+    let answer = connection.ask(&Request::List { version: VERSION }).unwrap();
+    assert_eq!(answer, Response::Trails(Vec::new()));
+    let newest = Request::Read {
+        version: VERSION,
+        which: Which::Newest,
+        history: true,
+        follow: false,
+    };
+    let why = refused(connection.ask(&newest));
+    assert!(why.contains("nothing of yours"), "{why}");
+    // As they come.
+    let follow = Request::Read {
+        version: VERSION,
+        which: Which::All,
+        history: false,
+        follow: true,
+    };
+    connection.send(&follow).unwrap();
+    println!("follows");
+    let me = nix::unistd::getuid().as_raw();
+    while let Ok(answer) = connection.next() {
+        let Response::Lines(lines) = answer else {
+            panic!("{answer:?}")
+        };
+        let text = String::from_utf8(lines).unwrap();
+        assert!(
+            text.lines()
+                .all(|line| line.contains(&format!("\"uid\":{me},"))),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn everybody_reads_their_own_records_and_root_reads_all() {
+    let world = World::new();
+    let victim = Victim::new();
+    let (_connection, id) = world.trace(&of(victim.pid()));
+    let kernel = world.kernel.clone();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (told, pid) = (stop.clone(), victim.pid());
+    let events = std::thread::spawn(move || {
+        while !told.load(std::sync::atomic::Ordering::SeqCst) {
+            kernel.event(crate::fake::opened(id, pid, 0, "/mine"));
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    });
+    elsewhere(
+        "others::reads_everything",
+        &world,
+        &id.to_string(),
+        STRANGER,
+        false,
+    );
+    stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    events.join().unwrap();
+    assert!(kinds(&world.records(Which::All)).contains(&"header"));
+}
+
+#[test]
+#[ignore = "runs as another user"]
+fn traces_itself() {
+    let Some((connection, _)) = told() else {
+        return;
+    };
+    let victim = Victim::new();
+    let mut register = of(victim.pid());
+    register.session = Some("mine".to_owned());
+    let request = Request::Register(Box::new(register));
+    let answer = connection.ask(&request).unwrap();
+    assert!(matches!(answer, Response::Registered { .. }), "{answer:?}");
+    assert_eq!(connection.ask(&Request::Begin).unwrap(), Response::Done);
+    drop(connection);
+    let (connection, _) = told().unwrap();
+    let mine = records(&connection, Which::All);
+    assert_eq!(mine[0]["uid"], nix::unistd::getuid().as_raw());
+}
+
+#[test]
+fn anybody_has_their_own_process_traced() {
+    let world = World::new();
+    let Some(_) = elsewhere("others::traces_itself", &world, "", NOBODY, false) else {
+        return;
+    };
+    let records = world.records(Which::All);
+    assert_eq!(records[0]["uid"], NOBODY, "root reads it");
+    let (entry, _) = *world.kernel.inside().traces.values().next().unwrap();
+    assert_eq!(entry.uid, NOBODY);
+}
+
+#[test]
+fn root_has_a_users_process_traced_as_the_users() {
+    let world = World::new();
+    if crate::world::me() != 0 {
+        return println!("not checked: a user's process that root names: it needs root");
+    }
+    let mut command = std::process::Command::new("setpriv");
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "sleep",
+        "60",
+    ]);
+    let victim = Victim(command.spawn().unwrap());
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let (_connection, id) = world.trace(&of(victim.pid()));
+    assert_eq!(world.kernel.inside().traces[&id].0.uid, NOBODY);
+    assert_eq!(world.records(Which::Trace(id))[0]["uid"], NOBODY);
+}
+
+/// A cgroup that ends with the test.
+struct Group(PathBuf);
+
+impl Group {
+    fn new(name: &str) -> Option<Self> {
+        let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let line = text.lines().find(|line| line.contains(" - cgroup2 "));
+        let point = line
+            .and_then(|line| line.split(' ').nth(4))
+            .map(PathBuf::from);
+        let path = point?.join(format!("{name}-{}", std::process::id()));
+        match std::fs::create_dir(&path) {
+            Ok(()) => Some(Self(path)),
+            Err(_) => None,
+        }
+    }
+
+    fn id(&self) -> u64 {
+        std::fs::metadata(&self.0).unwrap().ino()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn of_cgroup(id: u64) -> Request {
+    let mut register = of(1);
+    register.events = vec![EventKind::Exec];
+    register.scope = Scope {
+        process: None,
+        descendants: false,
+        cgroup: Some(id),
+    };
+    Request::Register(Box::new(register))
+}
+
+#[test]
+#[ignore = "runs as another user"]
+fn takes_a_cgroup() {
+    let Some((connection, argument)) = told() else {
+        return;
+    };
+    let (id, mine) = argument.split_once(' ').unwrap();
+    let answer = connection.ask(&of_cgroup(id.parse().unwrap()));
+    if mine == "mine" {
+        assert!(
+            matches!(answer, Ok(Response::Registered { .. })),
+            "{answer:?}"
+        );
+        assert_eq!(connection.ask(&Request::Begin).unwrap(), Response::Done);
+    } else {
+        let why = refused(answer);
+        assert!(why.contains("there is no cgroup"), "{why}");
+    }
+}
+
+#[test]
+fn a_cgroup_is_traced_for_its_owner_and_for_whoever_is_in_it() {
+    let world = World::new();
+    let Some(group) = Group::new("tracer-test") else {
+        return println!("not checked: whose cgroup may be traced: none can be made here");
+    };
+    let take = |whose: &str, uid| {
+        let argument = format!("{} {whose}", group.id());
+        elsewhere("others::takes_a_cgroup", &world, &argument, uid, false)
+    };
+    let Some(_) = take("roots", NOBODY) else {
+        return;
+    };
+    assert!(world.kernel.inside().cgroups.is_empty());
+    std::os::unix::fs::chown(&group.0, Some(NOBODY), None).unwrap();
+    take("mine", NOBODY);
+    assert_eq!(world.kernel.inside().cgroups.len(), 1);
+    let id = world.kernel.inside().cgroups[&group.id()];
+    assert_eq!(world.kernel.inside().traces[&id].0.uid, NOBODY);
+    // Not even root may have it for somebody else, as tasks of it would be taken from there.
+    std::os::unix::fs::chown(&group.0, Some(STRANGER), None).unwrap();
+    let why = refused(world.connect().ask(&of_cgroup(group.id())));
+    assert!(why.contains("traced for another user"), "{why}");
+    // It ends when the cgroup is gone, and not before.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert!(!kinds(&world.records(Which::Trace(id))).contains(&"end"));
+    drop(group);
+    world.records_when(Which::Trace(id), |records| kinds(records).contains(&"end"));
+    assert!(world.kernel.inside().cgroups.is_empty());
+}
+
+#[test]
+fn a_cgroup_in_a_traced_one_hands_its_tasks_back() {
+    let world = World::new();
+    let Some(group) = Group::new("tracer-nested") else {
+        return println!("not checked: cgroups in traces: none can be made here");
+    };
+    if crate::world::me() != 0 {
+        return println!("not checked: cgroups in traces: it needs root");
+    }
+    let outer = world.connect();
+    assert!(outer.ask(&of_cgroup(group.id())).is_ok());
+    assert_eq!(outer.ask(&Request::Begin).unwrap(), Response::Done);
+    let first = world.kernel.inside().cgroups[&group.id()];
+    let Request::Register(mut register) = of_cgroup(group.id()) else {
+        return;
+    };
+    register.lifetime = agent_sandbox_events::protocol::Lifetime::Connection;
+    let (inner, second) = world.trace(&register);
+    assert_eq!(world.kernel.inside().cgroups[&group.id()], second);
+    assert_eq!(world.kernel.inside().traces[&second].0.parent, first);
+    assert_eq!(inner.ask(&Request::End).unwrap(), Response::Done);
+    assert_eq!(world.kernel.inside().cgroups[&group.id()], first);
+    assert!(Path::new(&group.0).exists());
+}

@@ -1,0 +1,263 @@
+//! Traces in traces, steps of jobs, and cgroups.
+
+use std::os::fd::AsFd;
+
+use agent_sandbox_events::protocol::{Enforce, EventKind, Lifetime, Request, Response, Which};
+use agent_sandbox_events::raw::trace_flags;
+
+use crate::fake::opened;
+use crate::world::{Victim, World, kinds, me, of, registered};
+
+#[test]
+fn a_trace_in_another_denies_and_shows_no_less_and_hands_its_tasks_back() {
+    let world = World::new();
+    let victim = Victim::new();
+    let usr = std::fs::File::open("/usr").unwrap();
+    let mut outer = of(victim.pid());
+    outer.enforce = Enforce::On;
+    outer.no_internet = true;
+    let (_outer, session) = world.trace_without(&outer, &[usr.as_fd()]);
+    let mut inner = of(victim.pid());
+    inner.session = None;
+    inner.events = vec![EventKind::Connect];
+    inner.every = 100;
+    inner.lifetime = Lifetime::Connection;
+    let (connection, own) = world.trace(&inner);
+    {
+        let inside = world.kernel.inside();
+        let (entry, _) = inside.traces[&own];
+        let all = inside.traces[&session].0.events;
+        assert_eq!(
+            (entry.events & all, entry.every, entry.parent),
+            (all, 1, session)
+        );
+        assert_ne!(entry.flags & trace_flags::ENFORCE, 0);
+        assert_ne!(entry.flags & trace_flags::NO_INTERNET, 0);
+        let of_trace = |id: u32| {
+            let all = inside
+                .forbidden
+                .iter()
+                .filter(move |(trace, ..)| *trace == id);
+            all.map(|(_, device, inode)| (*device, *inode))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of_trace(own), of_trace(session));
+        assert_eq!(inside.marks[&victim.pid()], own);
+    }
+    // Its events are the session's, too.
+    world.kernel.event(opened(own, victim.pid(), me(), "/both"));
+    let records = world.records_when(Which::Trace(session), |records| records.len() == 2);
+    assert_eq!(records[1]["path"], "/both");
+    assert_eq!(
+        kinds(&world.records(Which::Trace(own))),
+        ["header"],
+        "it asked for no opens"
+    );
+    assert_eq!(connection.ask(&Request::End).unwrap(), Response::Done);
+    assert_eq!(world.kernel.inside().marks[&victim.pid()], session);
+    // A task that the sweep has missed: what it does is the session's.
+    world.kernel.inside().marks.insert(victim.pid(), own);
+    world.kernel.event(opened(own, victim.pid(), me(), "/late"));
+    let records = world.records_when(Which::Trace(session), |records| records.len() == 3);
+    assert_eq!(records[2]["path"], "/late");
+    let begin = std::time::Instant::now();
+    while world.kernel.inside().marks[&victim.pid()] != session {
+        assert!(begin.elapsed() < crate::world::PATIENCE);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn the_outer_trace_does_not_end_before_the_one_in_it() {
+    let world = World::new();
+    let (mut victim, child) = (Victim::new(), Victim::new());
+    let (_outer, session) = world.trace(&of(victim.pid()));
+    world.kernel.inside().marks.insert(child.pid(), session);
+    let mut inner = of(child.pid());
+    inner.session = None;
+    let (_inner, own) = world.trace(&inner);
+    victim.end();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    world.kernel.event(opened(own, child.pid(), me(), "/still"));
+    let records = world.records_when(Which::Trace(session), |records| records.len() == 2);
+    assert_eq!(kinds(&records), ["header", "open"]);
+    drop(child);
+    for id in [own, session] {
+        world.records_when(Which::Trace(id), |records| kinds(records).contains(&"end"));
+    }
+}
+
+#[test]
+fn what_is_forbidden_later_is_forbidden_in_the_traces_within() {
+    let world = World::new();
+    let victim = Victim::new();
+    let mut outer = of(victim.pid());
+    outer.enforce = Enforce::On;
+    let (connection, session) = world.trace(&outer);
+    let (_inner, own) = world.trace(&of(victim.pid()));
+    let usr = std::fs::File::open("/usr").unwrap();
+    let forbid = Request::Forbid {
+        version: agent_sandbox_events::protocol::VERSION,
+    };
+    let answer = connection.ask_with(&forbid, &[usr.as_fd()]).unwrap();
+    assert!(
+        matches!(answer, Response::Forbidden { taken: 1, .. }),
+        "{answer:?}"
+    );
+    let inside = world.kernel.inside();
+    let traces: Vec<u32> = inside.forbidden.iter().map(|(trace, ..)| *trace).collect();
+    assert_eq!(traces, [session, own]);
+}
+
+#[test]
+fn children_are_traced_with_their_process_if_that_is_asked() {
+    let world = World::new();
+    let register = |descendants: bool| {
+        let mut register = of(std::process::id());
+        register.scope.descendants = descendants;
+        register.lifetime = Lifetime::Connection;
+        register
+    };
+    let child = Victim::new();
+    let refusal = world
+        .connect()
+        .ask(&Request::Register(Box::new(register(true))));
+    let why = crate::world::refused(refusal);
+    assert!(why.contains("does not trace itself"), "{why}");
+    // A shell with a child.
+    let mut shell = std::process::Command::new("sh");
+    let shell = shell.args(["-c", "sleep 60 2>/dev/null & echo $!; wait"]);
+    let mut shell = shell.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let output = shell.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).unwrap();
+    let grandchild: u32 = line.trim().parse().unwrap();
+    for descendants in [false, true] {
+        let mut register = register(descendants);
+        register.scope.process = Some(shell.id());
+        let (_connection, id) = world.trace(&register);
+        let inside = world.kernel.inside();
+        assert_eq!(inside.marks[&shell.id()], id);
+        let marked = inside.marks.get(&grandchild).copied().unwrap_or(0) == id;
+        assert_eq!(marked, descendants);
+        assert!(!inside.marks.contains_key(&child.pid()));
+    }
+    let _ = std::process::Command::new("kill")
+        .arg(grandchild.to_string())
+        .status();
+    let _ = shell.kill();
+    let _ = shell.wait();
+}
+
+#[test]
+fn the_tasks_of_a_step_have_one_trace() {
+    let world = World::with(|config| config.limits.traces_per_user = 2);
+    let ranks: Vec<Victim> = (0..8).map(|_| Victim::new()).collect();
+    let of_step = |pid: u32, step: &str| {
+        let mut register = of(pid);
+        register.job = Some(17);
+        register.step = Some(step.to_owned());
+        register
+    };
+    let mut ids = Vec::new();
+    for rank in &ranks {
+        let (_connection, id) = world.trace(&of_step(rank.pid(), "0"));
+        ids.push(id);
+    }
+    ids.dedup();
+    assert_eq!(ids.len(), 1, "{ids:?}");
+    for rank in &ranks {
+        assert_eq!(world.kernel.inside().marks[&rank.pid()], ids[0]);
+    }
+    let (_connection, other) = world.trace(&of_step(ranks[0].pid(), "1"));
+    assert_ne!(other, ids[0]);
+    assert_eq!(world.kernel.inside().marks[&ranks[0].pid()], other);
+    // It goes on until the last rank has ended.
+    let mut ranks = ranks;
+    let last = ranks.pop().unwrap();
+    drop(ranks);
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert!(!kinds(&world.records(Which::Trace(ids[0]))).contains(&"end"));
+    drop(last);
+    world.records_when(Which::Trace(ids[0]), |records| {
+        kinds(records).contains(&"end")
+    });
+}
+
+#[test]
+fn a_task_that_asks_for_something_else_does_not_join() {
+    let world = World::new();
+    let victims = [Victim::new(), Victim::new()];
+    let mut register = of(victims[0].pid());
+    register.job = Some(17);
+    let (_one, first) = world.trace(&register);
+    register.scope.process = Some(victims[1].pid());
+    register.enforce = Enforce::On;
+    let (_two, second) = world.trace(&register);
+    assert_ne!(first, second);
+    // And a session joins nothing.
+    let mut session = of(victims[0].pid());
+    let (_three, third) = world.trace(&session);
+    session.scope.process = Some(victims[1].pid());
+    let (_four, fourth) = world.trace(&session);
+    assert_ne!(third, fourth);
+}
+
+#[test]
+fn a_step_that_ends_while_another_task_joins_does_not_refuse_it() {
+    let world = World::new();
+    let (mut first, second) = (Victim::new(), Victim::new());
+    let mut register = of(first.pid());
+    register.job = Some(17);
+    let (_connection, id) = world.trace(&register);
+    register.scope.process = Some(second.pid());
+    let connection = world.connect();
+    assert_eq!(registered(&connection, &register), id);
+    first.end();
+    world.records_when(Which::Trace(id), |records| kinds(records).contains(&"end"));
+    assert_eq!(connection.ask(&Request::Begin).unwrap(), Response::Done);
+    let mark = world.kernel.inside().marks[&second.pid()];
+    assert!(mark != 0 && mark != id);
+}
+
+#[test]
+fn the_tasks_of_a_step_that_all_come_at_once_have_one_trace() {
+    let world = World::with(|config| {
+        config.limits.traces_per_user = 2;
+        config.limits.forbidden_per_user = 1;
+    });
+    let ranks: Vec<Victim> = (0..20).map(|_| Victim::new()).collect();
+    let usr = std::fs::File::open("/usr").unwrap();
+    let forbid = Request::Forbid {
+        version: agent_sandbox_events::protocol::VERSION,
+    };
+    let connections: Vec<_> = ranks
+        .iter()
+        .map(|rank| {
+            let mut register = of(rank.pid());
+            register.job = Some(17);
+            register.step = Some("3".to_owned());
+            register.enforce = Enforce::On;
+            let connection = world.connect();
+            registered(&connection, &register);
+            connection.ask_with(&forbid, &[usr.as_fd()]).unwrap();
+            connection
+        })
+        .collect();
+    // The first of them leaves; the last one is the first to begin.
+    for connection in connections[1..].iter().rev() {
+        assert_eq!(connection.ask(&Request::Begin).unwrap(), Response::Done);
+    }
+    drop(connections);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let inside = world.kernel.inside();
+    assert_eq!((inside.traces.len(), inside.forbidden.len()), (1, 1));
+    let id = *inside.traces.keys().next().unwrap();
+    for rank in &ranks[1..] {
+        assert_eq!(inside.marks[&rank.pid()], id);
+    }
+    drop(inside);
+    // Nothing is counted of those that have joined.
+    let (_connection, other) = world.trace(&of(ranks[0].pid()));
+    assert_ne!(other, id);
+}

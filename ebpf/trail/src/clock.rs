@@ -1,0 +1,92 @@
+//! Times of records as people read them. All are UTC and say so: the nodes of a job are compared.
+
+const DAY: u64 = 86_400;
+
+/// The time of the day: `12:34:56`.
+#[must_use]
+pub fn of_day(time: f64) -> String {
+    let second = whole(time) % DAY;
+    format!(
+        "{:02}:{:02}:{:02}",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+/// Day and time: `2026-01-31 12:34:56 UTC`.
+#[must_use]
+pub fn date(time: f64) -> String {
+    let mut days = whole(time) / DAY;
+    let mut year = 1970;
+    let length = |year: u64| match year.is_multiple_of(4)
+        && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    {
+        true => 366,
+        false => 365,
+    };
+    while days >= length(year) {
+        days -= length(year);
+        year += 1;
+    }
+    let february = length(year) - 337;
+    let months = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 1;
+    for length in months {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    format!("{year:04}-{month:02}-{:02} {} UTC", days + 1, of_day(time))
+}
+
+/// A span: `45 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`.
+#[must_use]
+pub fn span(seconds: f64) -> String {
+    let all = whole(seconds);
+    match all {
+        0..=59 => format!("{all} s"),
+        60..=3599 => format!("{} min {} s", all / 60, all % 60),
+        3600..=86_399 => format!("{} h {} min", all / 3600, all / 60 % 60),
+        _ => format!("{} d {} h", all / DAY, all / 3600 % 24),
+    }
+}
+
+/// Whole seconds since 1970; what cannot be a time is 0, and nothing lies beyond the year 9999.
+fn whole(time: f64) -> u64 {
+    const LAST: f64 = 253_402_300_799.0;
+    if time.is_nan() {
+        return 0;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is bounded"
+    )]
+    let seconds = time.clamp(0.0, LAST) as u64;
+    seconds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        assert_eq!(date(0.0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(date(951_782_400.5), "2000-02-29 00:00:00 UTC");
+        assert_eq!(date(1_767_225_599.0), "2025-12-31 23:59:59 UTC");
+        assert_eq!(date(f64::MAX), "9999-12-31 23:59:59 UTC");
+        assert_eq!(date(f64::NAN), date(-5.0));
+    }
+
+    #[test]
+    fn spans_have_two_parts_at_most() {
+        assert_eq!(
+            [5.9, 185.0, 7800.0, 273_600.0].map(span),
+            ["5 s", "3 min 5 s", "2 h 10 min", "3 d 4 h"]
+        );
+    }
+}

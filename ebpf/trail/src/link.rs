@@ -1,0 +1,361 @@
+//! The tracer, asked: which trails there are, and their records.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_sandbox_events::client::{Connection, Unanswered};
+use agent_sandbox_events::protocol::{Listed, Request, Response, SOCKET, VERSION, Which};
+use agent_sandbox_events::record::Record;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::fault::Fault;
+use crate::text::shown;
+
+/// How long the tracer may take for one answer: it may have a long trail to read, on a slow file system.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The tracer names no more than its newest trails.
+const LISTED: usize = 1000;
+/// So many trails are named where one is not known.
+const NAMED: usize = 8;
+
+/// Where the tracer listens.
+#[derive(Clone, Debug)]
+pub struct Link {
+    socket: PathBuf,
+}
+
+impl Link {
+    /// At that socket.
+    #[must_use]
+    pub fn new(socket: &str) -> Self {
+        Self {
+            socket: PathBuf::from(socket),
+        }
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// There is no tracer, or it is not to be reached.
+    pub fn connect(&self) -> Result<Connection, Fault> {
+        Connection::open(&self.socket, PATIENCE).map_err(|error| self.fault(error))
+    }
+
+    /// An error of the conversation, with what can be done about it.
+    #[must_use]
+    pub fn fault(&self, error: Unanswered) -> Fault {
+        match error {
+            Unanswered::Connect(error) => unreachable(&self.socket, &error),
+            Unanswered::Broken(error) if is_timeout(&error) => Fault::new(format!(
+                "the tracer at `{}` did not answer within {} s",
+                self.socket.display(),
+                PATIENCE.as_secs()
+            ))
+            .hint("it may be busy; an administrator finds out with `systemctl status agent-sandbox-tracer`"),
+            Unanswered::Broken(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Fault::new("the tracer has closed the connection")
+                    .hint("it may have been stopped; its log says why (`journalctl -u agent-sandbox-tracer`)")
+            }
+            Unanswered::Broken(error) => {
+                Fault::new(format!("cannot speak with the tracer: {error}"))
+            }
+            Unanswered::Strange => Fault::new(format!(
+                "what answers at `{}` is not understood",
+                self.socket.display()
+            ))
+            .hint("is the tracer of the same version? compare `agent-sandbox --version` and `agent-sandbox-tracer --version`"),
+            Unanswered::Refused { why, hint } => {
+                let fault = Fault::new(format!("the tracer refuses: {why}"));
+                match hint {
+                    Some(hint) => fault.hint(hint),
+                    None => fault,
+                }
+            }
+        }
+    }
+
+    /// Whether it is only that nothing came for a while: what is followed may be silent for long.
+    #[must_use]
+    pub fn is_patience(error: &Unanswered) -> bool {
+        matches!(error, Unanswered::Broken(error) if is_timeout(error))
+    }
+
+    /// The trails that there are, the newest first.
+    ///
+    /// # Errors
+    /// The tracer cannot be asked.
+    pub fn list(&self) -> Result<Vec<Listed>, Fault> {
+        let request = Request::List { version: VERSION };
+        let answer = self.connect()?.ask(&request);
+        match answer.map_err(|error| self.fault(error))? {
+            Response::Trails(mut all) => {
+                all.sort_by(|a, b| b.began.total_cmp(&a.began));
+                Ok(all)
+            }
+            _ => Err(self.fault(Unanswered::Strange)),
+        }
+    }
+
+    /// Which trails are meant by a word; the newest session's without one.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn which(&self, word: Option<&str>) -> Result<Which, Fault> {
+        meant(word, &self.list()?)
+    }
+
+    /// Begins to read.
+    ///
+    /// # Errors
+    /// The tracer cannot be asked.
+    pub fn read(&self, which: Which, follow: bool) -> Result<Reading, Fault> {
+        let connection = self.connect()?;
+        let request = Request::Read {
+            version: VERSION,
+            which,
+            history: true,
+            follow,
+        };
+        connection
+            .send(&request)
+            .map_err(|error| self.fault(error))?;
+        Ok(Reading {
+            connection,
+            unreadable: 0,
+        })
+    }
+}
+
+/// The answer to a request for records.
+#[derive(Debug)]
+pub struct Reading {
+    connection: Connection,
+    /// Lines that are no records.
+    pub unreadable: u64,
+}
+
+/// What came.
+#[derive(Debug)]
+pub enum Came {
+    /// Records, and the lines that they were.
+    Records(Vec<(Record, String)>),
+    /// The tracer let so many lines fall, as the reader is too slow.
+    Dropped(u64),
+    /// That was all.
+    Done,
+}
+
+impl Reading {
+    /// What comes next; it waits.
+    ///
+    /// # Errors
+    /// The conversation broke off, or the tracer refuses.
+    pub fn take(&mut self) -> Result<Came, Unanswered> {
+        match self.connection.next()? {
+            Response::Lines(bytes) => {
+                let text = String::from_utf8_lossy(&bytes);
+                let mut records = Vec::new();
+                for line in text.lines() {
+                    match serde_json::from_str(line) {
+                        Ok(record) => records.push((record, line.to_owned())),
+                        Err(_) => self.unreadable += 1,
+                    }
+                }
+                Ok(Came::Records(records))
+            }
+            Response::Dropped { lines } => Ok(Came::Dropped(lines)),
+            Response::Done => Ok(Came::Done),
+            _ => Err(Unanswered::Strange),
+        }
+    }
+
+    /// Whether something came that was not taken yet.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        let mut ready = [PollFd::new(self.connection.as_fd(), PollFlags::POLLIN)];
+        loop {
+            match poll(&mut ready, PollTimeout::ZERO) {
+                Err(Errno::EINTR) => {}
+                found => return matches!(found, Ok(1..)),
+            }
+        }
+    }
+}
+
+impl AsFd for Reading {
+    /// For `poll(2)`.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
+
+fn unreachable(socket: &Path, error: &io::Error) -> Fault {
+    let place = socket.display();
+    // Where another one is named, the service of the node is not what is missing.
+    let start = match socket == Path::new(SOCKET) {
+        true => {
+            "an administrator starts it with `systemctl start agent-sandbox-tracer`, or as root with \
+                 `agent-sandbox-tracer`"
+        }
+        false => {
+            "the socket is named by --socket, or by trace.socket in the policy: `agent-sandbox policy` shows which"
+        }
+    };
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            Fault::new(format!("no tracer runs on this node: there is no `{place}`")).hint(start)
+        }
+        io::ErrorKind::ConnectionRefused => Fault::new(format!(
+            "no tracer runs on this node: nobody listens at `{place}` any more"
+        ))
+        .hint(start),
+        io::ErrorKind::PermissionDenied => Fault::new(format!(
+            "cannot connect to the tracer at `{place}`: permission denied"
+        ))
+        .hint("the socket is for all users (mode 0666, its directory 0755); an administrator can repair that"),
+        _ => Fault::new(format!(
+            "cannot connect to the tracer at `{place}`: {error}"
+        ))
+        .hint(start),
+    }
+}
+
+/// Which trails a word means: a session's id, a job's number, or `trace:N`. An id may be all digits, so what
+/// there is decides.
+fn meant(word: Option<&str>, all: &[Listed]) -> Result<Which, Fault> {
+    let Some(word) = word else {
+        // The newest session; where there is none, what was traced last.
+        if all.iter().any(|listed| listed.session.is_some()) {
+            return Ok(Which::Newest);
+        }
+        return match all.first() {
+            Some(listed) => Ok(listed.job.map_or(Which::Trace(listed.trace), Which::Job)),
+            None => Err(Fault::new("there are no trails of yours yet")
+                .hint("a session that starts while the tracer runs has one (`trace.mode` in the policy), and so has `agent-sandbox trace -- COMMAND`")),
+        };
+    };
+    if all
+        .iter()
+        .any(|listed| listed.session.as_deref() == Some(word))
+    {
+        return Ok(Which::Session(word.to_owned()));
+    }
+    let job: Option<u32> = word.parse().ok();
+    if let Some(job) = job.filter(|job| all.iter().any(|listed| listed.job == Some(*job))) {
+        return Ok(Which::Job(job));
+    }
+    let trace: Option<u32> = word.strip_prefix("trace:").and_then(|id| id.parse().ok());
+    if let Some(trace) = trace.filter(|trace| all.iter().any(|listed| listed.trace == *trace)) {
+        return Ok(Which::Trace(trace));
+    }
+    if all.len() >= LISTED {
+        // It may be an older one.
+        return Ok(match (job, trace) {
+            (Some(job), _) => Which::Job(job),
+            (None, Some(trace)) => Which::Trace(trace),
+            (None, None) => Which::Session(word.to_owned()),
+        });
+    }
+    let what = match (job, word.starts_with("trace:")) {
+        (Some(job), _) => format!("there is no trail of job {job}, and no session `{word}`"),
+        (None, true) => format!("there is no trail `{word}`"),
+        (None, false) => format!("there is no trail of a session `{word}`"),
+    };
+    let fault = Fault::new(what);
+    let mut names: Vec<String> = Vec::new();
+    for name in all.iter().map(name) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Err(match names.len() {
+        0 => fault.hint("there are no trails of yours at all"),
+        more if more > NAMED => fault.hint(format!(
+            "the newest are {}, of {more}",
+            names[..NAMED].join(", ")
+        )),
+        _ => fault.hint(format!("there are {}", names.join(", "))),
+    })
+}
+
+/// The word that means a trail.
+fn name(listed: &Listed) -> String {
+    match (&listed.session, listed.job) {
+        (Some(session), _) => format!("session {}", shown(session)),
+        (None, Some(job)) => format!("job {job}"),
+        (None, None) => format!("trace:{}", listed.trace),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(session: Option<&str>, job: Option<u32>, trace: u32) -> Listed {
+        Listed {
+            uid: 1000,
+            node: "n1".into(),
+            session: session.map(str::to_owned),
+            job,
+            step: None,
+            trace,
+            began: f64::from(trace),
+            live: true,
+        }
+    }
+
+    #[test]
+    fn a_word_is_what_there_is() {
+        let all = [
+            listed(Some("k3v9m2qp"), None, 7),
+            listed(Some("12345678"), Some(12), 6),
+            listed(None, Some(13), 5),
+            listed(None, None, 4),
+        ];
+        let which = |word| meant(word, &all).unwrap();
+        assert_eq!(which(None), Which::Newest);
+        assert_eq!(which(Some("k3v9m2qp")), Which::Session("k3v9m2qp".into()));
+        assert_eq!(which(Some("12345678")), Which::Session("12345678".into()));
+        assert_eq!(which(Some("12")), Which::Job(12));
+        assert_eq!(which(Some("13")), Which::Job(13));
+        assert_eq!(which(Some("trace:4")), Which::Trace(4));
+        assert_eq!(meant(None, &all[3..]).unwrap(), Which::Trace(4));
+        assert_eq!(meant(None, &all[2..]).unwrap(), Which::Job(13));
+    }
+
+    #[test]
+    fn what_there_is_not_is_answered_by_what_there_is() {
+        let all: Vec<Listed> = (0..20)
+            .map(|number| listed(None, Some(number), number))
+            .collect();
+        let said = |word, all: &[Listed]| meant(word, all).unwrap_err().to_string();
+        assert_eq!(
+            said(Some("99"), &all[..2]),
+            "error: there is no trail of job 99, and no session `99`\nhint: there are job 0, job 1\n"
+        );
+        assert!(said(Some("x\u{1b}"), &all).contains("`x\\u{1b}`"));
+        assert!(said(Some("trace:999"), &all).ends_with("job 7, of 20\n"));
+        assert!(said(None, &[]).starts_with("error: there are no trails of yours yet\nhint: "));
+    }
+
+    #[test]
+    fn what_cannot_be_reached_says_who_starts_it() {
+        let said =
+            |kind: io::ErrorKind, socket| unreachable(Path::new(socket), &kind.into()).to_string();
+        assert!(
+            said(io::ErrorKind::NotFound, SOCKET).contains("systemctl start agent-sandbox-tracer")
+        );
+        assert!(said(io::ErrorKind::NotFound, "/tmp/x").contains("trace.socket"));
+        assert!(said(io::ErrorKind::PermissionDenied, SOCKET).contains("0666"));
+    }
+}

@@ -1,0 +1,234 @@
+//! What is traced: a command of one's own, or what runs already.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "effects: looks for programs, processes and cgroups"
+)]
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use agent_sandbox_events::protocol::Scope;
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+use nix::unistd::{AccessFlags, access};
+
+use crate::fault::{CANNOT_EXECUTE, Fault, NOT_FOUND};
+
+/// Where `execvp(3)` looks when `PATH` is not set (glibc's `confstr(_CS_PATH)`).
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+/// As deep is a job's cgroup searched: Slurm's is three or four below the root.
+const DEEPEST: usize = 6;
+/// No more directories are looked at: a node has some thousand cgroups.
+const MOST: usize = 50_000;
+/// Where cgroups v2 are mounted, or the part of them beside v1 (systemd's hybrid layout).
+const ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+
+/// The program of a command, as a shell finds it (`execvp(3)`).
+///
+/// # Errors
+/// It does not exist, or cannot be executed.
+pub fn program(name: &OsStr) -> Result<PathBuf, Fault> {
+    let executable = |path: &Path| {
+        fs::metadata(path).is_ok_and(|meta| meta.is_file())
+            && access(path, AccessFlags::X_OK).is_ok()
+    };
+    let shown = name.display();
+    if name.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return match fs::metadata(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(Fault::new(format!("`{shown}` does not exist")).code(NOT_FOUND))
+            }
+            Err(error) => {
+                Err(Fault::new(format!("cannot execute `{shown}`: {error}")).code(CANNOT_EXECUTE))
+            }
+            Ok(meta) if meta.is_dir() => Err(Fault::new(format!(
+                "cannot execute `{shown}`: it is a directory"
+            ))
+            .code(CANNOT_EXECUTE)),
+            Ok(_) if executable(&path) => Ok(path),
+            Ok(_) => Err(
+                Fault::new(format!("cannot execute `{shown}`: it is not executable"))
+                    .code(CANNOT_EXECUTE)
+                    .hint(format!("`chmod +x {shown}` makes it so")),
+            ),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from(DEFAULT_PATH));
+    // An empty entry is the current directory.
+    let found = std::env::split_paths(&path)
+        .map(|directory| match directory.as_os_str().is_empty() {
+            true => Path::new(".").join(name),
+            false => directory.join(name),
+        })
+        .find(|path| executable(path));
+    found.ok_or_else(|| Fault::new(format!("`{shown}` was not found in PATH")).code(NOT_FOUND))
+}
+
+/// A process and what it starts, and has started.
+///
+/// # Errors
+/// There is none, or it is another user's.
+pub fn process(pid: u32) -> Result<Scope, Fault> {
+    let Ok(meta) = fs::metadata(format!("/proc/{pid}")) else {
+        return Err(Fault::new(format!("there is no process {pid}")));
+    };
+    let uid = nix::unistd::getuid();
+    if !uid.is_root() && meta.uid() != uid.as_raw() {
+        return Err(Fault::new(format!(
+            "process {pid} is another user's (uid {}): only your own can be traced",
+            meta.uid()
+        )));
+    }
+    Ok(Scope {
+        process: Some(pid),
+        descendants: true,
+        cgroup: None,
+    })
+}
+
+/// Whether a process still runs, and has not ended and waits for its parent to notice.
+#[must_use]
+pub fn runs(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name may hold anything; the state stands behind its last parenthesis (proc_pid_stat(5)).
+    let state = status
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// Everything in and below a cgroup v2.
+///
+/// # Errors
+/// It is none.
+pub fn cgroup(path: &Path) -> Result<Scope, Fault> {
+    let shown = path.display();
+    let is_v2 = statfs(path).is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC);
+    match fs::metadata(path) {
+        Err(error) => Err(Fault::new(format!("cannot look at the cgroup `{shown}`: {error}"))),
+        Ok(meta) if !meta.is_dir() || !is_v2 => Err(Fault::new(format!("`{shown}` is no cgroup v2"))
+            .hint("it is a directory below /sys/fs/cgroup: `cat /proc/PID/cgroup` names that of a process, behind `0::`")),
+        Ok(meta) => Ok(Scope {
+            process: None,
+            descendants: false,
+            cgroup: Some(meta.ino()),
+        }),
+    }
+}
+
+/// The cgroup of a job of Slurm's on this node.
+///
+/// # Errors
+/// There is none.
+pub fn job(number: u32) -> Result<Scope, Fault> {
+    let name = format!("job_{number}");
+    let found = ROOTS
+        .iter()
+        .map(Path::new)
+        .find_map(|root| below(root, OsStr::new(&name)));
+    match found {
+        Some(path) if !is_own(&path, DEEPEST) => Err(Fault::new(format!(
+            "no process of job {number} on this node is yours: only your own can be traced"
+        ))),
+        Some(path) => cgroup(&path),
+        None => Err(Fault::new(format!("there is no cgroup of job {number} on this node"))
+            .hint("it must run here, and Slurm must track processes by cgroup v2 (`ProctrackType=proctrack/cgroup`); `squeue` says where it runs")
+            .hint("--pid N traces one of its processes instead")),
+    }
+}
+
+/// Whether a process in or below a cgroup is the caller's. Root's are all.
+fn is_own(cgroup: &Path, deep: usize) -> bool {
+    let own = nix::unistd::getuid();
+    if own.is_root() {
+        return true;
+    }
+    let processes = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    let mine = |pid: &str| {
+        fs::metadata(Path::new("/proc").join(pid)).is_ok_and(|meta| meta.uid() == own.as_raw())
+    };
+    let below = || fs::read_dir(cgroup).into_iter().flatten().flatten();
+    processes.lines().any(mine)
+        || deep > 0
+            && below().any(|entry| {
+                entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_own(&entry.path(), deep - 1)
+            })
+}
+
+/// A directory of that name below another one; the one that is least deep.
+fn below(root: &Path, name: &OsStr) -> Option<PathBuf> {
+    let mut level = vec![root.to_owned()];
+    let mut seen = 0;
+    for _ in 0..DEEPEST {
+        let mut next = Vec::new();
+        for directory in level {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    continue;
+                }
+                if entry.file_name() == name {
+                    return Some(entry.path());
+                }
+                seen += 1;
+                if seen > MOST {
+                    return None;
+                }
+                next.push(entry.path());
+            }
+        }
+        level = next;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_as_a_shell_finds_them() {
+        let code = |name: &str| program(OsStr::new(name)).unwrap_err().code;
+        assert!(program(OsStr::new("sh")).unwrap().ends_with("sh"));
+        assert_eq!(code("no-such-program-anywhere"), NOT_FOUND);
+        assert_eq!(code("/no/such/program"), NOT_FOUND);
+        assert_eq!(code("/etc/passwd"), CANNOT_EXECUTE);
+        assert_eq!(code("/etc/"), CANNOT_EXECUTE);
+    }
+
+    #[test]
+    fn a_job_is_found_below_whatever_slurm_made() {
+        let place = tempfile::tempdir().unwrap();
+        let deep = place.path().join("system.slice/n1_slurmstepd.scope/job_12");
+        fs::create_dir_all(deep.join("step_0")).unwrap();
+        fs::write(place.path().join("job_12"), "no directory").unwrap();
+        assert_eq!(below(place.path(), OsStr::new("job_12")), Some(deep));
+        assert_eq!(below(place.path(), OsStr::new("job_1")), None);
+    }
+
+    #[test]
+    fn what_is_no_cgroup_is_refused() {
+        assert!(cgroup(Path::new("/etc")).is_err());
+        assert!(cgroup(Path::new("/no/such")).is_err());
+    }
+
+    #[test]
+    fn a_process_that_has_ended_does_not_run() {
+        let own = std::process::id();
+        assert!(runs(own));
+        assert_eq!(process(own).unwrap().process, Some(own));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while runs(pid) && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        // It waits for its parent.
+        assert!(!runs(pid));
+        child.wait().unwrap();
+        assert!(!runs(pid));
+    }
+}

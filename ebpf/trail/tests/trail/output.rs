@@ -1,0 +1,178 @@
+//! Standard output, standard error and exit codes: reports, and what cannot be had.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use agent_sandbox_events::ask::{Ask, VERSION, What};
+
+use crate::fake::{Fake, listed};
+
+/// The program, with what is asked of it.
+pub(crate) fn program(ask: &Ask) -> Command {
+    let beside = std::env::var_os("AGENT_SANDBOX_BIN").map(|launcher| {
+        let launcher = Path::new(&launcher);
+        launcher.with_file_name("agent-sandbox-trail")
+    });
+    let program = beside
+        .filter(|path| path.exists())
+        .unwrap_or_else(|| env!("CARGO_BIN_EXE_agent-sandbox-trail").into());
+    let mut command = Command::new(program);
+    command.arg(serde_json::to_string(ask).unwrap());
+    command.env_clear().env("PATH", "/usr/bin:/bin");
+    command
+}
+
+pub(crate) fn ask(socket: &Path, what: What) -> Ask {
+    Ask {
+        version: VERSION,
+        socket: socket.to_str().unwrap().into(),
+        state: None,
+        json: false,
+        quiet: false,
+        what,
+    }
+}
+
+pub(crate) fn report_of(which: Option<&str>, markdown: bool) -> What {
+    What::Report {
+        which: which.map(str::to_owned),
+        markdown,
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn run(ask: &Ask) -> (i32, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = program(ask).output().unwrap();
+    (status.code().unwrap(), text(&stdout), text(&stderr))
+}
+
+#[test]
+fn a_report_is_text_json_or_markdown() {
+    let fake = Fake::with_session();
+    let (code, out, err) = run(&ask(fake.socket(), report_of(None, false)));
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(
+        out.starts_with("session k3v9m2qp on 3 nodes, user 1000\n"),
+        "{out}"
+    );
+    assert!(
+        out.contains("      3  open /home/ada/.ssh/id_rsa [key] by security module (EACCES)\n"),
+        "{out}"
+    );
+    assert!(
+        out.contains("\n  5 events were lost: no room in the ring (5)\n"),
+        "{out}"
+    );
+    let (_, out, _) = run(&ask(fake.socket(), report_of(Some("k3v9m2qp"), true)));
+    assert!(
+        out.contains(
+            "\n| 3 | `open` | `/home/ada/.ssh/id_rsa` | key | by security module (EACCES) |\n"
+        ),
+        "{out}"
+    );
+    let json = Ask {
+        json: true,
+        ..ask(fake.socket(), report_of(None, false))
+    };
+    let (_, out, _) = run(&json);
+    let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(value["denied"][0]["sensitive"], "key");
+    assert_eq!(value["unseen"]["lost"], 5);
+    assert_eq!(value["trails"].as_array().unwrap().len(), 3);
+    assert_eq!(value["written"][0]["path"], "/home/ada/work/notes");
+}
+
+#[test]
+fn an_unknown_session_is_answered_by_those_that_there_are() {
+    let fake = Fake::with_session();
+    let (code, out, err) = run(&ask(fake.socket(), report_of(Some("zzzz"), false)));
+    assert_eq!((code, out.as_str()), (125, ""));
+    assert_eq!(
+        err,
+        "error: there is no trail of a session `zzzz`\nhint: there are session k3v9m2qp\n"
+    );
+    let none = Fake::new(Vec::new(), Vec::new());
+    let (code, _, err) = run(&ask(none.socket(), report_of(None, false)));
+    assert_eq!(code, 125);
+    assert!(
+        err.starts_with("error: there are no trails of yours yet\nhint: "),
+        "{err}"
+    );
+}
+
+#[test]
+fn without_a_tracer_the_message_says_where_it_would_be() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("none.sock");
+    for what in [report_of(None, false), What::Watch { which: None }] {
+        let json = Ask {
+            json: true,
+            ..ask(&socket, what)
+        };
+        let (code, out, err) = run(&json);
+        assert_eq!((code, out.as_str()), (125, ""));
+        let expected = format!(
+            "error: no tracer runs on this node: there is no `{}`\nhint: ",
+            socket.display()
+        );
+        assert!(err.starts_with(&expected), "{err}");
+    }
+    // What is left of one that was killed.
+    let mut fake = Fake::with_session();
+    let socket = fake.socket().to_owned();
+    let bound = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    drop(bound);
+    fake.stop();
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let (code, _, err) = run(&ask(&socket, report_of(None, false)));
+    assert_eq!(code, 125);
+    assert!(err.starts_with("error: "), "{err}");
+}
+
+#[test]
+fn a_refusal_says_why_and_what_to_do() {
+    let fake = Fake::new(vec![listed(Some("k3v9m2qp"), None, 7)], Vec::new());
+    fake.refuse("too many readers");
+    let (code, _, err) = run(&ask(fake.socket(), report_of(None, false)));
+    assert_eq!(code, 125);
+    assert_eq!(
+        err,
+        "error: the tracer refuses: too many readers\nhint: ask an administrator\n"
+    );
+}
+
+#[test]
+fn a_view_needs_a_terminal() {
+    let fake = Fake::with_session();
+    let (code, _, err) = run(&ask(fake.socket(), What::Watch { which: None }));
+    assert_eq!(code, 125);
+    assert!(
+        err.contains("needs a terminal") && err.contains("--json"),
+        "{err}"
+    );
+}
+
+#[test]
+fn nobody_starts_it_by_hand() {
+    for arguments in [
+        &[][..],
+        &["x"],
+        &["{}"],
+        &["held"],
+        &["held", "x", "y", "z"],
+    ] {
+        let mut command = program(&ask(Path::new("/x"), report_of(None, false)));
+        let program = command.get_program().to_owned();
+        command = Command::new(program);
+        let output = command.args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        assert!(text(&output.stderr).starts_with("error: "));
+    }
+}

@@ -1,0 +1,387 @@
+//! The node's tracer: found, asked to trace a jail, and left alone. What it is asked stands in the plan
+//! ([`crate::plan::trace`]).
+//!
+//! The process that becomes the command has confined itself then, and is held (`handoff::Report::Held`): nothing of
+//! the jail has run, and no path that was chosen inside been opened, before it is traced. The tracer keeps the trace until the last process has ended; no connection
+//! stays open for it. What it must deny is named by descriptors that were opened before, as paths may be
+//! changed by whoever has them.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use agent_sandbox_events::client::{Connection, Unanswered};
+use agent_sandbox_events::protocol::{
+    DESCRIPTORS, Enforce, Lifetime, Register, Request, Response, Scope, Status, VERSION,
+};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::{Mode, fstat, stat};
+
+use super::Prepared;
+use super::cgroup::Group;
+use crate::config::site::Site;
+use crate::failure::{self, Failure};
+use crate::plan::Plan;
+use crate::plan::trace::{RawPath, Wish, told};
+use crate::policy::{Trace as Policy, TraceMode};
+
+/// How long one answer may take. A tracer that nobody can wait for is none, unless the policy demands it: then
+/// a node full of ranks may have to wait for each other.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The same where nothing starts without it.
+const PATIENCE_IF_REQUIRED: Duration = Duration::from_secs(10);
+/// As many things are forbidden at most: each is an open file for a moment, of which a process usually has 1024.
+const MOST_FORBIDDEN: usize = 750;
+
+/// What was found where the tracer listens.
+#[derive(Debug, Default)]
+pub enum Found {
+    /// Nobody looked: the policy does not want it.
+    #[default]
+    Unwanted,
+    /// Nothing.
+    Nothing,
+    /// Something that cannot be used.
+    Unfit(Trouble),
+    /// Somebody who listens where only root can put a socket.
+    Listens(Connection),
+}
+
+/// Why the tracer is of no use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What is wrong, without a full stop.
+    pub what: String,
+    /// A way out.
+    pub hint: Option<String>,
+}
+
+impl Trouble {
+    fn new(what: impl Into<String>, hint: Option<String>) -> Self {
+        Self {
+            what: what.into(),
+            hint,
+        }
+    }
+}
+
+impl From<Unanswered> for Trouble {
+    fn from(error: Unanswered) -> Self {
+        match error {
+            Unanswered::Refused { why, hint } => {
+                let why = failure::one_line(&why);
+                let hint = hint.map(|hint| failure::one_line(&hint));
+                Self::new(format!("the tracer refuses: {why}"), hint)
+            }
+            Unanswered::Connect(error) => {
+                Self::new(format!("the tracer cannot be reached: {error}"), None)
+            }
+            Unanswered::Broken(error) => Self::new(
+                match error.kind() {
+                    io::ErrorKind::WouldBlock => "the tracer does not answer".to_owned(),
+                    _ => format!("the tracer broke the conversation off: {error}"),
+                },
+                Some("admin: see the tracer's own messages, and restart it".to_owned()),
+            ),
+            strange @ Unanswered::Strange => Self::new(
+                strange.to_string(),
+                Some("admin: install launcher and tracer of one version".to_owned()),
+            ),
+        }
+    }
+}
+
+/// Looks for the tracer: one `connect(2)`, and no more where nobody listens.
+pub fn find(policy: &Policy) -> Found {
+    match policy.mode.value {
+        TraceMode::Off => Found::Unwanted,
+        mode => connect(
+            &policy.socket.value,
+            patience(mode == TraceMode::Required),
+            &Site::of_this_build(),
+        ),
+    }
+}
+
+fn patience(required: bool) -> Duration {
+    match required {
+        true => PATIENCE_IF_REQUIRED,
+        false => PATIENCE,
+    }
+}
+
+/// Connects, and makes sure of whom it speaks with: the socket stands where nobody but root can put anything.
+pub(crate) fn connect(socket: &Path, patience: Duration, site: &Site) -> Found {
+    let connection = match Connection::open(socket, patience) {
+        Ok(connection) => connection,
+        Err(Unanswered::Connect(error)) => {
+            let none = [libc::ENOENT, libc::ENOTDIR, libc::ECONNREFUSED];
+            return match error.raw_os_error() {
+                Some(errno) if none.contains(&errno) => Found::Nothing,
+                _ => Found::Unfit(Unanswered::Connect(error).into()),
+            };
+        }
+        Err(error) => return Found::Unfit(error.into()),
+    };
+    let directory = socket.parent().unwrap_or(socket);
+    if let Err(error) = site.only_root_changes(directory) {
+        return Found::Unfit(Trouble::new(
+            format!("its socket cannot be trusted: {error}"),
+            error.hint().map(str::to_owned),
+        ));
+    }
+    Found::Listens(connection)
+}
+
+/// How the tracer is.
+///
+/// # Errors
+/// It does not answer, or not that.
+pub fn status(connection: &Connection) -> Result<Status, Trouble> {
+    match connection.ask(&Request::Status { version: VERSION })? {
+        Response::Status(status) => Ok(*status),
+        _ => Err(Unanswered::Strange.into()),
+    }
+}
+
+/// A tracer that waits for the jail's first process.
+#[derive(Debug)]
+pub struct Tracer {
+    connection: Connection,
+    wish: Wish,
+    forbidden: Vec<OwnedFd>,
+    /// Whether what is lacking is said.
+    says: bool,
+}
+
+impl Prepared {
+    /// Makes the tracer ready for the jail of a plan; `None` if it is not traced. What cannot be had and is not
+    /// required is said if `says`, but not that there is no tracer.
+    ///
+    /// # Errors
+    /// The policy demands what cannot be had.
+    pub fn tracer(&mut self, plan: &Plan, says: bool) -> Result<Option<Tracer>, Failure> {
+        match &plan.trace.wish {
+            Some(wish) => ready(std::mem::take(&mut self.tracer), wish, says),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The same for a task that joins a jail which another process planned. One task of a step is enough to say
+/// what is lacking.
+///
+/// # Errors
+/// As [`Prepared::tracer`].
+pub fn for_task(wish: &Wish, says: bool) -> Result<Option<Tracer>, Failure> {
+    let site = Site::of_this_build();
+    let found = connect(wish.socket.path(), patience(wish.required), &site);
+    ready(found, wish, says)
+}
+
+fn ready(found: Found, wish: &Wish, says: bool) -> Result<Option<Tracer>, Failure> {
+    let connection = match found {
+        Found::Unwanted => return Ok(None),
+        Found::Listens(connection) => connection,
+        Found::Unfit(trouble) => return without(wish, trouble, says).map(|()| None),
+        Found::Nothing => {
+            let what = format!(
+                "no tracer runs on this node (nobody listens at `{}`)",
+                wish.socket.path().display()
+            );
+            let hint = "admin: start agent-sandbox-tracer on this node".to_owned();
+            let trouble = Trouble::new(what, Some(hint));
+            // That there is none is as usual as that there is one, but for who wants it to deny.
+            return match (wish.required, wish.enforce) {
+                (false, Enforce::Off | Enforce::Audit) => Ok(None),
+                _ => without(wish, trouble, says).map(|()| None),
+            };
+        }
+    };
+    let mut tracer = Tracer {
+        connection,
+        wish: wish.clone(),
+        forbidden: Vec::new(),
+        says,
+    };
+    match tracer.arm() {
+        Ok(()) => Ok(Some(tracer)),
+        Err(trouble) => without(wish, trouble, says).map(|()| None),
+    }
+}
+
+/// What becomes of a launch that cannot be traced as asked.
+fn without(wish: &Wish, trouble: Trouble, says: bool) -> Result<(), Failure> {
+    let Trouble { what, hint } = trouble;
+    if wish.required {
+        let mut failure = Failure::new(format!(
+            "the policy demands that this is traced, and it cannot be: {what}"
+        ));
+        failure.hints.extend(hint);
+        return Err(failure.hint(format!("what demands it: {}", wish.rule)));
+    }
+    warn(says, &format!("this is not traced: {what}"));
+    Ok(())
+}
+
+fn warn(says: bool, what: &str) {
+    if says {
+        let what = failure::one_line(what);
+        failure::say(&format!("agent-sandbox: warning: {what}\n"));
+    }
+}
+
+impl Tracer {
+    /// Makes the second layer ready, if one is asked for.
+    fn arm(&mut self) -> Result<(), Trouble> {
+        if self.wish.enforce == Enforce::Off {
+            return Ok(());
+        }
+        let status = status(&self.connection)?;
+        if status.enforces {
+            return self.open_forbidden();
+        }
+        let what = format!(
+            "the tracer can deny nothing on this kernel ({} {}), and {} asks for it",
+            failure::one_line(&status.object),
+            failure::one_line(&status.kernel),
+            self.wish.enforce_rule
+        );
+        if self.wish.required {
+            let hint = "`agent-sandbox doctor` says what it needs for that".to_owned();
+            return Err(Trouble::new(what, Some(hint)));
+        }
+        warn(self.says, &what);
+        self.wish.enforce = Enforce::Off;
+        Ok(())
+    }
+
+    /// Opens what is forbidden, as it is at this moment.
+    fn open_forbidden(&mut self) -> Result<(), Trouble> {
+        let shown = identities(&self.wish.shown);
+        for path in &self.wish.forbidden {
+            let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let file = match open(path.path(), flags, Mode::empty()) {
+                Ok(file) => file,
+                // Gone, or where the caller cannot get: neither can the jail.
+                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => continue,
+                Err(errno) => {
+                    let what = format!("cannot open `{}`: {errno}", path.path().display());
+                    return Err(Trouble::new(what, None));
+                }
+            };
+            let found = fstat(&file).map_err(|errno| Trouble::new(errno.to_string(), None))?;
+            // The jail shows it, or something in it, by another name.
+            if shown.contains(&(found.st_dev, found.st_ino)) {
+                continue;
+            }
+            if self.forbidden.len() == MOST_FORBIDDEN {
+                let what =
+                    format!("the policy hides more than {MOST_FORBIDDEN} files and directories");
+                let hint = "name directories in files.hide, in place of what is in them".to_owned();
+                return Err(Trouble::new(what, Some(hint)));
+            }
+            self.forbidden.push(file);
+        }
+        Ok(())
+    }
+
+    /// Has a process traced, with all that it has started. Returns when the trace has begun; the connection is closed then. `command` is for the
+    /// trail's header. The answer is the session's cgroup, where it has one of its own.
+    ///
+    /// # Errors
+    /// The policy demands it, and it cannot be had.
+    pub fn begin(self, process: u32, command: &[Vec<u8>]) -> Result<Option<Group>, Failure> {
+        let (wish, says) = (self.wish.clone(), self.says);
+        // Slurm has made the cgroups of a job, and they are root's. What is traced is not what is in them: the launcher
+        // and the chaperon are as well, which would fill the trail and be denied what is the jail's alone to miss.
+        let group = match wish.step {
+            None => Group::of_session(&wish.session, process).ok(),
+            Some(_) => None,
+        };
+        match self.conversation(process, command, group.as_ref().map(Group::id)) {
+            Ok(()) => Ok(group),
+            Err(trouble) => without(&wish, trouble, says).map(|()| group),
+        }
+    }
+
+    fn conversation(
+        self,
+        process: u32,
+        command: &[Vec<u8>],
+        cgroup: Option<u64>,
+    ) -> Result<(), Trouble> {
+        let Self {
+            connection,
+            wish,
+            forbidden,
+            says,
+        } = self;
+        let required = wish.required && wish.enforce == Enforce::On;
+        let (job, step) = wish.step.unzip();
+        let register = Register {
+            version: VERSION,
+            session: Some(wish.session),
+            job,
+            step,
+            command: told(command),
+            scope: Scope {
+                process: Some(process),
+                descendants: true,
+                cgroup,
+            },
+            events: wish.events,
+            every: wish.every,
+            missing: wish.missing,
+            redact: wish.redact,
+            enforce: wish.enforce,
+            no_internet: wish.no_internet,
+            no_user_namespace: wish.no_user_namespace,
+            lifetime: Lifetime::Tasks,
+        };
+        let done = |response| match response {
+            Response::Done => Ok(()),
+            _ => Err(Trouble::from(Unanswered::Strange)),
+        };
+        match connection.ask(&Request::Register(Box::new(register)))? {
+            Response::Registered { .. } => {}
+            _ => return Err(Unanswered::Strange.into()),
+        }
+        for some in forbidden.chunks(DESCRIPTORS) {
+            let lent: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
+            match connection.ask_with(&Request::Forbid { version: VERSION }, &lent)? {
+                Response::Forbidden { blind, .. } if blind.is_empty() => {}
+                Response::Forbidden { blind, .. } => {
+                    let what = format!(
+                        "not all of what is hidden can be denied: {}",
+                        blind.join("; ")
+                    );
+                    match required {
+                        true => return Err(Trouble::new(what, None)),
+                        false => warn(says, &what),
+                    }
+                }
+                _ => return Err(Unanswered::Strange.into()),
+            }
+        }
+        done(connection.ask(&Request::Begin)?)
+    }
+}
+
+/// Device and inode of these, and of every directory above them.
+fn identities(shown: &[RawPath]) -> HashSet<(u64, u64)> {
+    let mut names: HashSet<&Path> = HashSet::new();
+    for path in shown {
+        for above in path.path().ancestors() {
+            // Those above it were taken with it.
+            if !names.insert(above) {
+                break;
+            }
+        }
+    }
+    let found = names.into_iter().filter_map(|path| stat(path).ok());
+    found.map(|found| (found.st_dev, found.st_ino)).collect()
+}
