@@ -200,7 +200,8 @@ impl Options {
 
 /// The words that are subcommands.
 pub const SUBCOMMAND_NAMES: &[&str] = &[
-    "run", "policy", "explain", "profile", "notify", "sessions", "log", "doctor", "watch", "report", "trace",
+    "run", "policy", "explain", "profile", "notify", "sessions", "log", "doctor", "watch",
+    "report", "trace",
 ];
 
 const SUBCOMMANDS: &str = "\

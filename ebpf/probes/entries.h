@@ -76,8 +76,8 @@ inline_ int ended_process_vm(u64 call, struct arguments *with, s64 result)
 
 	if (!mark)
 		return 0;
-	other = mark->process;
-	mark->process = 0;
+	other = mark->aside;
+	mark->aside = 0;
 	doing = operation_of(task, mark, OP_PROCESS_VM, result < 0 ? result : 0);
 	if (!doing.slot)
 		return 0;

@@ -247,7 +247,8 @@ struct mark {
 	u32 trace;
 	u32 other;    /* 1 once OP_OTHER_USER was recorded */
 	u64 call;     /* number of the system call + 1, 0 for none; trampolines: VERDICT_* of the call that runs */
-	u64 process;  /* the process that ptrace(2)'s hook was asked about last */
+	u64 aside;    /* trampolines: the process that ptrace(2)'s hook was asked about last; tracepoints: the
+	               * effective ids before the call, the group's in the upper half */
 	u64 ended;    /* 1 once the end of the process was told (in the mark of its first thread) */
 	u64 spare[4];
 };

@@ -36,7 +36,7 @@ int op_ptrace(u64 *context)
 	if (!mark)
 		return 0;
 	/* Calls that follow know the process by the caller's number alone. */
-	mark->process = other->tgid;
+	mark->aside = other->tgid;
 	judged_operation(OP_PTRACE, (int)context[2], other->tgid, mode, 0);
 	return 0;
 }

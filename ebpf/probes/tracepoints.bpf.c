@@ -20,8 +20,10 @@ int call_begin(u64 *context)
 	if (!call)
 		return 0;
 	mark = mark_of(task);
-	if (mark)
+	if (mark) {
 		mark->call = call;
+		mark->aside = (u64)task->real_cred->egid.val << 32 | task->real_cred->euid.val;
+	}
 	return 0;
 }
 
@@ -103,8 +105,9 @@ outline int ended_ptrace(struct ended *ended)
 /* LSM_SETID_*: 1 id, 2 re, 4 res, 8 fs. The ids are as the caller's user namespace numbers them. */
 outline int ended_ids(struct ended *ended)
 {
-	const struct cred *cred = current_task()->real_cred;
-	u32 old = cred->euid.val, group = cred->egid.val;
+	struct mark *mark = mark_of(current_task());
+	u64 before = mark ? mark->aside : 0;
+	u32 old = before, group = before >> 32;
 	u64 first = (u32)ended->with.a, second = (u32)ended->with.b;
 
 	switch (ended->call) {

@@ -48,21 +48,27 @@ impl Group {
         fs::DirBuilder::new().mode(0o755).create(&path)?;
         let id = fs::symlink_metadata(&path)?.ino();
         let group = Self { path, id };
-        let mut processes = fs::OpenOptions::new()
-            .write(true)
-            .open(group.path.join("cgroup.procs"))?;
+        group.take(process)?;
+        Ok(group)
+    }
+
+    /// Moves a process there, with all that it has started. The first move on a node that was quiet takes until every
+    /// processor has noticed (some 20 ms); those right behind it are quick.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn take(&self, process: u32) -> io::Result<()> {
+        let procs = self.path.join("cgroup.procs");
+        let mut processes = fs::OpenOptions::new().write(true).open(procs)?;
         let mut waiting = vec![process];
         for _ in 0..MOST_MOVED {
             let Some(pid) = waiting.pop() else { break };
             processes.write_all(pid.to_string().as_bytes())?;
             let children = text(&format!("/proc/{pid}/task/{pid}/children"))?;
-            waiting.extend(
-                children
-                    .split_ascii_whitespace()
-                    .filter_map(|pid| pid.parse::<u32>().ok()),
-            );
+            let children = children.split_ascii_whitespace();
+            waiting.extend(children.filter_map(|pid| pid.parse::<u32>().ok()));
         }
-        Ok(group)
+        Ok(())
     }
 
     /// Its id: the inode number of its directory.

@@ -242,6 +242,7 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
         started: false,
         listen_again: Vec::new(),
     };
+    supervisor.make_group(&jail);
     supervisor.wait(&mut jail)?;
     if let Some(witness) = &supervisor.company.witness {
         witness.borrow_mut().finish();
@@ -346,10 +347,26 @@ impl Supervisor<'_> {
         }
     }
 
+    /// Makes the session's cgroup while the jail is built, for it may take as long. Without one it does as well.
+    fn make_group(&mut self, jail: &Jail) {
+        let session = self
+            .company
+            .tracer
+            .as_ref()
+            .and_then(|(tracer, _)| tracer.session());
+        if let (Some(session), Some(first)) = (session, jail.first()) {
+            self.company.group = Group::of_session(session, first).ok();
+        }
+    }
+
     /// Nothing of the jail has run yet. It goes on when it is traced, or when it need not be.
     fn have_traced(&mut self, jail: &Jail) -> Result<(), Failure> {
         if let (Some((tracer, command)), Some(first)) = (self.company.tracer.take(), jail.first()) {
-            self.company.group = tracer.begin(first, &command)?;
+            // What was started since it was made is moved as well.
+            let moved = |group: &Group| group.take(first).is_ok();
+            self.company.group = self.company.group.take().filter(moved);
+            let cgroup = self.company.group.as_ref().map(Group::id);
+            tracer.begin(first, &command, cgroup)?;
         }
         self.request(&Request::Go);
         Ok(())

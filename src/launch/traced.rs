@@ -21,7 +21,6 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat, stat};
 
 use super::Prepared;
-use super::cgroup::Group;
 use crate::config::site::Site;
 use crate::failure::{self, Failure};
 use crate::plan::Plan;
@@ -289,22 +288,28 @@ impl Tracer {
         Ok(())
     }
 
-    /// Has a process traced, with all that it has started. Returns when the trace has begun; the connection is closed then. `command` is for the
-    /// trail's header. The answer is the session's cgroup, where it has one of its own.
+    /// Where a session has a cgroup of its own: the session. Slurm has made the cgroups of a job, and they are root's.
+    /// What is traced is not what is in them: the launcher and the chaperon are as well, which would fill the trail and
+    /// be denied what is the jail's alone to miss.
+    pub fn session(&self) -> Option<&str> {
+        (self.wish.step.is_none()).then_some(&self.wish.session)
+    }
+
+    /// Has a process traced, with all that it has started, and all that is in a cgroup. Returns when the trace has
+    /// begun; the connection is closed then. `command` is for the trail's header.
     ///
     /// # Errors
     /// The policy demands it, and it cannot be had.
-    pub fn begin(self, process: u32, command: &[Vec<u8>]) -> Result<Option<Group>, Failure> {
+    pub fn begin(
+        self,
+        process: u32,
+        command: &[Vec<u8>],
+        cgroup: Option<u64>,
+    ) -> Result<(), Failure> {
         let (wish, says) = (self.wish.clone(), self.says);
-        // Slurm has made the cgroups of a job, and they are root's. What is traced is not what is in them: the launcher
-        // and the chaperon are as well, which would fill the trail and be denied what is the jail's alone to miss.
-        let group = match wish.step {
-            None => Group::of_session(&wish.session, process).ok(),
-            Some(_) => None,
-        };
-        match self.conversation(process, command, group.as_ref().map(Group::id)) {
-            Ok(()) => Ok(group),
-            Err(trouble) => without(&wish, trouble, says).map(|()| group),
+        match self.conversation(process, command, cgroup) {
+            Ok(()) => Ok(()),
+            Err(trouble) => without(&wish, trouble, says),
         }
     }
 

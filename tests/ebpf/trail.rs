@@ -87,7 +87,7 @@ impl Trail {
 
     /// The complaint that something is not there, with what is.
     pub(crate) fn lacks(&self, name: &str, wanted: &str) -> String {
-        let found: Vec<String> = self.of_action(name).map(|what| brief(what)).collect();
+        let found: Vec<String> = self.of_action(name).map(brief).collect();
         format!(
             "{}: {name}: no {wanted}; there is: {}",
             self.stage,

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a boot with all stages may take. On two idle cores it takes a fifth of that.
-const LIMIT: Duration = Duration::from_secs(300);
+/// What a boot with all stages may take: several times what it takes on two cores that do nothing else.
+const LIMIT: Duration = Duration::from_secs(450);
 /// Between two looks at whether the machine is off.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The probe's last line.
@@ -223,8 +223,9 @@ impl Workshop {
             .arg("-initrd")
             .arg(self.archive())
             .arg("-append")
+            // An emulated timer is late where other work holds the processor: no reason to panic.
             .arg(format!(
-                "console=ttyS0 quiet loglevel=4 panic=-1 stages={stages} {more}"
+                "console=ttyS0 quiet loglevel=4 panic=-1 no_timer_check stages={stages} {more}"
             ))
             .args(["-serial", &serial(&console), "-serial", &serial(&results)])
             .stdin(Stdio::null())

@@ -22,6 +22,9 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::fstat;
 
+/// How long a slow one takes to begin.
+const SLOWLY: Duration = Duration::from_secs(4);
+
 /// How it behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manners {
@@ -29,6 +32,8 @@ pub(crate) enum Manners {
     Whole,
     /// It does what it is asked, and can deny nothing.
     Weak,
+    /// It does what it is asked, and takes its time to begin.
+    Slow,
     /// It refuses to trace.
     Refuses,
     /// It takes the connection and says nothing.
@@ -179,7 +184,10 @@ fn converse(
             }
             (_, Request::Begin) => {
                 // Whoever does not wait is seen.
-                thread::sleep(Duration::from_millis(100));
+                thread::sleep(match manners {
+                    Manners::Slow => SLOWLY,
+                    _ => Duration::from_millis(100),
+                });
                 let too_late = witness.is_some_and(Path::exists);
                 note(&|asked| {
                     let register = asked.register.as_ref().unwrap();

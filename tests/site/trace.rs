@@ -244,6 +244,25 @@ fn a_tracer_that_is_stuck_is_not_waited_for() {
     );
 }
 
+/// What somebody sends to the launcher while the tracer is asked is for the command.
+#[test]
+fn a_signal_that_comes_while_the_command_is_held_reaches_it() {
+    for backend in BOTH {
+        let (tried, directory) = (Tried::new(backend), of_root());
+        let site = site(directory.path(), "mode = \"required\"\n");
+        tried.world.enforced(&site);
+        let _fake = Fake::new(directory.path(), Manners::Slow, None);
+        let script = format!(
+            "$LAUNCHER -q --backend {backend} --set landlock.sizes=degraded --set landlock.users=degraded sleep 20 &\n\
+             sleep 2; kill -TERM $!; wait $!; echo $?"
+        );
+        let begin = Instant::now();
+        let output = tried.world.outside(&script).run();
+        assert_eq!(output.stdout, "143\n", "{backend}: {output}");
+        assert!(begin.elapsed() < Duration::from_secs(15), "{backend}");
+    }
+}
+
 #[test]
 fn only_the_site_says_where_the_tracer_listens() {
     let world = World::new();

@@ -79,7 +79,10 @@ fn event(kind: Kind, name: &str, rest: &[(&str, u64)], text: &[u8]) -> Vec<u8> {
         ("size", (layout.size + text.len()) as u64),
         ("kind", kind as u64),
         ("by", constant("BY_SECCOMP")),
-        ("flags", constant("FLAG_TRUNCATED") | constant("FLAG_WORKER")),
+        (
+            "flags",
+            constant("FLAG_TRUNCATED") | constant("FLAG_WORKER"),
+        ),
         ("time", 0x0102_0304_0506_0708),
         ("cgroup", 0x1112_1314_1516_1718),
         ("trace", 21),

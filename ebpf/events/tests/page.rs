@@ -1,7 +1,5 @@
 //! The page about trails: its examples are records, and it describes every field and operation.
 
-#![allow(clippy::disallowed_methods, reason = "reads the page")]
-
 use std::collections::BTreeSet;
 
 use agent_sandbox_events::raw::OPERATIONS;
@@ -10,10 +8,8 @@ use agent_sandbox_events::record::{
     Verdict, What,
 };
 
-fn page() -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/trail.md");
-    std::fs::read_to_string(path).expect("the page")
-}
+/// The page.
+const PAGE: &str = include_str!("../../../docs/reference/trail.md");
 
 /// The lines of its blocks of JSON.
 fn examples(page: &str) -> Vec<&str> {
@@ -116,8 +112,7 @@ fn full() -> Vec<What> {
 
 #[test]
 fn examples_are_records() {
-    let page = page();
-    let examples = examples(&page);
+    let examples = examples(PAGE);
     assert!(examples.len() > 10);
     for example in examples {
         let record: Record =
@@ -133,7 +128,7 @@ fn examples_are_records() {
 
 #[test]
 fn every_event_has_an_example_or_a_heading() {
-    let page = page();
+    let page = PAGE;
     for what in full() {
         let event = event(&what);
         let headings = page.lines().filter(|line| line.starts_with("## "));
@@ -144,7 +139,7 @@ fn every_event_has_an_example_or_a_heading() {
 
 #[test]
 fn every_field_is_described() {
-    let page = page();
+    let page = PAGE;
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with('|')).collect();
     let trail = Trail {
         node: "n".into(),
@@ -179,7 +174,7 @@ fn every_field_is_described() {
 
 #[test]
 fn every_operation_is_described() {
-    let page = page();
+    let page = PAGE;
     for operation in OPERATIONS {
         let described = |line: &str| {
             line.starts_with("| `")

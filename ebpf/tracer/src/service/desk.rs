@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use agent_sandbox_events::protocol::{
     DESCRIPTORS, Listed, Register, Request, Response, Status, VERSION, Which,
@@ -22,6 +23,9 @@ use super::registry::{File, Trace};
 use super::serve::Service;
 use super::wish::{self, Wish};
 use crate::trail::Redaction;
+
+/// Looking for a cgroup in so many directories costs as much as a request.
+const LOOKS: u32 = 25;
 
 /// Why something is refused, and what to do instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,20 +272,27 @@ impl<K: Kernel> Service<K> {
 
     /// The cgroup that a caller names.
     fn cgroup(
-        &self,
+        &mut self,
         client: &Client,
         caller: Option<&Process>,
         process: Option<&Process>,
         id: u64,
     ) -> Result<Cgroup, Refusal> {
-        let cgroups = self.cgroups.as_ref();
+        let cgroups = self.cgroups.as_mut();
         let cgroups = cgroups.ok_or_else(|| no("this node has no cgroup v2"))?;
         let unknown = || no(format!("there is no cgroup {id}, or it is not yours"));
-        let cgroup = match cgroups.get(id) {
+        let got = cgroups.get(id);
+        let looked_at = cgroups.take_looked_at();
+        self.usage.asked(client.peer.uid, looked_at / LOOKS);
+        let cgroup = match got {
             Ok(found) => found.ok_or_else(unknown)?,
             Err(error) => return Err(no(format!("the tracer cannot look up cgroups: {error}"))),
         };
         let uid = client.peer.uid;
+        // The whole node is root's alone, whoever is in it.
+        if uid != 0 && cgroup.path == Path::new("/") {
+            return Err(unknown());
+        }
         let inside = |process: &Process| process.cgroup().is_ok_and(|path| cgroup.holds(&path));
         if uid == 0 || cgroup.owner == uid || [caller, process].into_iter().flatten().any(inside) {
             Ok(cgroup)

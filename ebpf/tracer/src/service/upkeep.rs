@@ -89,7 +89,7 @@ impl<K: Kernel> Service<K> {
                 return false;
             }
         }
-        match (cgroup, &self.cgroups) {
+        match (cgroup, &mut self.cgroups) {
             // As long as it is there, tasks can come to it.
             (Some(cgroup), Some(cgroups)) => matches!(cgroups.get(cgroup), Ok(None)),
             _ => true,

@@ -258,6 +258,12 @@ impl Trails {
         let Some(mut writer) = self.out.take(trace) else {
             return Ok(());
         };
+        // What happens below it goes on to who is above it.
+        for below in self.out.writers.values_mut() {
+            if below.parent == Some(trace) {
+                below.parent = writer.parent;
+            }
+        }
         // What is removed to make room for the last records is said before the very last.
         let _ = self.out.write_one(&mut writer);
         self.out.tell_removals(Some(&mut writer));

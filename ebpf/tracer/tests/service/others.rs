@@ -261,6 +261,9 @@ fn a_cgroup_is_traced_for_its_owner_and_for_whoever_is_in_it() {
     let Some(_) = take("roots", NOBODY) else {
         return;
     };
+    let whole = std::fs::metadata(group.0.parent().unwrap()).unwrap().ino();
+    let argument = format!("{whole} roots");
+    elsewhere("others::takes_a_cgroup", &world, &argument, NOBODY, false);
     assert!(world.kernel.inside().cgroups.is_empty());
     std::os::unix::fs::chown(&group.0, Some(NOBODY), None).unwrap();
     take("mine", NOBODY);

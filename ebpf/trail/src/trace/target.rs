@@ -101,29 +101,46 @@ pub fn runs(pid: u32) -> bool {
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Everything in and below a cgroup v2.
+/// Everything in and below a cgroup v2. Whoever does not own it names a process of theirs in it as well: that is
+/// how the tracer knows that it is some business of theirs. Others' processes are not recorded whatever is said.
 ///
 /// # Errors
-/// It is none.
+/// It is none, or nothing of the caller's is in it.
 pub fn cgroup(path: &Path) -> Result<Scope, Fault> {
     let shown = path.display();
     let is_v2 = statfs(path).is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC);
-    match fs::metadata(path) {
-        Err(error) => Err(Fault::new(format!("cannot look at the cgroup `{shown}`: {error}"))),
-        Ok(meta) if !meta.is_dir() || !is_v2 => Err(Fault::new(format!("`{shown}` is no cgroup v2"))
-            .hint("it is a directory below /sys/fs/cgroup: `cat /proc/PID/cgroup` names that of a process, behind `0::`")),
-        Ok(meta) => Ok(Scope {
-            process: None,
-            descendants: false,
-            cgroup: Some(meta.ino()),
-        }),
-    }
+    let meta = match fs::metadata(path) {
+        Err(error) => {
+            return Err(Fault::new(format!(
+                "cannot look at the cgroup `{shown}`: {error}"
+            )));
+        }
+        Ok(meta) if !meta.is_dir() || !is_v2 => {
+            return Err(Fault::new(format!("`{shown}` is no cgroup v2"))
+                .hint("it is a directory below /sys/fs/cgroup: `cat /proc/PID/cgroup` names that of a process, behind `0::`"));
+        }
+        Ok(meta) => meta,
+    };
+    let own = nix::unistd::getuid();
+    let process = match own.is_root() || meta.uid() == own.as_raw() {
+        true => None,
+        false => Some(own_process(path, own.as_raw(), DEEPEST).ok_or_else(|| {
+            Fault::new(format!(
+                "no process in `{shown}` is yours: only your own can be traced"
+            ))
+        })?),
+    };
+    Ok(Scope {
+        process,
+        descendants: process.is_some(),
+        cgroup: Some(meta.ino()),
+    })
 }
 
 /// The cgroup of a job of Slurm's on this node.
 ///
 /// # Errors
-/// There is none.
+/// There is none, or nothing of the caller's is in it.
 pub fn job(number: u32) -> Result<Scope, Fault> {
     let name = format!("job_{number}");
     let found = ROOTS
@@ -131,9 +148,6 @@ pub fn job(number: u32) -> Result<Scope, Fault> {
         .map(Path::new)
         .find_map(|root| below(root, OsStr::new(&name)));
     match found {
-        Some(path) if !is_own(&path, DEEPEST) => Err(Fault::new(format!(
-            "no process of job {number} on this node is yours: only your own can be traced"
-        ))),
         Some(path) => cgroup(&path),
         None => Err(Fault::new(format!("there is no cgroup of job {number} on this node"))
             .hint("it must run here, and Slurm must track processes by cgroup v2 (`ProctrackType=proctrack/cgroup`); `squeue` says where it runs")
@@ -141,22 +155,23 @@ pub fn job(number: u32) -> Result<Scope, Fault> {
     }
 }
 
-/// Whether a process in or below a cgroup is the caller's. Root's are all.
-fn is_own(cgroup: &Path, deep: usize) -> bool {
-    let own = nix::unistd::getuid();
-    if own.is_root() {
-        return true;
-    }
+/// A process of a user's in or below a cgroup.
+fn own_process(cgroup: &Path, uid: u32, deep: usize) -> Option<u32> {
     let processes = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
-    let mine = |pid: &str| {
-        fs::metadata(Path::new("/proc").join(pid)).is_ok_and(|meta| meta.uid() == own.as_raw())
+    let own = |pid: &u32| {
+        fs::metadata(format!("/proc/{pid}")).is_ok_and(|meta| meta.uid() == uid) && runs(*pid)
     };
-    let below = || fs::read_dir(cgroup).into_iter().flatten().flatten();
-    processes.lines().any(mine)
-        || deep > 0
-            && below().any(|entry| {
-                entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_own(&entry.path(), deep - 1)
-            })
+    let here = processes
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .find(own);
+    here.or_else(|| {
+        let deep = deep.checked_sub(1)?;
+        let entries = fs::read_dir(cgroup).ok()?.flatten();
+        let mut directories =
+            entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        directories.find_map(|entry| own_process(&entry.path(), uid, deep))
+    })
 }
 
 /// A directory of that name below another one; the one that is least deep.
@@ -207,6 +222,25 @@ mod tests {
         fs::write(place.path().join("job_12"), "no directory").unwrap();
         assert_eq!(below(place.path(), OsStr::new("job_12")), Some(deep));
         assert_eq!(below(place.path(), OsStr::new("job_1")), None);
+    }
+
+    #[test]
+    fn a_process_of_ones_own_is_found_however_deep() {
+        let place = tempfile::tempdir().unwrap();
+        let step = place.path().join("step_0/task_0");
+        fs::create_dir_all(&step).unwrap();
+        let mut foreign = 1;
+        if nix::unistd::getuid().is_root() {
+            // There is no process of another user's for sure.
+            foreign = u32::MAX;
+        }
+        let own = std::process::id();
+        fs::write(place.path().join("cgroup.procs"), format!("{foreign}\n")).unwrap();
+        let uid = nix::unistd::getuid().as_raw();
+        assert_eq!(own_process(place.path(), uid, DEEPEST), None);
+        fs::write(step.join("cgroup.procs"), format!("{foreign}\n{own}\n")).unwrap();
+        assert_eq!(own_process(place.path(), uid, DEEPEST), Some(own));
+        assert_eq!(own_process(place.path(), uid, 1), None);
     }
 
     #[test]

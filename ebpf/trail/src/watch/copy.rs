@@ -33,8 +33,9 @@ pub fn copy(text: &str, state: Option<&Path>, second: u64) -> String {
         (Ok(()), false) => "the terminal was asked to take its beginning into its clipboard",
         (Err(_), _) => "the terminal takes nothing",
     };
+    // The path first: on a narrow terminal the rest is cut off.
     match kept {
-        Some(Ok(path)) => format!("{clipboard}; it is in {}", path.display()),
+        Some(Ok(path)) => format!("{}: {clipboard}", path.display()),
         Some(Err(error)) => format!("{clipboard}; it cannot be kept in a file: {error}"),
         None => clipboard.to_owned(),
     }

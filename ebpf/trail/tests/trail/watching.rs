@@ -165,7 +165,7 @@ fn a_summary_is_copied_to_the_clipboard_and_into_a_file() {
     terminal.expect("DENIED 45");
     terminal.keys("c");
     terminal.expect_raw("\x1b]52;c;");
-    terminal.expect("the terminal was asked");
+    terminal.expect("/state/summaries/");
     let directory = fake.place.path().join("state/summaries");
     let file = std::fs::read_dir(directory)
         .unwrap()

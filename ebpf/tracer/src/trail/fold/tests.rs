@@ -243,6 +243,8 @@ fn memory_is_bounded() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn nothing_is_lost_or_mixed_up(
         events in prop::collection::vec((1_u32..3, 0_u32..3, 0_usize..4, 0_usize..9000, 0_u64..4), 0..400),

@@ -299,3 +299,19 @@ fn old_files_go() {
     assert!(!house.settings.records.join("1000").exists());
     assert_eq!(house.files(1001).len(), 1, "it is being written");
 }
+
+#[test]
+fn events_below_a_trace_that_ends_go_on_to_the_one_above_it() {
+    let mut house = house(Limits::default());
+    house.begin(1000, 1, None);
+    house.begin(1000, 2, Some(1));
+    house.begin(1000, 3, Some(2));
+    house.trails.end(2, "x", 0, now(START)).unwrap();
+    house.trails.event(&open(head(3, START), b"/a"));
+    house.trails.flush(now(START));
+    for trace in [1, 3] {
+        let records = house.read(1000, &Which::Trace(trace));
+        assert_eq!(paths(&records), [("/a".to_string(), 1)], "{trace}");
+    }
+    assert_eq!(paths(&house.read(1000, &Which::Trace(2))), []);
+}
