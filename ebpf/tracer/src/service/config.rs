@@ -122,6 +122,9 @@ pub struct Limits {
     pub traces: u32,
     /// Traces of one user.
     pub traces_per_user: u32,
+    /// Processes of one user that are held by a descriptor for their traces. More are traced as well, and found by
+    /// going over all tasks.
+    pub processes_per_user: u32,
     /// Forbidden things of all traces of one user. Those of a trace count again for each trace in it.
     pub forbidden_per_user: u32,
     /// Requests of one user in a second; a [`crate::service::limits::COSTLY`] one counts as several. Who asks more
@@ -183,6 +186,7 @@ impl Default for Limits {
             connections_per_user: 1024,
             traces: 2048,
             traces_per_user: 128,
+            processes_per_user: 2048,
             forbidden_per_user: 16384,
             requests_per_second: 300,
             queue_bytes: 1 << 18,
@@ -267,6 +271,7 @@ impl Config {
             ),
             ("traces", limits.traces, 1, MOST_TRACES),
             ("traces_per_user", limits.traces_per_user, 1, MOST_TRACES),
+            ("processes_per_user", limits.processes_per_user, 1, 1 << 16),
             (
                 "forbidden_per_user",
                 limits.forbidden_per_user,

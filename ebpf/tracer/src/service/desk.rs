@@ -18,9 +18,9 @@ use super::client::{Client, Follow, LINES_BYTES, Registered, Tracing};
 use super::forbidden::{self, Blind, MOST_MOUNTS, Seen};
 use super::kernel::Kernel;
 use super::limits::{COSTLY, Verdict};
-use super::process::Process;
+use super::process::{Process, is_short};
 use super::registry::{File, Trace};
-use super::serve::Service;
+use super::serve::{SHORT, Service};
 use super::wish::{self, Wish};
 use crate::trail::Redaction;
 
@@ -150,7 +150,11 @@ impl<K: Kernel> Service<K> {
         if scope.descendants && scope.process.is_none() {
             return Err(no("descendants of no process"));
         }
-        let caller = client.process().ok();
+        let caller = match client.process() {
+            Ok(caller) => Some(caller),
+            Err(error) if is_short(&error) => return Err(self.short(error)),
+            Err(_) => None,
+        };
         let process = match scope.process {
             None => None,
             Some(pid) => Some(self.process(client, caller.as_ref(), pid)?),
@@ -202,17 +206,20 @@ impl<K: Kernel> Service<K> {
 
     /// The trace that a task of a step will join: one that goes on, or that another task is about to begin.
     fn to_join(&self, like: &Trace) -> Option<u32> {
-        self.registry.joined_by(&like.trail, like).or_else(|| {
-            self.clients
-                .values()
-                .find_map(|client| match &client.tracing {
-                    Tracing::Registered(other) if !other.joins => {
-                        let trace = self.trace_of(other, None);
-                        trace.is_joined_by(&like.trail, like).then_some(other.id)
-                    }
-                    _ => None,
-                })
-        })
+        let joined = self.registry.joined_by(&like.trail, like);
+        joined
+            .filter(|id| !self.ending.contains_key(id))
+            .or_else(|| {
+                self.clients
+                    .values()
+                    .find_map(|client| match &client.tracing {
+                        Tracing::Registered(other) if !other.joins => {
+                            let trace = self.trace_of(other, None);
+                            trace.is_joined_by(&like.trail, like).then_some(other.id)
+                        }
+                        _ => None,
+                    })
+            })
     }
 
     /// The trace that comes of a registration.
@@ -242,7 +249,7 @@ impl<K: Kernel> Service<K> {
 
     /// The process that a caller names.
     fn process(
-        &self,
+        &mut self,
         client: &Client,
         caller: Option<&Process>,
         pid: u32,
@@ -256,6 +263,7 @@ impl<K: Kernel> Service<K> {
                     "ask from outside of the container",
                 ));
             }
+            Err(error) if is_short(&error) => return Err(self.short(error)),
             Err(_) => return Err(no("whoever connected has ended")),
         }
         // The same words for all of it: nobody learns which processes others have.
@@ -263,11 +271,25 @@ impl<K: Kernel> Service<K> {
         if pid == std::process::id() {
             return Err(no("the tracer does not trace itself"));
         }
-        let process = Process::open(pid).map_err(|_| unknown())?;
+        let process = match Process::open(pid) {
+            Ok(process) => process,
+            Err(error) if is_short(&error) => return Err(self.short(error)),
+            Err(_) => return Err(unknown()),
+        };
         if client.peer.uid != 0 && !process.is_of(client.peer.uid) {
             return Err(unknown());
         }
         Ok(process)
+    }
+
+    /// The tracer lacks descriptors or memory: the caller has done nothing wrong, and the administrators must know.
+    fn short(&mut self, error: std::io::Error) -> Refusal {
+        let refusal = instead(
+            format!("{SHORT}: {error}"),
+            "the node's administrators find more in the tracer's log",
+        );
+        self.complain(SHORT, Err::<(), _>(error));
+        refusal
     }
 
     /// The cgroup that a caller names.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use nix::sys::stat::{SFlag, fstat, major, minor};
+use nix::sys::stat::{fstat, major, minor};
 
 use super::mounts::{self, Mount};
 use super::registry::File;
@@ -24,6 +24,9 @@ pub enum Blind {
     Pathless,
     /// Its file system is mounted nowhere that the caller or the tracer sees.
     Unmounted,
+    /// Its file system could ask a server that does not answer, and the kernel does not tell the number otherwise
+    /// (before Linux 5.14).
+    Remote(String),
     /// A file system that gives one number to several files, as btrfs and bcachefs do in their subvolumes.
     Ambiguous(String),
 }
@@ -36,6 +39,9 @@ impl Blind {
         match self {
             Self::Pathless => format!("{count} {files} not in any directory, and not denied"),
             Self::Unmounted => format!("{count} {files} not denied: their mount is out of sight"),
+            Self::Remote(kind) => {
+                format!("{count} {files} not denied: {kind} could keep the tracer waiting")
+            }
             Self::Ambiguous(kind) => {
                 format!("{count} {files} not denied: on {kind} several files have the same number")
             }
@@ -55,7 +61,14 @@ impl Seen {
     }
 }
 
-/// What `fstat(2)` says, and in which mount it is.
+/// File systems that answer `fstat(2)` by themselves. Others ask: a server, a process of a user's (FUSE), what
+/// lies below them (overlayfs). That can take for ever, and whoever sends the descriptor decides on it.
+const LOCAL: [&str; 14] = [
+    "bcachefs", "btrfs", "cgroup2", "devtmpfs", "ext2", "ext3", "ext4", "f2fs", "proc", "squashfs",
+    "sysfs", "tmpfs", "vfat", "xfs",
+];
+
+/// What the kernel says by itself, and in which mount it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The mount's number.
@@ -69,31 +82,36 @@ pub struct Found {
 /// # Errors
 /// They cannot.
 pub fn look(descriptor: &OwnedFd, seen: &Seen) -> Result<Found, Blind> {
-    let stat = fstat(descriptor).map_err(|_| Blind::Pathless)?;
-    let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
-    if kind.is_empty() {
-        return Err(Blind::Pathless);
-    }
-    let mount = mount_id(descriptor).and_then(|id| seen.0.get(&id));
-    let Some(mount) = mount else {
-        let file_of_a_mount = kind == SFlag::S_IFDIR || kind == SFlag::S_IFREG;
-        return Err(if file_of_a_mount {
+    let number = descriptor.as_raw_fd();
+    let told = told(descriptor).ok_or(Blind::Pathless)?;
+    let Some(mount) = seen.0.get(&told.mount) else {
+        // The path's text alone: nothing is asked. Pipes and the like are `pipe:[7]`.
+        let text = std::fs::read_link(format!("/proc/self/fd/{number}"));
+        let path = text.is_ok_and(|text| text.has_root());
+        return Err(if path {
             Blind::Unmounted
         } else {
             Blind::Pathless
         });
     };
+    let device = self::number(mount.device);
+    let found = |inode| Found {
+        mount: mount.id,
+        file: (device, inode),
+    };
+    if !LOCAL.contains(&mount.kind.as_str()) {
+        // Mount and inode as the kernel has them are what the probes see.
+        let inode = told
+            .inode
+            .ok_or_else(|| Blind::Remote(mount.kind.clone()))?;
+        return Ok(found(inode));
+    }
+    let stat = fstat(descriptor).map_err(|_| Blind::Pathless)?;
     let told = (major(stat.st_dev), minor(stat.st_dev));
-    let same = told == (u64::from(mount.device.0), u64::from(mount.device.1));
-    // overlayfs tells the device of a layer for a file, and the probes see its own; the inode is the same
-    // (Documentation/filesystems/overlayfs.rst, "Inode properties").
-    if !same && mount.kind != "overlay" {
+    if told != (u64::from(mount.device.0), u64::from(mount.device.1)) {
         return Err(Blind::Ambiguous(mount.kind.clone()));
     }
-    Ok(Found {
-        mount: mount.id,
-        file: (number(mount.device), stat.st_ino),
-    })
+    Ok(found(stat.st_ino))
 }
 
 /// A device as the kernel counts it (`MKDEV`, include/linux/kdev_t.h).
@@ -101,12 +119,24 @@ fn number((major, minor): (u32, u32)) -> u32 {
     major << 20 | minor
 }
 
-/// The number of the mount that a descriptor is in (`proc_pid_fdinfo(5)`).
-fn mount_id(descriptor: &OwnedFd) -> Option<u64> {
+/// What `/proc/self/fdinfo` says of a descriptor: it asks nobody.
+struct Told {
+    mount: u64,
+    inode: Option<u64>,
+}
+
+/// The mount that a descriptor is in, and its inode (`proc_pid_fdinfo(5)`; the inode since Linux 5.14).
+fn told(descriptor: &OwnedFd) -> Option<Told> {
     let path = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
     let text = std::fs::read_to_string(path).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
-    line.trim().parse().ok()
+    let field = |name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse().ok()
+    };
+    Some(Told {
+        mount: field("mnt_id:")?,
+        inode: field("ino:"),
+    })
 }
 
 #[cfg(test)]
@@ -165,7 +195,7 @@ mod tests {
     #[test]
     fn a_device_that_stat_does_not_tell_is_taken_from_overlay_alone() {
         let root = OwnedFd::from(Opened::open("/").unwrap());
-        let id = mount_id(&root).unwrap();
+        let id = told(&root).unwrap().mount;
         let of = |kind: &str| {
             let mut seen = Seen::default();
             seen.add(&format!("{id} 1 0:99 / / rw - {kind} none rw"));
@@ -173,6 +203,32 @@ mod tests {
         };
         assert_eq!(of("overlay").unwrap().0, 99);
         assert_eq!(of("btrfs"), Err(Blind::Ambiguous("btrfs".to_owned())));
+    }
+
+    #[test]
+    fn what_could_keep_the_tracer_waiting_is_not_asked() {
+        let root = OwnedFd::from(Opened::open("/").unwrap());
+        let told = told(&root).unwrap();
+        let inode = told.inode.unwrap();
+        // The mount's device is another one than the file's own: who asked the file would see it.
+        for kind in [
+            "fuse",
+            "fuse.sshfs",
+            "fuseblk",
+            "nfs4",
+            "lustre",
+            "overlay",
+            "unheard_of",
+        ] {
+            let mut seen = Seen::default();
+            seen.add(&format!("{} 1 0:99 / / rw - {kind} none rw", told.mount));
+            assert_eq!(file(&root, &seen), Ok((99, inode)), "{kind}");
+        }
+        let sentence = Blind::Remote("nfs4".to_owned()).sentence(2);
+        assert_eq!(
+            sentence,
+            "2 files are not denied: nfs4 could keep the tracer waiting"
+        );
     }
 
     #[test]

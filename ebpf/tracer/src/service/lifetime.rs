@@ -9,14 +9,23 @@ use super::client::{Client, Registered, Tracing};
 use super::desk::{Refusal, instead, no, room};
 use super::kernel::Kernel;
 use super::limits::Verdict;
+use super::process::Process;
 use super::registry::Trace;
 use super::scope::{self, Tasks};
-use super::serve::{Check, Service};
+use super::serve::{BUDGET, Check, SLICE, Service};
 use crate::trail::{Now, Redaction};
 
-/// Events are read that were written before a trace ended, but not for ever: those that come meanwhile are
-/// as many as the traced processes like. More than a full ring of the smallest ones.
-const MOST_LATE: usize = 1 << 20;
+/// An event stands in the ring behind those that were written so long after it, at most, in nanoseconds: a task
+/// that writes one can be held up between its look at the clock and its place in the ring.
+const HELD_UP: u64 = 100_000_000;
+
+/// A trace that has no task any more. It ends when all events have been read that were written before.
+#[derive(Clone, Debug)]
+pub(super) struct Ending {
+    why: String,
+    /// When its tasks were handed over, in nanoseconds since the boot.
+    since: u64,
+}
 
 impl<K: Kernel> Service<K> {
     /// [`agent_sandbox_events::protocol::Request::Begin`].
@@ -82,12 +91,13 @@ impl<K: Kernel> Service<K> {
                     .is_some_and(|trace| trace.trail.uid == uid)
             });
         let mut trace = self.trace_of(registered, parent);
-        if let Some(joined) = self.registry.joined_by(&trace.trail, &trace) {
+        trace.command = self.without_secrets(&trace)?;
+        let joined = self.registry.joined_by(&trace.trail, &trace);
+        if let Some(joined) = joined.filter(|id| !self.ending.contains_key(id)) {
             let outer = self.registry.get(joined).and_then(|trace| trace.parent);
             if parent.is_none() || parent == outer || parent == Some(joined) {
-                self.join(joined, mark, trace)?;
+                self.join(joined, mark, trace, registered.process.take())?;
                 self.give_up(registered);
-                self.hold(joined, registered.process.take());
                 return Ok(joined);
             }
         }
@@ -134,10 +144,41 @@ impl<K: Kernel> Service<K> {
         Ok(id)
     }
 
-    fn hold(&mut self, id: u32, process: Option<super::process::Process>) {
+    fn hold(&mut self, id: u32, process: Option<Process>) {
         let held = self.held.entry(id).or_default();
-        held.extend(process);
+        held.extend(process.map(Process::keep));
         self.checks.insert(id, Check::after(self.tick));
+    }
+
+    /// Whether one more process of a user's may be held, for a trace that goes on without it as well.
+    pub(super) fn may_hold(&self, uid: u32) -> bool {
+        let (mut all, mut own) = (0, 0);
+        for (id, held) in &self.held {
+            all += held.len();
+            if self
+                .registry
+                .get(*id)
+                .is_some_and(|trace| trace.trail.uid == uid)
+            {
+                own += held.len();
+            }
+        }
+        own < self.config.limits.processes_per_user as usize && all < self.most_held
+    }
+
+    /// The command as it may be remembered: a trail hides the same.
+    fn without_secrets(&self, trace: &Trace) -> Result<Vec<String>, Refusal> {
+        let site = Redaction::new(&self.config.redact.patterns);
+        let own = Redaction::new(&trace.redact);
+        let mut command = trace.command.clone();
+        for redaction in [site, own] {
+            let redaction = redaction.map_err(|error| no(error.to_string()))?;
+            let arguments: Vec<&[u8]> = command.iter().map(String::as_bytes).collect();
+            let hidden = redaction.arguments(&arguments, false);
+            let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+            command = hidden.iter().map(text).collect();
+        }
+        Ok(command)
     }
 
     /// Makes the trace known and marks its tasks. Returns how many there are.
@@ -207,19 +248,43 @@ impl<K: Kernel> Service<K> {
         Ok(found)
     }
 
-    /// Adds tasks to a trace that goes on.
-    fn join(&mut self, id: u32, mark: u32, more: Trace) -> Result<(), Refusal> {
+    /// Adds tasks to a trace that goes on. Joining again changes nothing, and costs neither a descriptor nor a
+    /// line of what is remembered.
+    fn join(
+        &mut self,
+        id: u32,
+        mark: u32,
+        more: Trace,
+        process: Option<Process>,
+    ) -> Result<(), Refusal> {
         let kernel = |error: io::Error| no(format!("the kernel does not take it: {error}"));
         let ids = self.registry.with_descendants(id);
         self.forbid_in(&ids, &more.forbidden)?;
         if mark != id {
             self.mark(id, mark, &more).map_err(kernel)?;
         }
+        self.checks.insert(id, Check::after(self.tick));
+        let uid = more.trail.uid;
+        let known = self.registry.get(id).is_some_and(|trace| {
+            let mut named = more.processes.iter();
+            named.all(|named| trace.processes.contains(named))
+        });
+        let hold = !known && self.may_hold(uid);
+        let mut changed = !more.forbidden.is_empty();
         if let Some(trace) = self.registry.get_mut(id) {
-            trace.processes.extend(more.processes);
+            changed |= trace.descendants != (trace.descendants || more.descendants);
             trace.descendants |= more.descendants;
+            if hold {
+                changed = true;
+                trace.processes.extend(more.processes);
+            }
         }
-        self.remember();
+        if hold {
+            self.hold(id, process);
+        }
+        if changed {
+            self.remember();
+        }
         Ok(())
     }
 
@@ -288,16 +353,48 @@ impl<K: Kernel> Service<K> {
 
     /// Ends a trace: its tasks belong to the trace that it was in, or to none. What is in it goes on.
     pub(super) fn end(&mut self, id: u32, why: &str) {
-        let Some(trace) = self.registry.get(id) else {
+        if self.ending.contains_key(&id) {
+            return;
+        }
+        let Some(trace) = self.registry.get_mut(id) else {
             return;
         };
-        let (uid, heir, cgroup) = (trace.trail.uid, trace.parent, trace.cgroup);
+        let heir = trace.parent;
+        // No task of it comes to the trace any more.
+        let cgroup = trace.cgroup.take();
         if let Some(cgroup) = cgroup {
             self.leave_cgroup(cgroup, id);
         }
         let handed = scope::hand_over(&mut self.kernel, id, heir);
         self.complain("marks cannot be handed over", handed.map(drop));
-        self.drain(MOST_LATE);
+        self.checks.remove(&id);
+        let why = why.to_owned();
+        let since = Now::read().boot;
+        self.ending.insert(id, Ending { why, since });
+        self.drain(BUDGET, SLICE);
+        self.end_those_read();
+        if self.ending.contains_key(&id) {
+            self.remember();
+        }
+    }
+
+    /// Ends traces of which nothing more waits to be read.
+    pub(super) fn end_those_read(&mut self) {
+        let (drained, newest) = (self.drained, self.newest);
+        let read = |ending: &Ending| drained || newest > ending.since + HELD_UP;
+        let all = self.ending.iter().filter(|(_, ending)| read(ending));
+        let all: Vec<u32> = all.map(|(id, _)| *id).collect();
+        for id in all {
+            if let Some(ending) = self.ending.remove(&id) {
+                self.finish(id, &ending.why);
+            }
+        }
+    }
+
+    fn finish(&mut self, id: u32, why: &str) {
+        let Some(uid) = self.registry.get(id).map(|trace| trace.trail.uid) else {
+            return;
+        };
         let mut skipped = 0;
         if let Ok(counts) = self.kernel.counts(id) {
             self.trails.lost(id, counts.lost);

@@ -69,17 +69,30 @@ impl Process {
     }
 
     /// The process that had this number and start, if it still lives.
+    ///
+    /// # Errors
+    /// Nobody knows, as the tracer lacks what it takes to look ([`is_short`]).
+    pub fn again(named: Named) -> io::Result<Option<Self>> {
+        match Self::open(named.pid) {
+            Ok(process) => Ok((process.named == named).then_some(process)),
+            Err(error) if is_short(&error) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// What is needed of it once its trace has begun: one descriptor instead of two.
     #[must_use]
-    pub fn again(named: Named) -> Option<Self> {
-        let process = Self::open(named.pid).ok()?;
-        (process.named == named).then_some(process)
+    pub fn keep(self) -> Kept {
+        Kept {
+            named: self.named,
+            handle: self.handle,
+        }
     }
 
     /// Whether it has not ended yet, with all its threads.
     #[must_use]
     pub fn lives(&self) -> bool {
-        let mut set = [PollFd::new(self.handle.as_fd(), PollFlags::POLLIN)];
-        matches!(poll(&mut set, PollTimeout::ZERO), Ok(0))
+        lives(&self.handle)
     }
 
     /// Whether it is of this user in every way: a program that sets its user id is not.
@@ -125,6 +138,36 @@ impl Process {
     pub fn handle(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
     }
+}
+
+/// A process of a trace that goes on.
+#[derive(Debug)]
+pub struct Kept {
+    /// Its number and start.
+    pub named: Named,
+    handle: OwnedFd,
+}
+
+impl Kept {
+    /// Whether it has not ended yet, with all its threads.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        lives(&self.handle)
+    }
+}
+
+fn lives(handle: &OwnedFd) -> bool {
+    let mut set = [PollFd::new(handle.as_fd(), PollFlags::POLLIN)];
+    matches!(poll(&mut set, PollTimeout::ZERO), Ok(0))
+}
+
+/// Whether the tracer itself lacks descriptors or memory: this says nothing of what was looked for.
+#[must_use]
+pub fn is_short(error: &io::Error) -> bool {
+    let short = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+    error
+        .raw_os_error()
+        .is_some_and(|code| short.contains(&code))
 }
 
 /// Whether this process counts processes as the kernel itself does, and as the probes do.
@@ -198,20 +241,20 @@ mod tests {
         let me = nix::unistd::getuid().as_raw();
         assert!(process.lives() && process.is_of(me) && !process.is_of(me + 1));
         assert!(process.in_our_namespace().unwrap());
-        assert!(Process::again(process.named).is_some());
+        assert!(Process::again(process.named).unwrap().is_some());
         let other = Named {
             start: process.named.start + 1,
             ..process.named
         };
         assert!(
-            Process::again(other).is_none(),
+            Process::again(other).unwrap().is_none(),
             "the number was given out again"
         );
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!process.lives());
         assert!(process.in_our_namespace().is_err());
-        assert!(Process::again(process.named).is_none());
+        assert!(Process::again(process.named).unwrap().is_none());
     }
 
     #[test]

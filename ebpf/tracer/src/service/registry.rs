@@ -15,7 +15,7 @@ const IDS: u32 = 1 << 31;
 pub type File = (u32, u64);
 
 /// A process, whoever gets its number later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Named {
     /// Its number.
     pub pid: u32,

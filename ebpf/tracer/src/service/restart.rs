@@ -1,6 +1,7 @@
 //! What the service remembers, and how it goes on where the last one ended.
 #![allow(clippy::disallowed_methods, reason = "effects: reads the clock")]
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use agent_sandbox_events::record::Trail;
@@ -9,14 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 use super::kernel::Kernel;
-use super::process::Process;
-use super::registry::{Registry, Trace};
-use super::serve::{Check, Service};
+use super::process::{Kept, Process};
+use super::registry::{Named, Registry, Trace};
+use super::serve::{Check, SHORT, Service};
 use crate::kernel::SELF_TEST;
 use crate::trail::{Now, Redaction};
 
 /// Another layout is not read.
 const LAYOUT: u32 = 1;
+
+/// For so long events are read before the tracer ends; what is left is the next one's.
+const LAST: Duration = Duration::from_secs(1);
 
 /// What is remembered.
 #[derive(Debug, Serialize)]
@@ -107,15 +111,15 @@ impl<K: Kernel> Service<K> {
         self.usage.traced(uid);
         let files = u32::try_from(trace.forbidden.len()).unwrap_or(u32::MAX);
         self.usage.forbade(uid, files);
-        let alive = trace
-            .processes
-            .iter()
-            .filter_map(|named| Process::again(*named));
-        let alive: Vec<Process> = alive.collect();
+        let alive = self.held_again(&trace);
         // The last one ended before it had written it there, or other probes were loaded then.
         if self.kernel.counts(id).is_err() {
             let entered = self.enter_again(id, &trace, &alive);
             self.complain("a trace of the last tracer does not go on", entered);
+        }
+        // What could not be held is looked for among all tasks.
+        if let Some(trace) = self.registry.get_mut(id) {
+            trace.processes = alive.iter().map(|process| process.named).collect();
         }
         self.held.insert(id, alive);
         self.checks.insert(id, Check::after(self.tick));
@@ -127,9 +131,31 @@ impl<K: Kernel> Service<K> {
         }
     }
 
+    /// Takes hold of the processes of a trace, as many as may be held.
+    fn held_again(&mut self, trace: &Trace) -> Vec<Kept> {
+        let mut alive = Vec::new();
+        let named: BTreeSet<Named> = trace.processes.iter().copied().collect();
+        for named in named {
+            // The first one is held in any case, as when the trace began.
+            if alive.len() >= self.config.limits.processes_per_user as usize
+                || (!alive.is_empty() && !self.may_hold(trace.trail.uid))
+            {
+                break;
+            }
+            match Process::again(named) {
+                Ok(process) => alive.extend(process.map(Process::keep)),
+                Err(error) => {
+                    self.complain(SHORT, Err::<(), _>(error));
+                    break;
+                }
+            }
+        }
+        alive
+    }
+
     /// Marks again what is still to be found: the processes that it began with and what they have started,
     /// and what is in the cgroup.
-    fn enter_again(&mut self, id: u32, trace: &Trace, alive: &[Process]) -> Result<()> {
+    fn enter_again(&mut self, id: u32, trace: &Trace, alive: &[Kept]) -> Result<()> {
         for (device, inode) in &trace.forbidden {
             self.kernel.forbid(id, *device, *inode)?;
         }
@@ -156,7 +182,8 @@ impl<K: Kernel> Service<K> {
 
     /// Says what it has seen up to now, and leaves everything as it is: traces go on in the kernel.
     pub fn stop(&mut self) {
-        self.drain(super::serve::BUDGET);
+        self.drain(usize::MAX, LAST);
+        self.end_those_read();
         self.count_lost();
         self.trails.tick(Now::read());
         self.trails.flush(Now::read());

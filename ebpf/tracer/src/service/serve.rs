@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use agent_sandbox_events::client::decode;
 use agent_sandbox_events::protocol::{PACKET_BYTES, Request, Response};
@@ -11,6 +11,7 @@ use agent_sandbox_events::raw::{self, Kind};
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{SockFlag, accept4};
@@ -20,8 +21,9 @@ use super::client::{Client, Pumped, Received};
 use super::config::Config;
 use super::desk::{cost, instead, no};
 use super::kernel::Kernel;
+use super::lifetime::Ending;
 use super::limits::{Usage, Verdict};
-use super::process::Process;
+use super::process::Kept;
 use super::registry::Registry;
 use super::{files, upkeep};
 use crate::trail::{Now, Trails};
@@ -32,8 +34,13 @@ pub const TICK: Duration = Duration::from_millis(200);
 const IDLE: Duration = Duration::from_secs(5);
 /// After events more may have come without that the probes wake anybody: they do so at most each 20 ms.
 const SOON: Duration = Duration::from_millis(30);
-/// Events that are read before requests have their turn.
+/// Events that are read before requests have their turn, and for how long: what one costs is up to whoever
+/// makes it, by long names and traces in traces.
 pub const BUDGET: usize = 32_768;
+/// For how long.
+pub const SLICE: Duration = Duration::from_millis(20);
+/// The clock is looked at after so many.
+const PIECE: usize = 64;
 /// Requests of one connection before others have their turn.
 const REQUESTS: usize = 8;
 /// Connections that are accepted at one time.
@@ -41,11 +48,20 @@ const ACCEPTS: usize = 64;
 /// The same complaint is not repeated for so many ticks: what goes wrong can go wrong for each event.
 const QUIET: u64 = 60 * upkeep::SECOND;
 
+/// What is complained of when a call answers `EMFILE`, `ENFILE` or `ENOMEM`.
+pub(super) const SHORT: &str = "the tracer has no descriptors or no memory left";
+
 const RING: u64 = 0;
 const LISTENER: u64 = 1;
 const SIGNALS: u64 = 2;
 /// Keys of connections begin here.
 const FIRST_CLIENT: u64 = 16;
+
+/// Half of the descriptors that this process may have.
+fn half_of_the_descriptors() -> usize {
+    let soft = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+    usize::try_from(soft / 2).unwrap_or(usize::MAX)
+}
 
 /// When a trace is looked at the next time: whether it has tasks.
 #[derive(Clone, Copy, Debug)]
@@ -93,8 +109,16 @@ pub struct Service<K> {
     pub(super) usage: Usage,
     pub(super) cgroups: Option<Cgroups>,
     /// Processes that traces began with and that live.
-    pub(super) held: BTreeMap<u32, Vec<Process>>,
+    pub(super) held: BTreeMap<u32, Vec<Kept>>,
+    /// So many of them at most: other descriptors are for connections, trails and what is looked at.
+    pub(super) most_held: usize,
     pub(super) checks: BTreeMap<u32, Check>,
+    /// Traces without tasks of which events may still wait to be read.
+    pub(super) ending: BTreeMap<u32, Ending>,
+    /// Whether all events have been read that there were.
+    pub(super) drained: bool,
+    /// When the newest event was written that has been read, in nanoseconds since the boot.
+    pub(super) newest: u64,
     pub(super) clients: BTreeMap<u64, Client>,
     /// Connections that follow records.
     pub(super) followers: u32,
@@ -151,7 +175,11 @@ impl<K: Kernel> Service<K> {
             config,
             cgroups: Cgroups::find().ok(),
             held: BTreeMap::new(),
+            most_held: half_of_the_descriptors(),
             checks: BTreeMap::new(),
+            ending: BTreeMap::new(),
+            drained: true,
+            newest: 0,
             clients: BTreeMap::new(),
             followers: 0,
             counted: 0,
@@ -214,7 +242,7 @@ impl<K: Kernel> Service<K> {
             Err(error) => return Err(error).context("cannot wait for events"),
         };
         let mut turn = Turn::On;
-        self.busy = self.drain(BUDGET) > 0;
+        // Whoever asks comes first: events can be as many as one user likes, and wait in a buffer.
         for event in &events[..count] {
             match event.data() {
                 RING => {}
@@ -223,6 +251,8 @@ impl<K: Kernel> Service<K> {
                 key => self.hear(key, event.events()),
             }
         }
+        self.busy = self.drain(BUDGET, SLICE) > 0;
+        self.end_those_read();
         let passed = Now::read().boot.saturating_sub(self.last_tick);
         if u128::from(passed) >= TICK.as_nanos() {
             self.last_tick += passed;
@@ -237,6 +267,9 @@ impl<K: Kernel> Service<K> {
 
     fn patience(&self) -> Duration {
         let idle = self.registry.is_empty() && self.clients.is_empty() && self.accepting;
+        if !self.drained {
+            return Duration::ZERO;
+        }
         if self.busy {
             return SOON;
         }
@@ -248,14 +281,32 @@ impl<K: Kernel> Service<K> {
         TICK.saturating_sub(passed) + Duration::from_millis(1)
     }
 
-    /// Reads events. Returns how many there were.
-    pub(super) fn drain(&mut self, budget: usize) -> usize {
+    /// Reads events, so many and for so long at most. Returns how many there were.
+    pub(super) fn drain(&mut self, budget: usize, time: Duration) -> usize {
+        let begin = Instant::now();
+        let mut count = 0;
+        self.drained = false;
+        while count < budget && begin.elapsed() < time {
+            let piece = PIECE.min(budget - count);
+            let read = self.drain_some(piece);
+            count += read;
+            if read < piece {
+                self.drained = true;
+                break;
+            }
+        }
+        count
+    }
+
+    fn drain_some(&mut self, budget: usize) -> usize {
         let (registry, trails) = (&self.registry, &mut self.trails);
         let (checks, unreadable, tick) = (&mut self.checks, &mut self.unreadable, self.tick);
+        let newest = &mut self.newest;
         let mut last = 0;
         self.kernel
             .drain(budget, &mut |bytes| match raw::parse(bytes) {
                 Ok(mut event) => {
+                    *newest = event.head.time.max(*newest);
                     // What is nobody's any more was a task's without a trace.
                     let Some(owner) = registry.owner(event.head.trace) else {
                         return;

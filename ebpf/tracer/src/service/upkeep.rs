@@ -1,9 +1,12 @@
 //! What is done now and then: lines to those who follow, lost events, traces whose tasks have ended.
 
+use std::collections::BTreeSet;
+
 use agent_sandbox_events::protocol::Lifetime;
 
 use super::kernel::Kernel;
-use super::registry::Trace;
+use super::process::Kept;
+use super::registry::{Named, Trace};
 use super::scope;
 use super::serve::{Check, Service};
 use crate::trail::Now;
@@ -79,15 +82,18 @@ impl<K: Kernel> Service<K> {
         let Some(trace) = self.registry.get(id) else {
             return false;
         };
-        if self.registry.has_children(id) {
-            return false;
-        }
         let cgroup = trace.cgroup;
+        let mut lives = false;
         if let Some(held) = self.held.get_mut(&id) {
-            held.retain(|process| process.lives());
-            if !held.is_empty() {
-                return false;
+            held.retain(Kept::lives);
+            lives = !held.is_empty();
+            let named: BTreeSet<Named> = held.iter().map(|process| process.named).collect();
+            if let Some(trace) = self.registry.get_mut(id) {
+                trace.processes.retain(|process| named.contains(process));
             }
+        }
+        if lives || self.registry.has_children(id) {
+            return false;
         }
         match (cgroup, &mut self.cgroups) {
             // As long as it is there, tasks can come to it.
@@ -135,9 +141,11 @@ impl<K: Kernel> Service<K> {
                 }
             }
         }
+        if !ended.is_empty() {
+            // What they did before they ended may not have been read yet, and a task that writes has not ended.
+            self.drain(super::serve::BUDGET, super::serve::SLICE);
+        }
         for id in ended {
-            // What it did before it ended may not have been read yet, and a task that writes has not ended.
-            self.drain(super::serve::BUDGET);
             if self.checks.get(&id).is_some_and(|check| check.none >= NONE) {
                 self.end(id, "all tasks have ended");
             }

@@ -20,6 +20,8 @@ pub struct Inside {
     pub forbidden: BTreeSet<(u32, u32, u64)>,
     pub events: VecDeque<Vec<u8>>,
     pub sweeps: u64,
+    /// This event comes again and again, and takes so long to read.
+    pub flood: Option<(Vec<u8>, std::time::Duration)>,
 }
 
 /// The kernel. Clones share what is inside, as a kernel does when its tracer ends.
@@ -182,7 +184,13 @@ impl Kernel for Fake {
         let _ = self.wake.read();
         let mut count = 0;
         while count < budget {
-            let Some(event) = self.inside().events.pop_front() else {
+            let next = self.inside().events.pop_front();
+            let flood = self.inside().flood.clone();
+            let Some(event) = next.or_else(|| {
+                let (event, cost) = flood?;
+                std::thread::sleep(cost);
+                Some(event)
+            }) else {
                 return count;
             };
             each(&event);

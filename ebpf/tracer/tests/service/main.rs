@@ -13,4 +13,5 @@ mod lifetimes;
 mod others;
 mod reading;
 mod scopes;
+mod starving;
 mod world;
