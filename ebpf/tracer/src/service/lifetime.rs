@@ -18,6 +18,10 @@ use crate::trail::{Now, Redaction};
 /// as many as the traced processes like. More than a full ring of the smallest ones.
 const MOST_LATE: usize = 1 << 20;
 
+/// Traces are in each other so deep and no deeper: an event of the innermost is for the trails of all.
+const DEEPEST: usize = 7;
+const _: () = assert!(DEEPEST <= crate::trail::ABOVE);
+
 impl<K: Kernel> Service<K> {
     /// [`agent_sandbox_events::protocol::Request::Begin`].
     pub(super) fn begin(&mut self, client: &mut Client) -> Result<Response, Refusal> {
@@ -90,6 +94,14 @@ impl<K: Kernel> Service<K> {
                 self.hold(joined, registered.process.take());
                 return Ok(joined);
             }
+        }
+        if parent.is_some_and(|outer| self.registry.depth(outer) >= DEEPEST) {
+            return Err(instead(
+                format!(
+                    "this process is in {DEEPEST} traces already, each in another, and there may be no more"
+                ),
+                "end one of them, or start the trace outside of them",
+            ));
         }
         if registered.joins {
             // What it was to join has ended or never begun, or this one belongs elsewhere.

@@ -121,13 +121,20 @@ pub(super) fn words_of(arguments: &[u8], redaction: &Redaction, cut: bool) -> Ve
     shown.iter().map(|word| text::escape(word)).collect()
 }
 
+/// How a call ends within the kernel that a signal interrupts: ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND,
+/// ERESTART_RESTARTBLOCK (`include/linux/errno.h`). The process sees EINTR, or the call is made again.
+const INTERRUPTED: [i32; 4] = [512, 513, 514, 516];
+
 /// How it went. Permissions, a security module, the tracer and seccomp deny; an error without a known
-/// cause is a denial where the error says so, else a failure. A connection that is being made is no failure.
+/// cause is a denial where the error says so, else a failure. A connection that is being made is no failure:
+/// nor is one of which a signal ends the waiting, for the kernel goes on making it (`connect(2)`, EINTR).
 fn verdict(head: &Head, count: u64, cut: bool) -> Verdict {
     let number = head.result.checked_neg().unwrap_or(i32::MAX);
     let refusal = matches!(number, libc::EACCES | libc::EPERM | libc::EROFS);
-    let pending =
-        head.kind == Kind::Connect && matches!(number, libc::EINPROGRESS | libc::EALREADY);
+    let interrupted =
+        head.kind == Kind::Connect && (number == libc::EINTR || INTERRUPTED.contains(&number));
+    let pending = interrupted
+        || head.kind == Kind::Connect && matches!(number, libc::EINPROGRESS | libc::EALREADY);
     let verdict = match head.by {
         _ if head.result == 0 && head.flags & flags::WOULD_DENY != 0 => "would_deny",
         _ if head.result >= 0 || pending => "allowed",
@@ -151,7 +158,8 @@ fn verdict(head: &Head, count: u64, cut: bool) -> Verdict {
     Verdict {
         verdict: verdict.to_string(),
         by: by.filter(|_| verdict != "allowed").map(str::to_string),
-        error: (head.result < 0).then(|| words::error(number)),
+        error: (head.result < 0)
+            .then(|| words::error(if interrupted { libc::EINTR } else { number })),
         count,
         weak: weak
             .iter()
@@ -253,6 +261,25 @@ mod tests {
             ..head(Kind::Connect)
         };
         assert_eq!(verdict(&connecting, 1, false).verdict, "allowed");
+    }
+
+    #[test]
+    fn a_connection_that_a_signal_interrupts_is_being_made() {
+        for number in [libc::EINTR, 512, 513, 514, 516] {
+            let head = |kind| Head {
+                result: -number,
+                ..head(kind)
+            };
+            let connect = verdict(&head(Kind::Connect), 1, false);
+            assert_eq!(connect.verdict, "allowed", "{number}");
+            assert_eq!(connect.error.as_deref(), Some("EINTR"), "{number}");
+            assert_eq!(verdict(&head(Kind::Open), 1, false).verdict, "failed");
+        }
+        let other = Head {
+            result: -libc::ECONNREFUSED,
+            ..head(Kind::Connect)
+        };
+        assert_eq!(verdict(&other, 1, false).verdict, "failed");
     }
 
     #[test]
