@@ -22,7 +22,7 @@ pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What
             let whole = usize::try_from(total).unwrap_or(usize::MAX) <= arguments.len();
             What::Exec(Exec {
                 actor,
-                path: text::escape(&raw::turned(path, head.flags)),
+                path: text::escape(&Redaction::path(&raw::turned(path, head.flags))),
                 arguments: words_of(arguments, redaction, !whole),
                 verdict: verdict(head, count, !whole),
                 set_id: head.flags & flags::SET_ID != 0,
@@ -36,7 +36,7 @@ pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What
             mode: _,
         } => What::Open(Open {
             actor,
-            path: text::escape(&raw::turned(path, head.flags)),
+            path: text::escape(&Redaction::path(&raw::turned(path, head.flags))),
             access: words::access(open_flags),
             device: words::device(device),
             inode,
@@ -73,7 +73,7 @@ pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What
                 let path = if other && mounted {
                     redaction.text(&path)
                 } else {
-                    path
+                    Redaction::path(&path)
                 };
                 text::escape(&path)
             };
@@ -337,6 +337,44 @@ mod tests {
             ..head(Kind::Exit)
         };
         assert_eq!(said(killed, About::Life)["signal"], "SIGKILL");
+    }
+
+    #[test]
+    fn keys_in_paths_are_hidden() {
+        // Put together here, so that no file of ours holds what looks like a key.
+        let path = format!("/tmp/{}{}.json", "ghp_", "A1b2C3d4E5f6G7h8I9j0");
+        let open = About::Open {
+            path: path.as_bytes(),
+            inode: 1,
+            device: 1,
+            open_flags: 0,
+            mode: 0,
+        };
+        assert_eq!(
+            said(head(Kind::Open), open)["path"],
+            "/tmp/ghp_[redacted].json"
+        );
+        let rename = OPERATIONS
+            .iter()
+            .position(|name| *name == "rename")
+            .unwrap();
+        let renamed = About::Operation {
+            what: u32::try_from(rename).unwrap(),
+            numbers: [0, 0, 0],
+            path: b"/tmp/a",
+            other: path.as_bytes(),
+        };
+        let other = &said(head(Kind::Operation), renamed)["other"];
+        assert_eq!(other, "/tmp/ghp_[redacted].json");
+        let exec = About::Exec {
+            path: path.as_bytes(),
+            arguments: b"x\0",
+            total: 2,
+        };
+        assert_eq!(
+            said(head(Kind::Exec), exec)["path"],
+            "/tmp/ghp_[redacted].json"
+        );
     }
 
     #[test]
