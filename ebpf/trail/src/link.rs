@@ -1,5 +1,6 @@
 //! The tracer, asked: which trails there are, and their records.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LISTED: usize = 1000;
 /// So many trails are named where one is not known.
 const NAMED: usize = 8;
+
+/// Trails that are meant: those of one user, for anybody may give a trail any job's or session's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meant {
+    /// Which.
+    pub which: Which,
+    /// Whose; none: of whose the first record is.
+    pub uid: Option<u32>,
+    /// Whether the user was named: then nobody needs to hear of the others.
+    pub said: bool,
+}
 
 /// Where the tracer listens.
 #[derive(Clone, Debug)]
@@ -102,8 +114,8 @@ impl Link {
     /// Which trails are meant by a word; the newest session's without one.
     ///
     /// # Errors
-    /// There are none.
-    pub fn which(&self, word: Option<&str>) -> Result<Which, Fault> {
+    /// There are none, or several users have such trails and none of them is named.
+    pub fn which(&self, word: Option<&str>) -> Result<Meant, Fault> {
         meant(word, &self.list()?)
     }
 
@@ -125,6 +137,22 @@ impl Link {
         Ok(Reading {
             connection,
             unreadable: 0,
+            one_user: false,
+            uid: None,
+            others: BTreeSet::new(),
+        })
+    }
+
+    /// Begins to read the trails of one user; records of others do not come.
+    ///
+    /// # Errors
+    /// As [`Link::read`].
+    pub fn read_meant(&self, meant: &Meant, follow: bool) -> Result<Reading, Fault> {
+        let reading = self.read(meant.which.clone(), follow)?;
+        Ok(Reading {
+            one_user: true,
+            uid: meant.uid,
+            ..reading
         })
     }
 }
@@ -135,6 +163,10 @@ pub struct Reading {
     connection: Connection,
     /// Lines that are no records.
     pub unreadable: u64,
+    one_user: bool,
+    uid: Option<u32>,
+    /// Users whose records were left out.
+    others: BTreeSet<u32>,
 }
 
 /// What came.
@@ -160,7 +192,12 @@ impl Reading {
                 let mut records = Vec::new();
                 for line in text.lines() {
                     match serde_json::from_str(line) {
-                        Ok(record) => records.push((record, line.to_owned())),
+                        Ok(record) => {
+                            let record: Record = record;
+                            if self.takes(record.trail.uid) {
+                                records.push((record, line.to_owned()));
+                            }
+                        }
                         Err(_) => self.unreadable += 1,
                     }
                 }
@@ -170,6 +207,28 @@ impl Reading {
             Response::Done => Ok(Came::Done),
             _ => Err(Unanswered::Strange),
         }
+    }
+
+    /// Whether a record of that user is of what is read.
+    fn takes(&mut self, uid: u32) -> bool {
+        if !self.one_user {
+            return true;
+        }
+        let takes = *self.uid.get_or_insert(uid) == uid;
+        if !takes {
+            self.others.insert(uid);
+        }
+        takes
+    }
+
+    /// That several users have trails of this name, if that is so and no user was named.
+    #[must_use]
+    pub fn several(&self, meant: &Meant) -> Option<Fault> {
+        if meant.said || self.others.is_empty() {
+            return None;
+        }
+        let users: BTreeSet<u32> = self.others.iter().copied().chain(self.uid).collect();
+        Some(several(&meant.which, &users))
     }
 
     /// Whether something came that was not taken yet.
@@ -230,20 +289,84 @@ fn unreachable(socket: &Path, error: &io::Error) -> Fault {
     }
 }
 
-/// Which trails a word means: a session's id, a job's number, or `trace:N`. An id may be all digits, so what
-/// there is decides.
-fn meant(word: Option<&str>, all: &[Listed]) -> Result<Which, Fault> {
+/// Which trails a word means: a session's id, a job's number, or `trace:N`, and `@UID` behind it for that user's.
+/// An id may be all digits, so what there is decides.
+fn meant(word: Option<&str>, all: &[Listed]) -> Result<Meant, Fault> {
     let Some(word) = word else {
         // The newest session; where there is none, what was traced last.
-        if all.iter().any(|listed| listed.session.is_some()) {
-            return Ok(Which::Newest);
-        }
-        return match all.first() {
-            Some(listed) => Ok(listed.job.map_or(Which::Trace(listed.trace), Which::Job)),
-            None => Err(Fault::new("there are no trails of yours yet")
-                .hint("a session that starts while the tracer runs has one (`trace.mode` in the policy), and so has `agent-sandbox trace -- COMMAND`")),
+        let newest = all.iter().find(|listed| listed.session.is_some());
+        let which = match newest.or(all.first()) {
+            Some(listed) => match (&listed.session, listed.job) {
+                (Some(session), _) => Which::Session(session.clone()),
+                (None, Some(job)) => Which::Job(job),
+                (None, None) => Which::Trace(listed.trace),
+            },
+            None => {
+                return Err(Fault::new("there are no trails of yours yet")
+                    .hint("a session that starts while the tracer runs has one (`trace.mode` in the policy), and so has `agent-sandbox trace -- COMMAND`"));
+            }
         };
+        return of_one_user(which, all);
     };
+    let user: Option<(&str, u32)> = word
+        .rsplit_once('@')
+        .and_then(|(word, uid)| Some((word, uid.parse().ok()?)));
+    match user {
+        Some((word, uid)) => {
+            let own: Vec<Listed> = all
+                .iter()
+                .filter(|listed| listed.uid == uid)
+                .cloned()
+                .collect();
+            Ok(Meant {
+                which: named(word, &own, all.len() >= LISTED)?,
+                uid: Some(uid),
+                said: true,
+            })
+        }
+        None => of_one_user(named(word, all, all.len() >= LISTED)?, all),
+    }
+}
+
+/// Those trails, if they are of one user as far as is known.
+fn of_one_user(which: Which, all: &[Listed]) -> Result<Meant, Fault> {
+    let is = |listed: &&Listed| match &which {
+        Which::Session(session) => listed.session.as_ref() == Some(session),
+        Which::Job(job) => listed.job == Some(*job),
+        Which::Trace(trace) => listed.trace == *trace,
+        Which::Newest | Which::All => true,
+    };
+    let users: BTreeSet<u32> = all.iter().filter(is).map(|listed| listed.uid).collect();
+    if users.len() > 1 {
+        return Err(several(&which, &users));
+    }
+    Ok(Meant {
+        uid: users.first().copied(),
+        which,
+        said: false,
+    })
+}
+
+/// Whoever traces says which job and session it is: what several users say of one is not put together.
+fn several(which: &Which, users: &BTreeSet<u32>) -> Fault {
+    let (what, word) = match which {
+        Which::Session(session) => (format!("session {session}"), session.clone()),
+        Which::Job(job) => (format!("job {job}"), job.to_string()),
+        Which::Trace(trace) => (format!("trace {trace}"), format!("trace:{trace}")),
+        Which::Newest | Which::All => ("this name".to_owned(), "NAME".to_owned()),
+    };
+    let shown: Vec<String> = users.iter().take(NAMED).map(u32::to_string).collect();
+    let more = if users.len() > NAMED { " and more" } else { "" };
+    let first = users.first().copied().unwrap_or_default();
+    Fault::new(format!(
+        "several users have trails of {what}: {}{more}",
+        shown.join(", ")
+    ))
+    .hint(format!("say whose, as `{word}@{first}`"))
+}
+
+/// Which trails a word without a user means. `more`: there may be others than these.
+fn named(word: &str, all: &[Listed], more: bool) -> Result<Which, Fault> {
     if all
         .iter()
         .any(|listed| listed.session.as_deref() == Some(word))
@@ -258,7 +381,7 @@ fn meant(word: Option<&str>, all: &[Listed]) -> Result<Which, Fault> {
     if let Some(trace) = trace.filter(|trace| all.iter().any(|listed| listed.trace == *trace)) {
         return Ok(Which::Trace(trace));
     }
-    if all.len() >= LISTED {
+    if more {
         // It may be an older one.
         return Ok(match (job, trace) {
             (Some(job), _) => Which::Job(job),
@@ -322,15 +445,40 @@ mod tests {
             listed(None, Some(13), 5),
             listed(None, None, 4),
         ];
-        let which = |word| meant(word, &all).unwrap();
-        assert_eq!(which(None), Which::Newest);
+        let which = |word| meant(word, &all).unwrap().which;
+        assert_eq!(which(None), Which::Session("k3v9m2qp".into()));
         assert_eq!(which(Some("k3v9m2qp")), Which::Session("k3v9m2qp".into()));
         assert_eq!(which(Some("12345678")), Which::Session("12345678".into()));
         assert_eq!(which(Some("12")), Which::Job(12));
         assert_eq!(which(Some("13")), Which::Job(13));
         assert_eq!(which(Some("trace:4")), Which::Trace(4));
-        assert_eq!(meant(None, &all[3..]).unwrap(), Which::Trace(4));
-        assert_eq!(meant(None, &all[2..]).unwrap(), Which::Job(13));
+        assert_eq!(meant(None, &all[3..]).unwrap().which, Which::Trace(4));
+        assert_eq!(meant(None, &all[2..]).unwrap().which, Which::Job(13));
+    }
+
+    #[test]
+    fn what_several_users_call_the_same_is_asked_for_by_user() {
+        let of = |uid, session, job, trace| Listed {
+            uid,
+            ..listed(session, job, trace)
+        };
+        let all = [
+            of(1014, Some("aaaa"), Some(7777), 9),
+            of(1015, Some("aaaa"), Some(7777), 8),
+            of(1015, Some("bbbb"), Some(5), 7),
+        ];
+        let said = |word| meant(word, &all).unwrap_err().to_string();
+        assert_eq!(
+            said(Some("7777")),
+            "error: several users have trails of job 7777: 1014, 1015\nhint: say whose, as `7777@1014`\n"
+        );
+        assert!(said(Some("aaaa")).contains("session aaaa: 1014, 1015"));
+        assert!(said(None).contains("session aaaa: 1014, 1015"));
+        let one = meant(Some("7777@1015"), &all).unwrap();
+        assert_eq!((one.which, one.uid), (Which::Job(7777), Some(1015)));
+        // What only one has needs no more words, and is that one's alone.
+        assert_eq!(meant(Some("5"), &all).unwrap().uid, Some(1015));
+        assert!(said(Some("5@1014")).contains("no trail of job 5"));
     }
 
     #[test]

@@ -229,6 +229,10 @@ fn always(kind: Kind) -> &'static [&'static str] {
             "what io_uring does for a process (opens, connections) is not seen",
             "paths of opens that fail are as the process wrote them, and may have been changed since",
             "who denied an open is known of seccomp alone",
+            "addresses are as the process wrote them, read after the call: another thread may have changed them",
+            "the name of an opened file is that of its descriptor after the call: another thread may have put another file there",
+            "a call that a process's own seccomp filter or tracer answers can look as if it had run",
+            "removing files and directories, and truncate(2) by path, are not recorded",
         ],
     }
 }
@@ -373,6 +377,20 @@ mod tests {
         let after = about(Kind::Tracepoints, &running, &proof(), None);
         assert_eq!(after.blind.len(), before.blind.len() + 1);
         assert!(after.blind.iter().any(|said| said.contains("ended")));
+    }
+
+    #[test]
+    fn what_tracepoints_cannot_know_is_said() {
+        let running = everything(Kind::Tracepoints);
+        let blind = about(Kind::Tracepoints, &running, &proof(), None).blind;
+        for word in [
+            "addresses",
+            "descriptor after",
+            "seccomp filter",
+            "truncate(2)",
+        ] {
+            assert!(blind.iter().any(|said| said.contains(word)), "{word}");
+        }
     }
 
     #[test]

@@ -27,6 +27,10 @@ pub(super) struct Ending {
     since: u64,
 }
 
+/// Traces are in each other so deep and no deeper: an event of the innermost is for the trails of all.
+const DEEPEST: usize = 7;
+const _: () = assert!(DEEPEST <= crate::trail::ABOVE);
+
 impl<K: Kernel> Service<K> {
     /// [`agent_sandbox_events::protocol::Request::Begin`].
     pub(super) fn begin(&mut self, client: &mut Client) -> Result<Response, Refusal> {
@@ -100,6 +104,14 @@ impl<K: Kernel> Service<K> {
                 self.give_up(registered);
                 return Ok(joined);
             }
+        }
+        if parent.is_some_and(|outer| self.registry.depth(outer) >= DEEPEST) {
+            return Err(instead(
+                format!(
+                    "this process is in {DEEPEST} traces already, each in another, and there may be no more"
+                ),
+                "end one of them, or start the trace outside of them",
+            ));
         }
         if registered.joins {
             // What it was to join has ended or never begun, or this one belongs elsewhere.

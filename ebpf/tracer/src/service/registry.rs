@@ -206,7 +206,9 @@ impl Registry {
         self.ended.remove(&id);
     }
 
-    fn depth(&self, id: u32) -> usize {
+    /// In how many traces a task of this one is: 1 for a trace that is in no other, 0 for one that does not go on.
+    #[must_use]
+    pub fn depth(&self, id: u32) -> usize {
         let mut at = Some(id);
         let mut depth = 0;
         while let Some(trace) = at.and_then(|id| self.get(id)) {

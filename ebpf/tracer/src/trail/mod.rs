@@ -78,8 +78,10 @@ pub struct State {
     pub trouble: Vec<String>,
 }
 
-/// Traces above a trace; there are mostly two: a session's and what a user starts in it.
-const ABOVE: usize = 8;
+/// An event is written to so many trails: its trace's and those above it. There are mostly two: a session's and
+/// what a user starts in it. The service refuses traces that are deeper; should there be one all the same, the
+/// trails beyond say that they lost its events.
+pub(crate) const ABOVE: usize = 8;
 
 /// Trails whose last records cannot be written are tried again so long, in nanoseconds.
 const PATIENCE: u64 = 600 * SECOND;
@@ -213,6 +215,9 @@ impl Trails {
                 // It is longer than all the room there is, which the parser does not let through.
                 self.out.lost(trace, 1);
             }
+        }
+        if let Some(beyond) = next {
+            self.out.lost(beyond, 1);
         }
     }
 

@@ -92,7 +92,8 @@ impl Out {
         }
         self.lost += more;
         let mut next = Some(trace);
-        for _ in 0..super::ABOVE {
+        // Up to the outermost, however deep: at most all that there are.
+        for _ in 0..self.writers.len() {
             let Some(trace) = next else { return };
             let Some(writer) = self.writers.get_mut(&trace) else {
                 return;

@@ -22,7 +22,7 @@ pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What
             let whole = usize::try_from(total).unwrap_or(usize::MAX) <= arguments.len();
             What::Exec(Exec {
                 actor,
-                path: text::escape(&raw::turned(path, head.flags)),
+                path: text::escape(&Redaction::path(&raw::turned(path, head.flags))),
                 arguments: words_of(arguments, redaction, !whole),
                 verdict: verdict(head, count, !whole),
                 set_id: head.flags & flags::SET_ID != 0,
@@ -36,7 +36,7 @@ pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What
             mode: _,
         } => What::Open(Open {
             actor,
-            path: text::escape(&raw::turned(path, head.flags)),
+            path: text::escape(&Redaction::path(&raw::turned(path, head.flags))),
             access: words::access(open_flags),
             device: words::device(device),
             inode,
@@ -73,7 +73,7 @@ pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What
                 let path = if other && mounted {
                     redaction.text(&path)
                 } else {
-                    path
+                    Redaction::path(&path)
                 };
                 text::escape(&path)
             };
@@ -121,13 +121,20 @@ pub(super) fn words_of(arguments: &[u8], redaction: &Redaction, cut: bool) -> Ve
     shown.iter().map(|word| text::escape(word)).collect()
 }
 
+/// How a call ends within the kernel that a signal interrupts: ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND,
+/// ERESTART_RESTARTBLOCK (`include/linux/errno.h`). The process sees EINTR, or the call is made again.
+const INTERRUPTED: [i32; 4] = [512, 513, 514, 516];
+
 /// How it went. Permissions, a security module, the tracer and seccomp deny; an error without a known
-/// cause is a denial where the error says so, else a failure. A connection that is being made is no failure.
+/// cause is a denial where the error says so, else a failure. A connection that is being made is no failure:
+/// nor is one of which a signal ends the waiting, for the kernel goes on making it (`connect(2)`, EINTR).
 fn verdict(head: &Head, count: u64, cut: bool) -> Verdict {
     let number = head.result.checked_neg().unwrap_or(i32::MAX);
     let refusal = matches!(number, libc::EACCES | libc::EPERM | libc::EROFS);
-    let pending =
-        head.kind == Kind::Connect && matches!(number, libc::EINPROGRESS | libc::EALREADY);
+    let interrupted =
+        head.kind == Kind::Connect && (number == libc::EINTR || INTERRUPTED.contains(&number));
+    let pending = interrupted
+        || head.kind == Kind::Connect && matches!(number, libc::EINPROGRESS | libc::EALREADY);
     let verdict = match head.by {
         _ if head.result == 0 && head.flags & flags::WOULD_DENY != 0 => "would_deny",
         _ if head.result >= 0 || pending => "allowed",
@@ -151,7 +158,8 @@ fn verdict(head: &Head, count: u64, cut: bool) -> Verdict {
     Verdict {
         verdict: verdict.to_string(),
         by: by.filter(|_| verdict != "allowed").map(str::to_string),
-        error: (head.result < 0).then(|| words::error(number)),
+        error: (head.result < 0)
+            .then(|| words::error(if interrupted { libc::EINTR } else { number })),
         count,
         weak: weak
             .iter()
@@ -256,6 +264,25 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_a_signal_interrupts_is_being_made() {
+        for number in [libc::EINTR, 512, 513, 514, 516] {
+            let head = |kind| Head {
+                result: -number,
+                ..head(kind)
+            };
+            let connect = verdict(&head(Kind::Connect), 1, false);
+            assert_eq!(connect.verdict, "allowed", "{number}");
+            assert_eq!(connect.error.as_deref(), Some("EINTR"), "{number}");
+            assert_eq!(verdict(&head(Kind::Open), 1, false).verdict, "failed");
+        }
+        let other = Head {
+            result: -libc::ECONNREFUSED,
+            ..head(Kind::Connect)
+        };
+        assert_eq!(verdict(&other, 1, false).verdict, "failed");
+    }
+
+    #[test]
     fn an_exec_is_redacted() {
         let about = About::Exec {
             path: b"/bin/x",
@@ -310,6 +337,44 @@ mod tests {
             ..head(Kind::Exit)
         };
         assert_eq!(said(killed, About::Life)["signal"], "SIGKILL");
+    }
+
+    #[test]
+    fn keys_in_paths_are_hidden() {
+        // Put together here, so that no file of ours holds what looks like a key.
+        let path = format!("/tmp/{}{}.json", "ghp_", "A1b2C3d4E5f6G7h8I9j0");
+        let open = About::Open {
+            path: path.as_bytes(),
+            inode: 1,
+            device: 1,
+            open_flags: 0,
+            mode: 0,
+        };
+        assert_eq!(
+            said(head(Kind::Open), open)["path"],
+            "/tmp/ghp_[redacted].json"
+        );
+        let rename = OPERATIONS
+            .iter()
+            .position(|name| *name == "rename")
+            .unwrap();
+        let renamed = About::Operation {
+            what: u32::try_from(rename).unwrap(),
+            numbers: [0, 0, 0],
+            path: b"/tmp/a",
+            other: path.as_bytes(),
+        };
+        let other = &said(head(Kind::Operation), renamed)["other"];
+        assert_eq!(other, "/tmp/ghp_[redacted].json");
+        let exec = About::Exec {
+            path: path.as_bytes(),
+            arguments: b"x\0",
+            total: 2,
+        };
+        assert_eq!(
+            said(head(Kind::Exec), exec)["path"],
+            "/tmp/ghp_[redacted].json"
+        );
     }
 
     #[test]

@@ -224,3 +224,24 @@ fn traces_of_which_nothing_is_remembered_end() {
     let (_connection, fresh) = world.trace(&of(victim.pid()));
     assert!(fresh > id + 1, "no task can have the mark of a new one");
 }
+
+#[test]
+fn traces_in_traces_end_somewhere_and_the_outermost_misses_nothing() {
+    let world = World::new();
+    let victim = Victim::new();
+    let mut traces: Vec<_> = (0..7).map(|_| world.trace(&of(victim.pid()))).collect();
+    let outermost = traces[0].1;
+    let beyond = world.connect();
+    registered(&beyond, &of(victim.pid()));
+    let why = refused(beyond.ask(&Request::Begin));
+    assert!(why.contains("in 7 traces already"), "{why}");
+    // What was refused has changed nothing: the events of the innermost come to the outermost.
+    let innermost = traces.last().unwrap().1;
+    assert_eq!(world.kernel.inside().marks[&victim.pid()], innermost);
+    world
+        .kernel
+        .event(opened(innermost, victim.pid(), me(), "/etc/issue"));
+    let records = world.records_when(Which::Trace(outermost), |records| records.len() >= 2);
+    assert_eq!(records[1]["path"], "/etc/issue");
+    traces.clear();
+}

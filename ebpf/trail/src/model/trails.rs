@@ -69,7 +69,14 @@ pub struct Trails {
 }
 
 /// What names a trail; the order in which they are listed.
-type Name = (Option<String>, Option<u32>, Option<String>, String, u32);
+type Name = (
+    Option<String>,
+    Option<u32>,
+    Option<String>,
+    String,
+    u32,
+    u32,
+);
 
 fn name(trail: &Trail) -> Name {
     (
@@ -77,6 +84,7 @@ fn name(trail: &Trail) -> Name {
         trail.job,
         trail.step.clone(),
         trail.node.clone(),
+        trail.uid,
         trail.trace,
     )
 }

@@ -99,7 +99,12 @@ pub fn heading_of(trails: &[OneTrail]) -> String {
         [node] => node.to_owned(),
         _ => counted(nodes.len() as u64, "node", "nodes"),
     };
-    shown(&format!("{what} on {place}, user {}", first.uid))
+    let mut users: Vec<u32> = trails.iter().map(|one| one.uid).collect();
+    users.sort_unstable();
+    users.dedup();
+    let users: Vec<String> = users.iter().map(u32::to_string).collect();
+    let user = if users.len() > 1 { "users" } else { "user" };
+    shown(&format!("{what} on {place}, {user} {}", users.join(", ")))
 }
 
 /// Lines about time, command and how it was seen.
@@ -354,8 +359,9 @@ pub fn trail_text(one: &OneTrail) -> String {
         (None, None, _) => format!("trace {}", one.trace),
     };
     let mut text = format!(
-        "{what} on {}: {}, {}",
+        "{what} on {}, user {}: {}, {}",
         one.node,
+        one.uid,
         clock::date(one.began),
         counted(one.records, "record", "records")
     );

@@ -15,8 +15,8 @@ use crate::model::{Limits, Model};
 /// The tracer cannot be asked, there is no such trail, or standard output cannot be written.
 pub fn report(ask: &Ask, word: Option<&str>, as_markdown: bool) -> Result<u8, Fault> {
     let link = Link::new(&ask.socket);
-    let which = link.which(word)?;
-    let mut reading = link.read(which, false)?;
+    let meant = link.which(word)?;
+    let mut reading = link.read_meant(&meant, false)?;
     let mut model = Model::new(Limits::REPORT);
     loop {
         match reading.take() {
@@ -29,6 +29,9 @@ pub fn report(ask: &Ask, word: Option<&str>, as_markdown: bool) -> Result<u8, Fa
             Ok(Came::Done) => break,
             Err(error) => return Err(link.fault(error)),
         }
+    }
+    if let Some(fault) = reading.several(&meant) {
+        return Err(fault);
     }
     let summary = Summary::new(&model, reading.unreadable);
     let text = match (ask.json, as_markdown) {

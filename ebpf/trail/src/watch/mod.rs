@@ -18,7 +18,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use agent_sandbox_events::ask::Ask;
 use agent_sandbox_events::client::Unanswered;
-use agent_sandbox_events::protocol::Which;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, raise};
@@ -26,7 +25,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::fault::Fault;
-use crate::link::{Came, Link, Reading};
+use crate::link::{Came, Link, Meant, Reading};
 use crate::report::{Summary, markdown};
 use app::{Action, App};
 use screen::Screen;
@@ -47,7 +46,7 @@ const PACKETS: usize = 32;
 pub fn watch(ask: &Ask, word: Option<&str>) -> Result<u8, Fault> {
     let link = Link::new(&ask.socket);
     if ask.json {
-        return stream::stream(&link, link.which(word)?, ask.quiet);
+        return stream::stream(&link, &link.which(word)?, ask.quiet);
     }
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(
@@ -65,14 +64,14 @@ pub fn watch(ask: &Ask, word: Option<&str>) -> Result<u8, Fault> {
     }
     // https://no-color.org
     let app = App::new(variable("NO_COLOR").is_none());
-    let which = link.which(word)?;
-    let reading = link.read(which.clone(), true)?;
+    let meant = link.which(word)?;
+    let reading = link.read_meant(&meant, true)?;
     let failed = |error: io::Error| Fault::new(format!("cannot use the terminal: {error}"));
     let signals = signals().map_err(|error| failed(error.into()))?;
     let screen = Screen::enter().map_err(failed)?;
     let watched = Watched {
         link,
-        which,
+        meant,
         reading: Some(reading),
         tried: Instant::now(),
         app,
@@ -99,7 +98,7 @@ fn signals() -> nix::Result<SignalFd> {
 
 struct Watched {
     link: Link,
-    which: Which,
+    meant: Meant,
     reading: Option<Reading>,
     /// When the tracer was asked last.
     tried: Instant,
@@ -227,6 +226,11 @@ impl Watched {
                     for (record, _) in &records {
                         self.app.take(record);
                     }
+                    if let Some(fault) = reading.several(&self.meant) {
+                        let fault = fault.to_string();
+                        let line = fault.lines().next().unwrap_or_default();
+                        self.app.live.trouble = Some(line.to_owned());
+                    }
                 }
                 Ok(Came::Dropped(lines)) => self.app.live.model.dropped(lines),
                 Ok(Came::Done) => self.away("the tracer has said all"),
@@ -250,7 +254,7 @@ impl Watched {
             return;
         }
         self.tried = Instant::now();
-        if let Ok(reading) = self.link.read(self.which.clone(), true) {
+        if let Ok(reading) = self.link.read_meant(&self.meant, true) {
             self.reading = Some(reading);
             self.app.forget();
         }

@@ -2,10 +2,8 @@
 
 use std::io::{self, Write};
 
-use agent_sandbox_events::protocol::Which;
-
 use crate::fault::Fault;
-use crate::link::{Came, Link};
+use crate::link::{Came, Link, Meant};
 use crate::model::{Limits, Model};
 use crate::text::counted;
 
@@ -13,11 +11,12 @@ use crate::text::counted;
 ///
 /// # Errors
 /// The tracer cannot be asked, or standard output cannot be written.
-pub fn stream(link: &Link, which: Which, quiet: bool) -> Result<u8, Fault> {
-    let mut reading = link.read(which, true)?;
+pub fn stream(link: &Link, meant: &Meant, quiet: bool) -> Result<u8, Fault> {
+    let mut reading = link.read_meant(meant, true)?;
     let mut output = io::stdout().lock();
     let mut model = Model::new(Limits::WATCH);
     let mut told = 0;
+    let mut alone = true;
     loop {
         let came = reading.take();
         match came {
@@ -38,6 +37,10 @@ pub fn stream(link: &Link, which: Which, quiet: bool) -> Result<u8, Fault> {
             // Nothing happens for a while.
             Err(error) if Link::is_patience(&error) => {}
             Err(error) => return Err(link.fault(error)),
+        }
+        if alone && let Some(fault) = reading.several(meant) {
+            alone = false;
+            let _ = write!(io::stderr(), "{fault}");
         }
         let missed = model.missed();
         if missed > told && !quiet {

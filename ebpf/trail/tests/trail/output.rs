@@ -176,3 +176,41 @@ fn nobody_starts_it_by_hand() {
         assert!(text(&output.stderr).starts_with("error: "));
     }
 }
+
+#[test]
+fn what_another_user_calls_the_same_is_in_no_report_with_it() {
+    let mut records = crate::records::session("k3v9m2qp");
+    let mut other = records.clone();
+    for record in &mut other {
+        record.trail.uid = 1666;
+        record.trail.trace += 100;
+    }
+    records.extend(other);
+    let lines: Vec<String> = records.iter().map(crate::records::line).collect();
+    let mine = listed(Some("k3v9m2qp"), None, 7);
+    let theirs = agent_sandbox_events::protocol::Listed {
+        uid: 1666,
+        ..mine.clone()
+    };
+    let several = "error: several users have trails of session k3v9m2qp: 1000, 1666\n";
+    // Also where the tracer's list is too short to name the other.
+    for all in [vec![mine.clone(), theirs.clone()], vec![mine.clone()]] {
+        let fake = Fake::new(all, lines.clone());
+        let (code, out, err) = run(&ask(fake.socket(), report_of(Some("k3v9m2qp"), false)));
+        assert_eq!((code, out.as_str()), (125, ""));
+        assert!(err.starts_with(several), "{err}");
+    }
+    let fake = Fake::new(vec![mine, theirs], lines);
+    for uid in [1000, 1666] {
+        let word = format!("k3v9m2qp@{uid}");
+        let (code, out, err) = run(&ask(fake.socket(), report_of(Some(&word), false)));
+        assert_eq!((code, err.as_str()), (0, ""));
+        let first = format!("session k3v9m2qp on 3 nodes, user {uid}\n");
+        assert!(out.starts_with(&first), "{out}");
+        assert!(
+            out.contains("      3  open /home/ada/.ssh/id_rsa [key]"),
+            "{out}"
+        );
+        assert!(out.contains(&format!(", user {uid}: ")), "{out}");
+    }
+}

@@ -128,6 +128,15 @@ impl Redaction {
         shown
     }
 
+    /// A path: only what is a key by its looks is hidden, for names of directories tell what
+    /// was touched, and `token=` in one is mostly no secret.
+    #[must_use]
+    pub(super) fn path(bytes: &[u8]) -> Vec<u8> {
+        let mut edit = Edit::default();
+        shapes::hide(bytes, false, &mut edit);
+        edit.apply(bytes)
+    }
+
     /// A text that is no argument.
     #[must_use]
     pub(super) fn text(&self, bytes: &[u8]) -> Vec<u8> {

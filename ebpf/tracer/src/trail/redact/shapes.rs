@@ -47,6 +47,7 @@ const SHAPES: &[(&str, Letters, usize)] = &[
     ("glpat-", Letters::Dashed, 16),
     ("gldt-", Letters::Dashed, 16),
     ("glrt-", Letters::Dashed, 16),
+    ("glptt-", Letters::Dashed, 16),
     // OpenAI, Anthropic (sk-ant-), OpenRouter and others who write it so.
     ("sk-", Letters::Dashed, 16),
     ("xai-", Letters::Dashed, 16),
@@ -61,6 +62,8 @@ const SHAPES: &[(&str, Letters, usize)] = &[
     // Slack, Discord.
     ("xoxa-", Letters::Dashed, 8),
     ("xoxb-", Letters::Dashed, 8),
+    ("xoxc-", Letters::Dashed, 8),
+    ("xoxd-", Letters::Dashed, 8),
     ("xoxe-", Letters::Dashed, 8),
     ("xoxe.", Letters::Dotted, 8),
     ("xoxo-", Letters::Dashed, 8),
@@ -83,6 +86,19 @@ const SHAPES: &[(&str, Letters, usize)] = &[
     ("SG.", Letters::Dotted, 32),
     ("hvs.", Letters::Dashed, 16),
     ("AGE-SECRET-KEY-", Letters::Capitals, 16),
+    ("hvb.", Letters::Dashed, 16),
+    ("pul-", Letters::Plain, 24),
+    ("tskey-auth-", Letters::Dashed, 12),
+    // Grafana, Sentry, Atlassian, Linear, Figma, Notion, Postman, NVIDIA, Perplexity.
+    ("glsa_", Letters::Dashed, 16),
+    ("sntrys_", Letters::Dashed, 16),
+    ("ATATT3x", Letters::Dashed, 16),
+    ("lin_api_", Letters::Plain, 16),
+    ("figd_", Letters::Dashed, 16),
+    ("ntn_", Letters::Plain, 24),
+    ("PMAK-", Letters::Dashed, 24),
+    ("nvapi-", Letters::Dashed, 16),
+    ("pplx-", Letters::Plain, 24),
     // JSON Web Tokens: `{"` in base64.
     ("eyJ", Letters::Dotted, 24),
 ];
@@ -158,6 +174,20 @@ mod tests {
             "eyJ",
             "gsk_",
             "sk_live_",
+            "xoxc-",
+            "glptt-",
+            "hvb.",
+            "pul-",
+            "tskey-auth-",
+            "glsa_",
+            "sntrys_",
+            "ATATT3x",
+            "lin_api_",
+            "figd_",
+            "ntn_",
+            "PMAK-",
+            "nvapi-",
+            "pplx-",
         ] {
             let text = format!("a {beginning}{body} b");
             let shown = hidden(&text, false);

@@ -315,3 +315,25 @@ fn events_below_a_trace_that_ends_go_on_to_the_one_above_it() {
     }
     assert_eq!(paths(&house.read(1000, &Which::Trace(2))), []);
 }
+
+#[test]
+fn an_event_is_for_all_trails_above_or_they_say_that_it_is_lost() {
+    let mut house = house(Limits::default());
+    for trace in 1..=10 {
+        house.begin(1000, trace, (trace > 1).then(|| trace - 1));
+    }
+    // The eighth is in seven others, the tenth in nine.
+    house.trails.event(&open(head(8, START), b"/eight"));
+    house.trails.event(&open(head(10, START), b"/ten"));
+    house.trails.lost(10, 5);
+    house.trails.flush(now(START + 3 * SECOND));
+    for trace in 1..=10 {
+        let records = house.read(1000, &Which::Trace(trace));
+        let lost = records.iter().map(|record| record.lost).max().unwrap();
+        let paths = paths(&records);
+        let has = |path: &str| paths.iter().any(|row| row.0 == path);
+        assert_eq!(has("/eight"), trace <= 8, "{trace}");
+        assert_eq!(has("/ten"), trace > 2, "{trace}");
+        assert_eq!(lost, if trace > 2 { 5 } else { 6 }, "{trace}");
+    }
+}
