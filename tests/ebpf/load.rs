@@ -9,10 +9,11 @@ const OPENS: u64 = 80_000;
 /// third of it is the program. `make bench` has the figure of the one that is installed.
 const TRACER_KIB: u64 = 32 * 1024;
 /// How much longer system calls take may differ by so much between two runs on an emulated machine, which others share.
-const NOISE: f64 = 1.25;
-/// Untraced tasks open and close files this much slower at most with the tracer there, by emulation
-/// (`make bench` has the real figures).
-const UNTRACED: f64 = 1.6;
+const NOISE: f64 = 2.0;
+/// Untraced tasks open and close files this much slower at most with the tracer there. Two machines are emulated at
+/// once, so that one measurement can have had a processor for itself and another half of one; what a mistake would
+/// cost, a path that is walked for tasks that are not traced, is more than that.
+const UNTRACED: f64 = 4.0;
 
 #[test]
 fn ten_thousand_tasks_are_traced_without_loss() {
