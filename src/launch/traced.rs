@@ -2,9 +2,9 @@
 //! ([`crate::plan::trace`]).
 //!
 //! The process that becomes the command has confined itself then, and is held (`handoff::Report::Held`): nothing of
-//! the jail has run, and no path that was chosen inside been opened, before it is traced. The tracer keeps the trace until the last process has ended; no connection
-//! stays open for it. What it must deny is named by descriptors that were opened before, as paths may be
-//! changed by whoever has them.
+//! the jail has run, and no path that was chosen inside been opened, before it is traced. The tracer keeps the trace
+//! until the last process has ended; no connection stays open for it. What it must deny is named by descriptors that
+//! were opened before, as paths may be changed by whoever has them.
 
 use std::collections::HashSet;
 use std::io;
@@ -18,7 +18,7 @@ use agent_sandbox_events::protocol::{
 };
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::{Mode, fstat, stat};
+use nix::sys::stat::{Mode, fstat, lstat};
 
 use super::Prepared;
 use crate::config::site::Site;
@@ -387,6 +387,7 @@ fn identities(shown: &[RawPath]) -> HashSet<(u64, u64)> {
             }
         }
     }
-    let found = names.into_iter().filter_map(|path| stat(path).ok());
+    // A link is itself: an earlier session can have put one where a shown directory stood, to something hidden.
+    let found = names.into_iter().filter_map(|path| lstat(path).ok());
     found.map(|found| (found.st_dev, found.st_ino)).collect()
 }
