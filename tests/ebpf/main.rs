@@ -8,6 +8,7 @@
 
 mod actions;
 mod attempts;
+mod jails;
 mod load;
 #[path = "../machine/mod.rs"]
 mod machine;
@@ -53,14 +54,14 @@ const MACHINES: [Machine; 6] = [
         name: "6.12",
         kernel: "6.12",
         object: TRAMPOLINES,
-        stages: "session,actions,scope,attempts,killed,speed",
+        stages: "session,bubblewrap,actions,scope,attempts,killed,speed",
         modules: WITH_BPF,
     },
     Machine {
         name: "6.1",
         kernel: "6.1",
         object: TRAMPOLINES,
-        stages: "actions,scope,attempts,killed,speed",
+        stages: "bubblewrap,actions,scope,attempts,killed,speed",
         modules: WITH_BPF,
     },
     Machine {
@@ -100,6 +101,8 @@ fn contents(fetched: &Path) -> Contents<'static> {
         .map(|name| (machine::beside_launcher(name), format!("usr/bin/{name}")))
         .collect();
     programs.push((asking(), "usr/bin/ask".to_owned()));
+    // Where the launcher does not look for it: `init` says when.
+    programs.push((BUBBLEWRAP.into(), "usr/libexec/bwrap".to_owned()));
     Contents {
         init: include_str!("init"),
         probe: "tests/ebpf/probe",
@@ -121,6 +124,9 @@ fn asking() -> PathBuf {
         machine::beside_launcher("examples/ask")
     }
 }
+
+/// As the suites of jails need it.
+const BUBBLEWRAP: &str = "/usr/bin/bwrap";
 
 type Boots = BTreeMap<&'static str, Transcript>;
 
