@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex};
 use std::thread::scope;
 
-use machine::{Contents, Stage, Transcript, Workshop};
+use machine::{Contents, Transcript, Workshop};
+pub(crate) use machine::{ended, unless};
 
 /// In MiB. Ten thousand tasks want 30 KiB each of the kernel.
 const MEMORY: u32 = 1024;
@@ -192,25 +193,6 @@ pub(crate) fn on_each_with(
         .collect();
     assert!(MACHINES.iter().any(|machine| ran(&machine)), "no {stage}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-/// The complaint, unless the condition holds.
-pub(crate) fn unless(holds: bool, complaint: impl FnOnce() -> String) -> Option<String> {
-    (!holds).then(complaint)
-}
-
-/// The complaint that a stage has not ended as it should, or has not said something.
-pub(crate) fn ended(said: &Transcript, name: &str, status: i32, words: &[&str]) -> Vec<String> {
-    let stage = said.stage(name);
-    let text = stage.text();
-    let missing: Vec<&&str> = words.iter().filter(|word| !text.contains(**word)).collect();
-    let good = stage.status == status && missing.is_empty();
-    unless(good, || {
-        let Stage { status: got, .. } = stage;
-        format!("{name}: exit code {got}, wanted {status}; not said: {missing:?}; said:\n{text}")
-    })
-    .into_iter()
-    .collect()
 }
 
 /// What the probe reported of its actions, and the complaint that it did not come to its end.
