@@ -1,7 +1,6 @@
-/* Whose the room in the ring is. All users of a node share one ring. While it is no more than half full, whoever
- * comes gets room. Of what is free beyond that, nobody gets more than a small part in each moment: so who
- * makes events faster than they are read loses their own, and others still find room. A user's traces
- * count as one.
+/* Whose the room in the ring is. All users of a node share one ring. While no more than three quarters of it
+ * are full, whoever comes gets room. Of what is free beyond that, nobody gets more than a small part in each moment: so
+ * who makes events faster than they are read loses their own, and others still find room. A user's traces count as one.
  */
 #ifndef AGENT_SANDBOX_SHARES_H
 #define AGENT_SANDBOX_SHARES_H
@@ -9,12 +8,12 @@
 #include "bpf.h"
 
 /* The part that a user may take of what is free, within a moment: a sixteenth within 134 ms. When a reader has stood
- * still for five seconds, one such user has left a twelfth of that half to others. */
+ * still for five seconds, one such user has left a twelfth of that quarter to others. */
 #define SHARE_PART 16
 #define MOMENT_SHIFT 27
 /* Users are told apart by their ids modulo this: two that are not have one share. */
 #define SHARES 4096
-/* Less than this is half of no ring. */
+/* Less than this is never so much. */
 #define SHARED_ABOVE 16384
 
 struct share {
@@ -29,7 +28,7 @@ struct {
 	TYPE(value, struct share);
 } shares SEC(".maps");
 
-/* Whether there is room for a user's event, of so many bytes, in a ring that is more than half full. Processors
+/* Whether there is room for a user's event, of so many bytes, in a ring that is so full. Processors
  * can begin the moment at once: one more share is taken then. */
 inline_ int takes_share(u32 uid, u64 now, u64 bytes, u64 free)
 {
@@ -57,7 +56,7 @@ inline_ int has_room(void *ring, u64 unread, u32 uid, u64 now, u64 bytes)
 	if (unread < SHARED_ABOVE)
 		return 1;
 	size = ring_query(ring, RING_SIZE);
-	return unread <= size / 2 || unread >= size || takes_share(uid, now, bytes, size - unread);
+	return unread <= size - size / 4 || unread >= size || takes_share(uid, now, bytes, size - unread);
 }
 
 #endif
