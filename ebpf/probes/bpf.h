@@ -9,6 +9,7 @@
 #define SEC(name) __attribute__((section(name), used))
 #define inline_ static inline __attribute__((always_inline))
 #define outline static __attribute__((noinline))
+#define likely(condition) __builtin_expect(!!(condition), 1)
 #define unlikely(condition) __builtin_expect(!!(condition), 0)
 
 /* Maps are described to the loader by the types of a variable's fields. */
@@ -49,6 +50,7 @@ static long (*const function_arguments)(void *context) = (void *)185;
 #define RING_NO_WAKE 1
 #define RING_WAKE 2
 #define RING_AVAILABLE 0
+#define RING_SIZE 1
 
 /* Reads a field of the kernel's memory into a variable; of what cannot be read it holds zeros. */
 #define READ(to, field) read_kernel(&(to), sizeof(to), &(field))

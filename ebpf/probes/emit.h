@@ -6,6 +6,7 @@
 #define AGENT_SANDBOX_EMIT_H
 
 #include "marks.h"
+#include "shares.h"
 
 /* Buffers of a processor: a task, one that it was preempted by, an interrupt, one to spare. */
 #define SLOTS 4
@@ -115,30 +116,58 @@ outline struct slot *begin(struct task_struct *task, struct trace *trace, u32 id
 outline int finish(struct slot *slot, struct trace *trace, u64 bytes)
 {
 	struct head *head = BEGIN(slot);
-	u64 flags = RING_NO_WAKE;
+	u64 flags = RING_NO_WAKE, unread = ring_query(&events, RING_AVAILABLE);
 	u32 zero = 0;
 	u64 *woken = map_look_up(&pulse, &zero);
+	int room;
 
 	if (bytes > EVENT_BYTES)
 		bytes = EVENT_BYTES;
 	head->size = bytes;
-	if (woken) {
+	room = has_room(&events, unread, trace->uid, head->time, bytes);
+	if (woken && room) {
 		u64 since = head->time - *woken;
 
-		if (since > PULSE ||
-		    (since > PULSE_FAST && ring_query(&events, RING_AVAILABLE) > FILLING)) {
+		if (since > PULSE || (since > PULSE_FAST && unread > FILLING)) {
 			*woken = head->time;
 			flags = RING_WAKE;
 		}
 	}
-	if (ring_output(&events, slot->bytes, bytes, flags) < 0)
+	if (!room || ring_output(&events, slot->bytes, bytes, flags) < 0)
 		lose(trace);
 	release(slot);
 	return 0;
 }
 
-/* The task's trace if its events of this kind are recorded, else 0. A task that is another user's now is
- * told of once. */
+/* Tells once that nothing is recorded of a task from here on. */
+inline_ int tell_other(struct task_struct *task, struct mark *mark, struct trace *trace)
+{
+	u64 foreign;
+	struct operation *event;
+	struct slot *slot;
+
+	if (mark->other)
+		return 0;
+	mark->other = 1;
+	if (!(trace->events >> KIND_OPERATION & 1) || !(trace->operations >> OP_OTHER_USER & 1))
+		return 0;
+	slot = begin(task, trace, mark->trace, KIND_OPERATION);
+	if (!slot)
+		return 0;
+	foreign = others_rights(task, trace->uid);
+	event = (struct operation *)slot->bytes;
+	event->what = OP_OTHER_USER;
+	event->pad = 0;
+	event->first = foreign >> 32;
+	event->second = (u32)foreign;
+	event->third = 0;
+	event->path_bytes = 0;
+	event->other_bytes = 0;
+	return finish(slot, trace, sizeof(*event));
+}
+
+/* The task's trace if its events of this kind are recorded, else 0. A task that has another's rights now is told
+ * of once. */
 outline struct trace *recorded(struct task_struct *task, struct mark *mark, u32 kind)
 {
 	u32 id = mark->trace;
@@ -147,26 +176,7 @@ outline struct trace *recorded(struct task_struct *task, struct mark *mark, u32 
 	if (!trace || !(trace->flags & TRACE_RECORD))
 		return 0;
 	if (unlikely(!is_of(task, trace->uid))) {
-		struct operation *event;
-		struct slot *slot;
-
-		if (mark->other)
-			return 0;
-		mark->other = 1;
-		if (!(trace->events >> KIND_OPERATION & 1) || !(trace->operations >> OP_OTHER_USER & 1))
-			return 0;
-		slot = begin(task, trace, id, KIND_OPERATION);
-		if (!slot)
-			return 0;
-		event = (struct operation *)slot->bytes;
-		event->what = OP_OTHER_USER;
-		event->pad = 0;
-		event->first = task->real_cred->uid.val;
-		event->second = 0;
-		event->third = 0;
-		event->path_bytes = 0;
-		event->other_bytes = 0;
-		finish(slot, trace, sizeof(*event));
+		tell_other(task, mark, trace);
 		return 0;
 	}
 	if (mark->other)

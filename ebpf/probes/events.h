@@ -71,8 +71,8 @@
 #define OP_IO_URING 19
 /* A new user namespace (LSM hook userns_create, Linux 6.1). */
 #define OP_USER_NAMESPACE 20
-/* A task of the trace that is another user's now, of which nothing is recorded from here on.
- * first: that user's id. */
+/* A task of the trace has what the trace's user has not, and nothing is recorded of it until it has not.
+ * first: the id of the user or group; second: OTHER_*. */
 #define OP_OTHER_USER 21
 /* Something that only the second layer looks at was to be done to what is forbidden. first: FORBIDDEN_*;
  * path: what it was to be done to, from the root of its file system (FLAG_TAIL). */
@@ -98,6 +98,15 @@
 /* A unix socket was to be connected to, or sent to. */
 #define FORBIDDEN_SOCKET 10
 #define FORBIDDENS 11
+
+/* --- what a task has that is not the user's: `operation.second` of OP_OTHER_USER ---------------------- */
+
+/* A real, effective or saved user id. */
+#define OTHER_USER 1
+/* An effective or saved group id that is none of the user's groups. */
+#define OTHER_GROUP 2
+/* Capabilities that its program gave it. */
+#define OTHER_CAPABILITIES 3
 
 /* --- who decided: `head.by` -------------------------------------------------------------------------- */
 
@@ -229,7 +238,8 @@ struct operation {
 struct trace {
 	u32 events;   /* 1 << KIND_* */
 	u32 flags;    /* TRACE_* */
-	u32 uid;      /* whose tasks these are: of those of other users nothing is recorded */
+	u32 uid;      /* whose tasks these are: of those of other users, or with rights of others, nothing is
+	               * recorded */
 	u32 every;    /* of the opens that were allowed each so manieth is recorded; 0 and 1: all */
 	u64 operations; /* 1 << OP_* */
 	u64 lost;     /* events for which there was no room, or that could not be looked at */

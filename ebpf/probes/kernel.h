@@ -54,14 +54,28 @@ struct user_namespace {
 	kuid_t owner;
 } RELOCATED;
 
+struct group_info {
+	int ngroups;
+	kuid_t gid[1];
+} RELOCATED;
+
+struct capabilities {
+	u64 val;
+} RELOCATED;
+
 struct cred {
 	kuid_t uid;
 	kuid_t gid;
+	kuid_t suid;
+	kuid_t sgid;
 	kuid_t euid;
 	kuid_t egid;
 	kuid_t fsuid;
 	kuid_t fsgid;
+	struct capabilities cap_permitted;
+	struct capabilities cap_ambient;
 	struct user_namespace *user_ns;
+	struct group_info *group_info;
 } RELOCATED;
 
 struct file_system_type {

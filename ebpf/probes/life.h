@@ -25,7 +25,7 @@ inline_ void enter_cgroup(struct task_struct *task, struct mark *mark)
 	/* Root is on its way to become somebody, as whatever starts a job's programs is. Others than the trace's
 	 * user have no business in their cgroup, and get no mark that would be in the way of their own. */
 	trace = map_look_up(&traces, &id);
-	if (!trace || (task->real_cred->uid.val != 0 && !is_of(task, trace->uid)))
+	if (!trace || (task->real_cred->uid.val != 0 && !is_started_by(task, trace->uid)))
 		return;
 	has = own_trace(task, mark);
 	if (has != id && (!has || trace_below(id, has)))
@@ -110,6 +110,17 @@ int life_exit(u64 *context)
 	return 0;
 }
 
+/* The trace of a task that was the user's when it started the program that gave it another's rights. */
+outline struct trace *gained(struct task_struct *task, struct mark *mark)
+{
+	u32 id = mark->trace;
+	struct trace *trace = map_look_up(&traces, &id);
+
+	if (!trace || !(trace->flags & TRACE_RECORD) || mark->other)
+		return 0;
+	return is_started_by(task, trace->uid) && !is_of(task, trace->uid) ? trace : 0;
+}
+
 /* The program runs already, but has not executed an instruction: its arguments are as the kernel wrote them. */
 SEC("tp_btf/sched_process_exec")
 int life_exec(u64 *context)
@@ -118,7 +129,7 @@ int life_exec(u64 *context)
 	struct linux_binprm *program = ARGUMENT(struct linux_binprm *, 2);
 	struct mark *mark = mark_of(task);
 	struct inode *inode;
-	struct trace *trace;
+	struct trace *trace, *gains;
 	struct slot *slot;
 	struct exec *event;
 	u64 at = sizeof(struct exec), from, length;
@@ -126,7 +137,9 @@ int life_exec(u64 *context)
 	if (!mark)
 		return 0;
 	inode = program->file->f_inode;
-	if (inode->i_nlink == 0) {
+	/* That the user has started it is the user's to know; what it does is not. */
+	gains = gained(task, mark);
+	if (!gains && inode->i_nlink == 0) {
 		struct doing doing = operation_of(task, mark, OP_MEMFD_EXEC, 0);
 
 		if (doing.slot) {
@@ -134,12 +147,15 @@ int life_exec(u64 *context)
 			done(&doing);
 		}
 	}
-	trace = recorded(task, mark, KIND_EXEC);
+	trace = gains ? gains : recorded(task, mark, KIND_EXEC);
 	if (!trace)
 		return 0;
-	slot = begin(task, trace, mark->trace, KIND_EXEC);
-	if (!slot)
+	slot = trace->events >> KIND_EXEC & 1 ? begin(task, trace, mark->trace, KIND_EXEC) : 0;
+	if (!slot) {
+		if (gains)
+			tell_other(task, mark, gains);
 		return 0;
+	}
 	event = (struct exec *)slot->bytes;
 	if (inode->i_mode & (S_ISUID | S_ISGID))
 		event->head.flags |= FLAG_SET_ID;
@@ -167,6 +183,8 @@ int life_exec(u64 *context)
 		event->head.flags |= FLAG_TRUNCATED;
 	}
 	finish(slot, trace, at);
+	if (gains)
+		tell_other(task, mark, gains);
 	return 0;
 }
 

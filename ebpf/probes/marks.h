@@ -3,7 +3,7 @@
 #ifndef AGENT_SANDBOX_MARKS_H
 #define AGENT_SANDBOX_MARKS_H
 
-#include "kernel.h"
+#include "rights.h"
 
 struct {
 	NUMBER(type, MAP_HASH);
@@ -37,8 +37,6 @@ struct {
 #define CALL_ANY (1ull << 32)
 /* Of a trace's ancestors as many are looked at. */
 #define TRACE_DEPTH 8
-/* User namespaces nest 32 deep at most (user_namespaces(7)). */
-#define NAMESPACES 33
 /* Cgroups are looked for among the outermost so many of a task's: nothing that a user nests below theirs
  * moves them out of sight. */
 #define CGROUP_LEVELS 24
@@ -62,28 +60,8 @@ inline_ struct mark *mark_of(struct task_struct *task)
 	return mark && mark->trace ? mark : 0;
 }
 
-/* Whether the task is the user's: by its real id, or as it lives in a user namespace that the user made,
- * where other ids are theirs, too. The credentials are those of the task itself, not those that it has
- * taken over for a moment (overlayfs, io_uring). */
-outline int is_of(struct task_struct *task, u32 uid)
-{
-	const struct cred *cred = task->real_cred;
-	struct user_namespace *space;
-
-	if (cred->uid.val == uid)
-		return 1;
-	space = cred->user_ns;
-	for (int i = 0; i < NAMESPACES; i++) {
-		if (!space || space->level == 0)
-			return 0;
-		if (space->owner.val == uid)
-			return 1;
-		space = space->parent;
-	}
-	return 0;
-}
-
-/* The task's trace, if it is of that trace's user; 0 if there is none. */
+/* The task's trace, if that trace's user has started it; 0 if there is none. A set-user-id program stays in its
+ * trace, though nothing is recorded of it: so nobody gets out of one by starting it. */
 inline_ u32 own_trace(struct task_struct *task, struct mark *mark)
 {
 	struct trace *trace;
@@ -93,7 +71,7 @@ inline_ u32 own_trace(struct task_struct *task, struct mark *mark)
 		return 0;
 	id = mark->trace;
 	trace = map_look_up(&traces, &id);
-	return trace && is_of(task, trace->uid) ? id : 0;
+	return trace && is_started_by(task, trace->uid) ? id : 0;
 }
 
 /* Whether trace `id` is below trace `above`. */

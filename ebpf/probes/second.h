@@ -45,10 +45,11 @@ inline_ struct bound bound(void)
 	if (!trace || !(trace->flags & (TRACE_ENFORCE | TRACE_AUDIT)) || !is_of(bound.task, trace->uid))
 		return bound;
 	bound.rules = trace->rules ? trace->rules : id;
-	/* As with seccomp and Landlock: who can still gain privileges by a program is denied nothing, or users
-	 * could make chosen calls of set-user-id programs fail. */
+	/* As with seccomp and Landlock: who can still gain privileges by a program, or has gained some and
+	 * then renounced more, is denied nothing. Users could make chosen calls of such a program fail. */
 	bound.enforced = trace->flags & TRACE_ENFORCE &&
-		(trace->uid == 0 || bound.task->atomic_flags & NO_NEW_PRIVILEGES);
+		(trace->uid == 0 ||
+		 (bound.task->atomic_flags & NO_NEW_PRIVILEGES && !is_capable(bound.task)));
 	bound.trace = trace;
 	return bound;
 }

@@ -74,7 +74,7 @@ fn compare(results: &BTreeMap<&str, &str>, wanted: impl Fn(&str) -> &'static str
 }
 
 /// Whether the trail has a record with this verdict of the attempt's process, or of a worker of the kernel's.
-fn recorded(trail: &Trail, name: &str, wanted: &str) -> bool {
+pub(crate) fn recorded(trail: &Trail, name: &str, wanted: &str) -> bool {
     trail.records.iter().any(|record| {
         let by = verdict(&record.what).is_some_and(|how| {
             how.verdict == wanted && (wanted != "denied" || how.by.as_deref() == Some("tracer"))
@@ -208,6 +208,34 @@ fn who_can_gain_privileges_is_denied_nothing() {
             let opens: Vec<_> = found.filter(|what| matches!(what, What::Open(_))).collect();
             format!("it is not said that it would be denied: {opens:?}")
         }));
+        wrong
+    });
+}
+
+/// The same of one that has them already: by a set-user-id program that sets `no_new_privs` itself. Nor is it recorded
+/// what such a program opens.
+#[test]
+fn who_has_privileges_is_denied_nothing_and_not_looked_over_the_shoulder() {
+    on_each_with("attempts", "programs that set ids", |_, said| {
+        let (trail, mut wrong) = Trail::of(said, "gains");
+        let status = said.stage("gains").status;
+        wrong.extend(unless(status == 0, || {
+            format!("exit code {status}: {}", said.stage("gains").text())
+        }));
+        let looked = trail.opens("/srv/user/secret/key").count();
+        wrong.extend(unless(looked == 0, || format!("{looked} opens of the key")));
+        let after = trail.opens("/srv/t/open").count();
+        wrong.extend(unless(after == 1, || format!("{after} opens afterwards")));
+        let started = trail
+            .records
+            .iter()
+            .any(|record| matches!(&record.what, What::Exec(exec) if exec.path == "/srv/gains" && exec.set_id));
+        wrong.extend(unless(started, || "it was not started".to_owned()));
+        let other = trail.records.iter().any(|record| {
+            matches!(&record.what, What::Operation(operation)
+                if operation.operation == "other_user" && operation.detail == "user 0")
+        });
+        wrong.extend(unless(other, || "it is not said whose it is".to_owned()));
         wrong
     });
 }

@@ -40,7 +40,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
         name: "6.12",
         kernel: "6.12",
         object: TRAMPOLINES,
-        stages: "session,actions,scope,attempts,killed",
+        stages: "session,bubblewrap,actions,scope,attempts,killed",
         modules: WITH_BPF,
         clocks: Clocks::Time,
     },
@@ -48,7 +48,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
         name: "6.1",
         kernel: "6.1",
         object: TRAMPOLINES,
-        stages: "actions,scope,attempts,killed",
+        stages: "bubblewrap,actions,scope,attempts,killed",
         modules: WITH_BPF,
         clocks: Clocks::Time,
     },
@@ -102,6 +102,9 @@ pub(crate) const MACHINES: [Machine; 8] = [
     },
 ];
 
+/// As the suites of jails need it.
+const BUBBLEWRAP: &str = "/usr/bin/bwrap";
+
 /// What is on each of them.
 pub(crate) fn contents(fetched: &Path) -> Contents<'static> {
     let ours = ["agent-sandbox", "agent-sandbox-tracer"];
@@ -110,6 +113,8 @@ pub(crate) fn contents(fetched: &Path) -> Contents<'static> {
         .map(|name| (beside_launcher(name), format!("usr/bin/{name}")))
         .collect();
     programs.push((asking(), "usr/bin/ask".to_owned()));
+    // Where the launcher does not look for it: `init` says when.
+    programs.push((BUBBLEWRAP.into(), "usr/libexec/bwrap".to_owned()));
     Contents {
         init: include_str!("init"),
         probe: "tests/ebpf/probe",

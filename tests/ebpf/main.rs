@@ -8,6 +8,7 @@
 
 mod actions;
 mod attempts;
+mod jails;
 mod load;
 #[path = "../machine/mod.rs"]
 mod machine;
@@ -21,7 +22,8 @@ use std::panic::resume_unwind;
 use std::sync::{LazyLock, Mutex};
 use std::thread::scope;
 
-use machine::{Stage, Transcript, Workshop};
+use machine::{Transcript, Workshop};
+pub(crate) use machine::{ended, unless};
 pub(crate) use machines::{MACHINES, Machine, TRACEPOINTS, TRAMPOLINES};
 
 /// More machines at a time share two processors, and none is done earlier.
@@ -88,25 +90,6 @@ pub(crate) fn on_each_with(
         .collect();
     assert!(MACHINES.iter().any(|machine| ran(&machine)), "no {stage}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-/// The complaint, unless the condition holds.
-pub(crate) fn unless(holds: bool, complaint: impl FnOnce() -> String) -> Option<String> {
-    (!holds).then(complaint)
-}
-
-/// The complaint that a stage has not ended as it should, or has not said something.
-pub(crate) fn ended(said: &Transcript, name: &str, status: i32, words: &[&str]) -> Vec<String> {
-    let stage = said.stage(name);
-    let text = stage.text();
-    let missing: Vec<&&str> = words.iter().filter(|word| !text.contains(**word)).collect();
-    let good = stage.status == status && missing.is_empty();
-    unless(good, || {
-        let Stage { status: got, .. } = stage;
-        format!("{name}: exit code {got}, wanted {status}; not said: {missing:?}; said:\n{text}")
-    })
-    .into_iter()
-    .collect()
 }
 
 /// What the probe reported of its actions, and the complaint that it did not come to its end.

@@ -15,7 +15,8 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::thread::scope;
 
-use machine::{Clocks, Contents, Stage, Transcript, Workshop};
+use machine::{Clocks, Contents, Transcript, Workshop};
+pub(crate) use machine::{ended, unless};
 
 /// A kernel that Debian has, with Landlock.
 pub(crate) struct Kernel {
@@ -115,25 +116,6 @@ pub(crate) fn on_each_kernel(what: &str, judge: impl Fn(&Kernel, &Transcript) ->
         })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-/// The complaint, unless the condition holds.
-pub(crate) fn unless(holds: bool, complaint: impl FnOnce() -> String) -> Option<String> {
-    (!holds).then(complaint)
-}
-
-/// The complaint that a stage has not ended as it should, or has not said something.
-pub(crate) fn ended(said: &Transcript, name: &str, status: i32, words: &[&str]) -> Vec<String> {
-    let stage = said.stage(name);
-    let text = stage.text();
-    let missing: Vec<&&str> = words.iter().filter(|word| !text.contains(**word)).collect();
-    let good = stage.status == status && missing.is_empty();
-    unless(good, || {
-        let Stage { status: got, .. } = stage;
-        format!("{name}: exit code {got}, wanted {status}; not said: {missing:?}; said:\n{text}")
-    })
-    .into_iter()
-    .collect()
 }
 
 /// The complaint that a stage said anything.

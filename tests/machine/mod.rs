@@ -108,6 +108,25 @@ impl Transcript {
     }
 }
 
+/// The complaint, unless the condition holds.
+pub(crate) fn unless(holds: bool, complaint: impl FnOnce() -> String) -> Option<String> {
+    (!holds).then(complaint)
+}
+
+/// The complaint that a stage has not ended as it should, or has not said something.
+pub(crate) fn ended(said: &Transcript, name: &str, status: i32, words: &[&str]) -> Vec<String> {
+    let stage = said.stage(name);
+    let text = stage.text();
+    let missing: Vec<&&str> = words.iter().filter(|word| !text.contains(**word)).collect();
+    let good = stage.status == status && missing.is_empty();
+    unless(good, || {
+        let Stage { status: got, .. } = stage;
+        format!("{name}: exit code {got}, wanted {status}; not said: {missing:?}; said:\n{text}")
+    })
+    .into_iter()
+    .collect()
+}
+
 /// What a suite's machines hold beside busybox.
 pub(crate) struct Contents<'a> {
     /// The script that is the first process.

@@ -14,6 +14,7 @@ mod kept;
 mod nodes;
 mod service;
 mod sessions;
+mod shares;
 mod site;
 mod unit;
 mod users;

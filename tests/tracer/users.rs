@@ -24,12 +24,12 @@ fn socket() -> PathBuf {
     std::env::var_os("SOCKET").unwrap().into()
 }
 
-fn connect() -> Connection {
+pub(crate) fn connect() -> Connection {
     Connection::open(&socket(), ANSWER).unwrap()
 }
 
 /// A request for the trace of a process, as a tool of the user's own would make it.
-fn register(process: Option<u32>, cgroup: Option<u64>) -> Register {
+pub(crate) fn register(process: Option<u32>, cgroup: Option<u64>) -> Register {
     Register {
         version: VERSION,
         session: None,
@@ -64,7 +64,7 @@ fn refused(answer: Result<Response, Unanswered>) -> Option<String> {
 }
 
 /// Every record that one gets.
-fn read(which: Which) -> Result<Vec<Record>, String> {
+pub(crate) fn read(which: Which) -> Result<Vec<Record>, String> {
     let connection = connect();
     let request = Request::Read {
         version: VERSION,

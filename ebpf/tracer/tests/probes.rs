@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -66,12 +67,30 @@ impl Drop for Place {
     }
 }
 
+/// An ordinary user, and a group that the user is in. Nobody has these numbers.
+const USER: u32 = 424_242;
+const GROUP: u32 = 424_243;
+/// A group that the user is not in.
+const CLOSED: u32 = 424_244;
+
 /// A shell that waits for a line and then does something. It runs and has opened what it needs for itself.
 struct Shell(Child);
 
 impl Shell {
     fn new(script: &str) -> Self {
-        let mut command = Command::new("/bin/sh");
+        Self::by(Command::new("/bin/sh"), script)
+    }
+
+    /// Of an ordinary user who is in one more group than their own.
+    fn of_user(script: &str) -> Self {
+        let mut command = Command::new("setpriv");
+        let [user, group] = [USER, GROUP].map(|id| id.to_string());
+        command.args(["--reuid", &user, "--regid", &user, "--groups", &group]);
+        command.arg("/bin/sh");
+        Self::by(command, script)
+    }
+
+    fn by(mut command: Command, script: &str) -> Self {
         command.args(["-c", &format!("echo ready; read line; {script}")]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut shell = Self(command.spawn().expect("a shell"));
@@ -112,14 +131,20 @@ fn entry() -> TraceEntry {
 }
 
 fn mark(probes: &mut Probes, trace: u32, shell: &Shell) {
-    probes.set_trace(trace, &entry()).expect("a trace");
+    assert_eq!(mark_of(probes, trace, shell, 0), 1);
+}
+
+/// How many tasks of a user's process get the mark, that have none which counts.
+fn mark_of(probes: &mut Probes, trace: u32, shell: &Shell, uid: u32) -> u64 {
+    let entry = TraceEntry { uid, ..entry() };
+    probes.set_trace(trace, &entry).expect("a trace");
     let sweep = Sweep {
         what: SweepWhat::Process(shell.0.id()),
         trace,
         from: 0,
-        uid: 0,
+        uid,
     };
-    assert_eq!(probes.sweep(&sweep).expect("a sweep"), 1);
+    probes.sweep(&sweep).expect("a sweep")
 }
 
 fn count(probes: &mut Probes, trace: u32) -> u64 {
@@ -222,6 +247,140 @@ fn a_directory_of_somebody_elses_is_not_used() {
     std::os::unix::fs::chown(&home, Some(65534), None).expect("chown");
     let refused = Probes::open(&place.settings());
     assert!(matches!(refused, Err(Error::Foreign { .. })));
+}
+
+/// What a program that has rights of others does, as the trail of the user who starts it has it.
+struct Rights {
+    place: Place,
+    programs: TempDir,
+}
+
+impl Rights {
+    fn new(test: &str) -> Option<Self> {
+        let place = Place::new(test)?;
+        let programs = tempfile::tempdir_in("/var/tmp").expect("a directory");
+        if nosuid(programs.path()) {
+            println!("not checked: tracer: {test}: /var/tmp is mounted nosuid");
+            return None;
+        }
+        let at = programs.path();
+        fs::set_permissions(at, fs::Permissions::from_mode(0o755)).expect("a mode");
+        let closed = at.join("closed");
+        fs::create_dir(&closed).expect("a directory");
+        fs::write(closed.join("hidden-name"), "").expect("a file");
+        std::os::unix::fs::symlink("hidden-name", closed.join("known")).expect("a link");
+        std::os::unix::fs::chown(&closed, Some(0), Some(CLOSED)).expect("chown");
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o750)).expect("a mode");
+        fs::write(at.join("after"), "").expect("a file");
+        Some(Self { place, programs })
+    }
+
+    /// A copy of a program with these bits, of root's and this group's.
+    fn program(&self, from: &str, name: &str, group: u32, mode: u32) -> PathBuf {
+        let to = self.programs.path().join(name);
+        fs::copy(from, &to).expect("a copy");
+        std::os::unix::fs::chown(&to, Some(0), Some(group)).expect("chown");
+        fs::set_permissions(&to, fs::Permissions::from_mode(mode)).expect("a mode");
+        to
+    }
+
+    /// What is recorded when the user has this program open what is closed, and then opens something: each
+    /// open's path, and what is said of a task that is not the user's.
+    fn recorded(&self, program: &Path, succeeds: bool) -> (Vec<String>, Vec<[u64; 3]>) {
+        let mut probes = Probes::open(&self.place.settings()).expect("probes");
+        let at = self.programs.path().display();
+        let (program, how) = (program.display(), if succeeds { "&&" } else { "||" });
+        let script = format!("{program} {at}/closed/known {how} : < {at}/after");
+        let shell = Shell::of_user(&script);
+        assert_eq!(mark_of(&mut probes, 5, &shell, USER), 1);
+        shell.end();
+        let (mut opened, mut others, mut started) = (Vec::new(), Vec::new(), false);
+        probes.drain(usize::MAX, &mut |bytes| {
+            let event = raw::parse(bytes).expect("an event");
+            assert_eq!(event.head.trace, 5);
+            let text = |path| String::from_utf8(turned(path, event.head.flags)).expect("UTF-8");
+            match event.about {
+                About::Open { path, .. } => opened.push(text(path)),
+                About::Exec { path, .. } => started |= text(path) == program.to_string(),
+                About::Operation { what, numbers, .. } => {
+                    assert_eq!(OPERATIONS[what as usize], "other_user");
+                    others.push(numbers);
+                }
+                _ => {}
+            }
+        });
+        assert!(started, "that it was started is recorded");
+        let last = opened.last().map(String::as_str);
+        assert_eq!(last, Some(format!("{at}/after").as_str()), "{opened:?}");
+        probes.unpin().expect("unpinned");
+        (opened, others)
+    }
+
+    /// The same of a program that has rights which the user has not.
+    fn silent(&self, program: &Path, said: [u64; 3]) {
+        let (opened, others) = self.recorded(program, true);
+        let hidden = opened.iter().any(|path| path.contains("hidden-name"));
+        assert!(!hidden, "{}: {opened:?}", program.display());
+        assert_eq!(others, [said], "{}", program.display());
+    }
+}
+
+fn nosuid(path: &Path) -> bool {
+    let found = nix::sys::statvfs::statvfs(path).expect("a file system");
+    found
+        .flags()
+        .contains(nix::sys::statvfs::FsFlags::ST_NOSUID)
+}
+
+#[test]
+fn a_program_with_rights_of_others_is_recorded_as_started_and_not_what_it_does() {
+    let Some(rights) = Rights::new("programs that set ids") else {
+        return;
+    };
+    let cat = "/bin/cat";
+    rights.silent(&rights.program(cat, "set-uid", 0, 0o4755), [0, 1, 0]);
+    let group = rights.program(cat, "set-gid", CLOSED, 0o2755);
+    rights.silent(&group, [CLOSED.into(), 2, 0]);
+    let capable = rights.program(cat, "capable", 0, 0o755);
+    let set = Command::new("setcap")
+        .arg("cap_dac_read_search+ep")
+        .arg(&capable)
+        .status();
+    match set {
+        Ok(status) if status.success() => rights.silent(&capable, [0, 3, 0]),
+        other => println!("not checked: tracer: capabilities of a file: setcap: {other:?}"),
+    }
+}
+
+#[test]
+fn nobody_hides_behind_a_group_of_their_own() {
+    let Some(rights) = Rights::new("a group of one's own") else {
+        return;
+    };
+    let own = rights.program("/bin/cat", "own-group", GROUP, 0o2755);
+    let (opened, others) = rights.recorded(&own, false);
+    assert_eq!(others, <[[u64; 3]; 0]>::default());
+    let tried = opened.iter().any(|path| path.ends_with("/closed/known"));
+    assert!(tried, "{opened:?}");
+}
+
+#[test]
+fn nobody_leaves_a_trace_by_a_program_that_sets_ids() {
+    let Some(rights) = Rights::new("marks of programs that set ids") else {
+        return;
+    };
+    let sleep = rights.program("/bin/sleep", "set-uid-sleep", 0, 0o4755);
+    let mut probes = Probes::open(&rights.place.settings()).expect("probes");
+    let mut shell = Shell::of_user(&format!("exec {} 600", sleep.display()));
+    assert_eq!(mark_of(&mut probes, 5, &shell, USER), 1);
+    shell.go();
+    let end = Instant::now() + Duration::from_secs(10);
+    while fs::read_link(format!("/proc/{}/exe", shell.0.id())).ok() != Some(sleep.clone()) {
+        assert!(Instant::now() < end, "it does not start");
+    }
+    assert_eq!(mark_of(&mut probes, 6, &shell, USER), 0, "it has a mark");
+    assert_eq!(count(&mut probes, 5), 1);
+    probes.unpin().expect("unpinned");
 }
 
 #[test]

@@ -178,6 +178,37 @@ static long in_place_of(void)
     return put(PLACE "/instead", "instead") ? -1 : rename(PLACE "/instead", S("over"));
 }
 
+/* A directory above it gets another name, or changes places with one. */
+static long above_renamed(void)
+{
+    return rename(PLACE "/other", PLACE "/inner/above") ? -1 : readable(PLACE "/inner/above/below/key");
+}
+
+static long above_exchanged(void)
+{
+    mkdir(PLACE "/other", 0700);
+    return renameat2(AT_FDCWD, PLACE "/above", AT_FDCWD, PLACE "/other", 2 /* RENAME_EXCHANGE */)
+               ? -1
+               : readable(PLACE "/other/below/key");
+}
+
+/* A file system of others' files, with what holds the directory below, and a copy made by a change. */
+static long overlaid_above(void)
+{
+    if (own_namespaces() || mkdir(PLACE "/inner/work", 0700) || mkdir(PLACE "/inner/upper", 0700) ||
+        mount("none", MOUNT, "overlay", 0,
+              "userxattr,lowerdir=" PLACE "/above,upperdir=" PLACE "/inner/upper,workdir=" PLACE "/inner/work"))
+        return -1;
+    return chmod(MOUNT "/below/listed", 0644) ? -1 : readable(MOUNT "/below/listed");
+}
+
+/* A descriptor of another process's, which does not hand it over. */
+static long taken(void)
+{
+    int other = (int)syscall(434 /* pidfd_open */, keeper(), 0);
+    return read_descriptor((int)syscall(438 /* pidfd_getfd */, other, KEEPER_DESCRIPTOR, 0));
+}
+
 static long mapped_tree(void)
 {
     int tree = (int)syscall(428 /* open_tree */, AT_FDCWD, SECRET, 0);
@@ -232,6 +263,8 @@ A(t_ring_async, closed(ring_open(RING_ASYNC, S("key"), O_RDONLY)))
 A(t_ring_polled, closed(ring_open(RING_SQPOLL, S("key"), O_RDONLY)))
 A(t_connect, to_socket(SOCK_STREAM, S("stream")))
 A(t_send, to_socket(SOCK_DGRAM, S("datagrams")))
+
+A(t_in_open, readable(PLACE "/open"))
 
 /* The directory's rename comes last: nothing is at its place any more. */
 const struct action attempt_actions[] = {
@@ -288,6 +321,10 @@ const struct action attempt_actions[] = {
     { "ring-link", ring_link },
     { "connect", t_connect },
     { "send", t_send },
+    { "taken", taken },
+    { "overlay-above", overlaid_above },
+    { "exchange-above", above_exchanged },
+    { "rename-above", above_renamed },
     { "by-another", by_another },
     { "rename-dir", directory_renamed },
     { NULL, NULL },
@@ -317,5 +354,14 @@ const struct action root_attempt_actions[] = {
     { "by-handle", by_handle },
     { "root-bind", bound_by_root },
     { "root-read", t_read },
+    { NULL, NULL },
+};
+
+/* What remains to a jail that shows the directory of the keeper's and not the secret. */
+const struct action jailed_actions[] = {
+    { "in-open", t_in_open },
+    { "hidden", t_read },
+    { "passed", t_passed },
+    { "passed-reopen", t_passed_reopen },
     { NULL, NULL },
 };

@@ -2,6 +2,7 @@
  * records name it), each of which reports `NAME ok` or `NAME ERRNO`; and small programs for the init
  * script. */
 #include "probe.h"
+#include "../../machine/report.h"
 
 #include <grp.h>
 #include <linux/sched.h>
@@ -18,7 +19,7 @@ static const struct actions groups[] = {
     { "listening", listening_actions }, { "operations", operation_actions },
     { "scope", scope_actions },         { "attempts", attempt_actions },
     { "internet", internet_actions },   { "namespaces", namespace_actions },
-    { "root-attempts", root_attempt_actions },
+    { "root-attempts", root_attempt_actions }, { "jailed", jailed_actions },
 };
 
 long fail(int error)
@@ -100,49 +101,18 @@ long own_namespaces(void)
     return put("/proc/self/gid_map", map);
 }
 
-/* In a child of its own, so that no action changes what the next one finds in the process. */
-static void report(const struct action *action)
-{
-    int ends[2], error = -1, status = 0;
-    if (strlen(action->name) > NAME_BYTES) {
-        printf("%s is-too-long-a-name\n", action->name);
-        return;
-    }
-    if (pipe2(ends, O_CLOEXEC))
-        exit(9);
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        prctl(PR_SET_NAME, action->name);
-        alarm(ACTION_SECONDS);
-        errno = 0;
-        error = action->call() == -1 ? errno : 0;
-        _exit(write(ends[1], &error, sizeof error) == sizeof error ? 0 : 9);
-    }
-    close(ends[1]);
-    if (read(ends[0], &error, sizeof error) != sizeof error)
-        error = -1;
-    close(ends[0]);
-    waitpid(child, &status, 0);
-    const char *name = error > 0 ? strerrorname_np(error) : NULL;
-    if (error == 0)
-        printf("%s ok\n", action->name);
-    else if (name)
-        printf("%s %s\n", action->name, name);
-    else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-        printf("%s hangs\n", action->name);
-    else
-        printf("%s ended-by-%d\n", action->name, WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    fflush(stdout);
-}
-
 static int act_main(char **names)
 {
     for (; *names; names++)
-        for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
-            if (!strcmp(*names, groups[i].name))
-                for (const struct action *action = groups[i].list; action->name; action++)
-                    report(action);
+        for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+            const struct action *action = groups[i].list;
+            for (; !strcmp(*names, groups[i].name) && action->name; action++) {
+                if (strlen(action->name) > NAME_BYTES)
+                    printf("%s is-too-long-a-name\n", action->name);
+                else
+                    report(action->name, action->call, ACTION_SECONDS);
+            }
+        }
     puts("the end");
     return 0;
 }

@@ -1,6 +1,7 @@
 /* What runs in the machine that `tests/kernels` boots: attacks, each of which reports `NAME ok` or
  * `NAME ERRNO`; the process that they are aimed at; and small programs for the init script. */
 #include "probe.h"
+#include "../../machine/report.h"
 
 #include <grp.h>
 
@@ -45,44 +46,13 @@ struct victim victim(void)
     return found;
 }
 
-/* In a child of its own, so that no attack changes what the next one finds in the process. */
-static void report(const struct attack *attack)
-{
-    int ends[2], error = -1, status = 0;
-    if (pipe2(ends, O_CLOEXEC))
-        exit(9);
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(ATTACK_SECONDS);
-        errno = 0;
-        error = attack->call() == -1 ? errno : 0;
-        _exit(write(ends[1], &error, sizeof error) == sizeof error ? 0 : 9);
-    }
-    close(ends[1]);
-    if (read(ends[0], &error, sizeof error) != sizeof error)
-        error = -1;
-    close(ends[0]);
-    waitpid(child, &status, 0);
-    const char *name = error > 0 ? strerrorname_np(error) : NULL;
-    if (error == 0)
-        printf("%s ok\n", attack->name);
-    else if (name)
-        printf("%s %s\n", attack->name, name);
-    else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-        printf("%s hangs\n", attack->name);
-    else
-        printf("%s ended-by-%d\n", attack->name, WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    fflush(stdout);
-}
-
 static int attacks_main(char **names)
 {
     for (; *names; names++)
         for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
             if (!strcmp(*names, groups[i].name))
                 for (const struct attack *attack = groups[i].attacks; attack->name; attack++)
-                    report(attack);
+                    report(attack->name, attack->call, ATTACK_SECONDS);
     puts("the end");
     return 0;
 }

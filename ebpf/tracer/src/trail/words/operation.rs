@@ -238,7 +238,11 @@ pub(in crate::trail) fn detail(what: u32, numbers: [u64; 3]) -> String {
         }
         "userfaultfd" => flags(first, USERFAULTFD),
         "io_uring" => with(format!("{first} entries"), &flags(second, IO_URING)),
-        "other_user" => format!("user {first}"),
+        "other_user" => match second {
+            2 => format!("group {first}"),
+            3 => "capabilities of its program".to_owned(),
+            _ => format!("user {first}"),
+        },
         "forbidden" => named(&FORBIDDEN, first, "kind"),
         // pivot_root, memfd_exec, link, user_namespace: their name and their paths say all.
         _ => String::new(),
@@ -332,7 +336,9 @@ mod tests {
             ("userfaultfd", [1, 0, 0], "UFFD_USER_MODE_ONLY"),
             ("io_uring", [8, 2, 0], "8 entries, IORING_SETUP_SQPOLL"),
             ("user_namespace", [0; 3], ""),
-            ("other_user", [0, 0, 0], "user 0"),
+            ("other_user", [0, 1, 0], "user 0"),
+            ("other_user", [42, 2, 0], "group 42"),
+            ("other_user", [0, 3, 0], "capabilities of its program"),
             ("forbidden", [0, 0, 0], "unlink"),
         ];
         for (operation, numbers, words) in rows {
