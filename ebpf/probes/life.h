@@ -52,6 +52,8 @@ int life_fork(u64 *context)
 	if (!own)
 		return 0;
 	own->other = mark->other;
+	/* Not in the middle of a call that matters: this one is no such call. */
+	own->call = 0;
 	if (task->cgroups != parent->cgroups)
 		enter_cgroup(task, own);
 	if (flags & CLONE_NEW) {
@@ -125,6 +127,8 @@ int life_exec(u64 *context)
 
 	if (!mark)
 		return 0;
+	/* Who traces the process can make the call's end look like another call's from here on. */
+	mark->call = CALL_STARTED;
 	inode = program->file->f_inode;
 	if (inode->i_nlink == 0) {
 		struct doing doing = operation_of(task, mark, OP_MEMFD_EXEC, 0);

@@ -155,6 +155,7 @@ fn flags_and_limits_have_the_same_numbers() {
         ("SET_ID", flags::SET_ID),
         ("REVERSED", flags::REVERSED),
         ("WORKER", flags::WORKER),
+        ("BEGUN_BEFORE", flags::BEGUN_BEFORE),
     ];
     let of_events: BTreeMap<_, _> = of_events.map(|(name, bit)| (name, u64::from(bit))).into();
     assert_eq!(constants("FLAG_"), of_events);
