@@ -18,7 +18,7 @@ static const struct actions groups[] = {
     { "listening", listening_actions }, { "operations", operation_actions },
     { "scope", scope_actions },         { "attempts", attempt_actions },
     { "internet", internet_actions },   { "namespaces", namespace_actions },
-    { "root-attempts", root_attempt_actions },
+    { "root-attempts", root_attempt_actions }, { "forged", forged_actions },
 };
 
 long fail(int error)
