@@ -152,8 +152,10 @@
 #define EVENT_BYTES 8192
 /* The longest path (PATH_MAX, limits.h), with its zero. */
 #define PATH_BYTES 4096
-/* Of a program's arguments as many bytes are kept, zeros between them. */
+/* Of a program's arguments as many bytes are kept, zeros between them. Of more than that these are the first
+ * ARGUMENT_HEAD, and the last ones. */
 #define ARGUMENT_BYTES 2048
+#define ARGUMENT_HEAD 1536
 /* A struct sockaddr_un and its zero fit. */
 #define ADDRESS_BYTES 112
 

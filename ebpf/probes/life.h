@@ -155,13 +155,21 @@ int life_exec(u64 *context)
 	event->argument_total = length;
 	event->argument_bytes = 0;
 	opaque(length);
-	if (length > ARGUMENT_BYTES) {
-		length = ARGUMENT_BYTES;
-		event->head.flags |= FLAG_TRUNCATED;
-	}
 	opaque(at);
 	if (at <= EVENT_BYTES - ARGUMENT_BYTES) {
-		if (read_user(slot->bytes + at, length, (void *)from) == 0) {
+		long failed;
+
+		if (length > ARGUMENT_BYTES) {
+			failed = read_user(slot->bytes + at, ARGUMENT_HEAD, (void *)from);
+			from += length - (ARGUMENT_BYTES - ARGUMENT_HEAD);
+			failed |= read_user(slot->bytes + at + ARGUMENT_HEAD, ARGUMENT_BYTES - ARGUMENT_HEAD,
+					    (void *)from);
+			length = ARGUMENT_BYTES;
+			event->head.flags |= FLAG_TRUNCATED;
+		} else {
+			failed = read_user(slot->bytes + at, length, (void *)from);
+		}
+		if (failed == 0) {
 			event->argument_bytes = length;
 			at += length;
 		} else {

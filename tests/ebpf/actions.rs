@@ -95,6 +95,8 @@ const ACTIONS: &[Row] = &[
             "[redacted]",
         ],
     ),
+    // The first argument is longer than what there is room for.
+    ok("fg-arguments", &["exec allowed", "xxx [...] fg-arguments"]),
     // Files.
     ok("open", &["open allowed: /srv/t/open (read)"]),
     ok("openat", &["open allowed: /srv/t/openat (read)"]),
@@ -356,7 +358,8 @@ fn contains(text: &str, parts: &[&str]) -> bool {
 /// Whether the trail has such a record, of the action's process, of the program that this has become, or of
 /// a worker of the kernel's.
 fn has(trail: &Trail, action: &str, parts: &[&str]) -> bool {
-    let elsewhere = action.starts_with("exec") || action.starts_with("ring");
+    let elsewhere =
+        action.starts_with("exec") || action.starts_with("ring") || action == "fg-arguments";
     trail.records.iter().any(|record| {
         let of_action = actor(&record.what).is_some_and(|actor| actor.comm == action);
         (of_action || elsewhere) && contains(&brief(&record.what), parts)

@@ -152,6 +152,10 @@ pub mod trace_flags {
 /// The longest event, in bytes (`EVENT_BYTES`).
 pub const EVENT_BYTES: usize = 8192;
 
+/// Of arguments that are longer than what there is of them, so many bytes are the first, and the rest are the
+/// last (`ARGUMENT_HEAD`).
+pub const ARGUMENT_HEAD: usize = 1536;
+
 /// `struct head`, in bytes.
 const HEAD: usize = 72;
 

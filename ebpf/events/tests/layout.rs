@@ -170,6 +170,7 @@ fn flags_and_limits_have_the_same_numbers() {
     let of_traces: BTreeMap<_, _> = of_traces.map(|(name, bit)| (name, u64::from(bit))).into();
     assert_eq!(constants("TRACE_"), of_traces);
     assert_eq!(constant("EVENT_BYTES"), raw::EVENT_BYTES as u64);
+    assert_eq!(constant("ARGUMENT_HEAD"), raw::ARGUMENT_HEAD as u64);
     assert_eq!(constants("BY_").len(), 5, "raw::By has five");
 }
 

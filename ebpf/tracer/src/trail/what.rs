@@ -23,7 +23,11 @@ pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What
             What::Exec(Exec {
                 actor,
                 path: text::escape(&Redaction::path(&raw::turned(path, head.flags))),
-                arguments: words_of(arguments, redaction, !whole),
+                arguments: if whole {
+                    words_of(arguments, redaction, false)
+                } else {
+                    head_and_tail(arguments, redaction)
+                },
                 verdict: verdict(head, count, !whole),
                 set_id: head.flags & flags::SET_ID != 0,
             })
@@ -115,6 +119,29 @@ fn exit(head: &Head, actor: Actor) -> Exit {
         code: (signal == 0).then_some((head.result >> 8) & 0xff),
         signal: (signal != 0).then(|| words::signal(signal)),
     }
+}
+
+/// Stands where arguments are missing.
+const MISSING: &str = "[...]";
+
+/// Arguments of which the middle is missing, redacted. What stands next to the gap can be the rest of a secret, or
+/// its value while the name is in the gap: so the rest of one argument behind it and the next one are left out.
+/// Which of the others are secrets depends on the program, and on what stands in the head.
+fn head_and_tail(arguments: &[u8], redaction: &Redaction) -> Vec<String> {
+    let Some((head, tail)) = arguments.split_at_checked(raw::ARGUMENT_HEAD) else {
+        return words_of(arguments, redaction, true);
+    };
+    let mut words = words_of(head, redaction, true);
+    words.push(MISSING.to_string());
+    let tail = tail.splitn(3, |byte| *byte == 0).nth(2).unwrap_or_default();
+    if !tail.is_empty() {
+        let before = head.iter().rposition(|byte| *byte == 0).unwrap_or(0);
+        let whole = [&head[..before], tail].join(&0);
+        let count = tail.split(|byte| *byte == 0).count() - usize::from(tail.ends_with(&[0]));
+        let shown = words_of(&whole, redaction, false);
+        words.extend_from_slice(&shown[shown.len().saturating_sub(count)..]);
+    }
+    words
 }
 
 /// Arguments with zeros between them, redacted.
@@ -337,6 +364,40 @@ mod tests {
             serde_json::json!(["x", "ghp_[redacted]"])
         );
         assert_eq!(said["weak"], serde_json::json!(["truncated"]));
+    }
+
+    #[test]
+    fn behind_a_gap_nothing_is_shown_that_could_be_a_secret() {
+        let shown = |program: &str, tail: &str| {
+            let mut bytes = format!("{program}\0one\0{}", "x".repeat(raw::ARGUMENT_HEAD));
+            bytes.truncate(raw::ARGUMENT_HEAD);
+            bytes.push_str(tail);
+            let about = About::Exec {
+                path: b"/bin/x",
+                arguments: bytes.as_bytes(),
+                total: 100_000,
+            };
+            let said = said(head(Kind::Exec), about);
+            assert_eq!(said["weak"], serde_json::json!(["truncated"]));
+            let words = said["arguments"].as_array().unwrap();
+            let words: Vec<&str> = words.iter().map(|word| word.as_str().unwrap()).collect();
+            words[3..].join(" ")
+        };
+        let sh = |tail| shown("sh", tail);
+        assert_eq!(
+            sh("rest\0-c\0evil --token=abc\0"),
+            "[...] evil --token=[redacted]"
+        );
+        assert_eq!(sh("oken\0abc\0"), "[...]");
+        assert_eq!(sh("abc"), "[...]");
+        assert_eq!(sh("a\0b\0--token\0c\0\0d\0"), "[...] --token [redacted]  d");
+        // Of which program it is an argument the head says.
+        assert_eq!(sh("a\0b\0-pSECRET\0d\0"), "[...] -pSECRET d");
+        let mysql = shown("mysql", "a\0b\0-pSECRET\0d\0");
+        assert!(
+            !mysql.contains("SECRET") && mysql.ends_with(" d"),
+            "{mysql}"
+        );
     }
 
     #[test]
