@@ -168,6 +168,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_has_not_run_is_not_said_to_be_allowed() {
+        let verdict = Verdict {
+            verdict: "not_run".into(),
+            by: Some("seccomp".into()),
+            count: 1,
+            ..Verdict::default()
+        };
+        assert_eq!(outcome(&verdict), "not run, answered by seccomp");
+        assert_eq!(Way::of(&verdict), Way::Failed);
+    }
+
+    #[test]
     fn a_line_names_the_verdict_and_obeys_nothing() {
         let record = Record {
             seq: 1,
