@@ -10,6 +10,9 @@
 #define inline_ static inline __attribute__((always_inline))
 #define outline static __attribute__((noinline))
 #define likely(condition) __builtin_expect(!!(condition), 1)
+/* A function that the verifier looks at by itself, once, whoever calls it. Its arguments are numbers, and pointers
+ * that may be null. */
+#define separate __attribute__((noinline))
 #define unlikely(condition) __builtin_expect(!!(condition), 0)
 
 /* Maps are described to the loader by the types of a variable's fields. */

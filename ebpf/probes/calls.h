@@ -33,6 +33,9 @@
 	X(link, 86, 9, 0) X(linkat, 265, 303, 0) X(rename, 82, 38, 0) X(renameat, 264, 302, 0) \
 	X(renameat2, 316, 353, 0) \
 	X(chmod, 90, 15, 0) X(fchmod, 91, 94, 0) X(fchmodat, 268, 306, 0) X(fchmodat2, 452, 452, 0) \
+	X(truncate, 76, 92, 193) X(unlink, 87, 10, 0) X(unlinkat, 263, 301, 0) X(rmdir, 84, 40, 0) \
+	X(mkdir, 83, 39, 0) X(mkdirat, 258, 296, 0) X(mknod, 133, 14, 0) X(mknodat, 259, 297, 0) \
+	X(symlink, 88, 83, 0) X(symlinkat, 266, 304, 0) X(bind, 49, 361, 0) \
 	X(userfaultfd, 323, 374, 0) X(io_uring_setup, 425, 425, 0)
 
 enum {

@@ -5,17 +5,8 @@
 #define AGENT_SANDBOX_ENDED_H
 
 #include "operations.h"
-#include "calls.h"
 #include "sampling.h"
-#include "addresses.h"
-
-/* A call, its arguments and how it went. */
-struct ended {
-	struct arguments with;
-	s64 result;
-	u32 call;
-	u32 by;
-};
+#include "begun.h"
 
 /* 0, or the error: some calls give a number when they have gone well. */
 inline_ s64 error_of(struct ended *ended)
@@ -26,8 +17,14 @@ inline_ s64 error_of(struct ended *ended)
 inline_ void set_result(struct head *head, struct ended *ended)
 {
 	head->result = error_of(ended);
-	if (head->result)
-		head->by = ended->by;
+	head->by = ended->by;
+	head->flags |= ended->flags;
+}
+
+/* What programs try all the time, and what says little: there is no such file, or there is one already. */
+inline_ int is_missing(s64 result)
+{
+	return result == -ENOENT || result == -ENOTDIR;
 }
 
 /* Appends what the caller wrote as a path; returns where it ends. */
@@ -97,9 +94,9 @@ outline int ended_open(struct ended *ended, u64 path, u64 flags)
 	trace = recorded(task, mark, KIND_OPEN);
 	if (!trace)
 		return 0;
-	if ((result == -ENOENT || result == -ENOTDIR) && !(trace->flags & TRACE_MISSING))
+	if (is_missing(result) && !(trace->flags & TRACE_MISSING))
 		return 0;
-	if (result >= 0 && sampled_out(trace))
+	if (result >= 0 && !ended->by && sampled_out(trace))
 		return 0;
 	slot = begin(task, trace, mark->trace, KIND_OPEN);
 	if (!slot)
@@ -110,18 +107,19 @@ outline int ended_open(struct ended *ended, u64 path, u64 flags)
 	event->mode = 0;
 	event->open_flags = flags;
 	set_result(&event->head, ended);
-	at = result >= 0 ? append_opened(task, slot, from, result) : 0;
+	/* Of a call that has not run the result is no descriptor. */
+	at = result >= 0 && !ended->by ? append_opened(task, slot, from, result) : 0;
 	if (!at)
 		/* By a handle nothing is named. */
 		at = path ? append_written(slot, from, path, PATH_BYTES) : from;
-	if (result == -EROFS)
+	if (result == -EROFS && !ended->by)
 		event->head.by = BY_PERMISSIONS;
 	event->path_bytes = at - from;
 	finish(slot, trace, at);
 	return 0;
 }
 
-/* A program that was not started. */
+/* A program that was not started: one that was does not come back. */
 outline int ended_exec(struct ended *ended, u64 path)
 {
 	struct task_struct *task = current_task();
@@ -132,12 +130,12 @@ outline int ended_exec(struct ended *ended, u64 path)
 	s64 result = ended->result;
 	u64 at = sizeof(struct exec);
 
-	if (!mark || result >= 0)
+	if (!mark || (result >= 0 && !ended->by))
 		return 0;
 	trace = recorded(task, mark, KIND_EXEC);
 	if (!trace)
 		return 0;
-	if ((result == -ENOENT || result == -ENOTDIR) && !(trace->flags & TRACE_MISSING))
+	if (is_missing(result) && !(trace->flags & TRACE_MISSING))
 		return 0;
 	slot = begin(task, trace, mark->trace, KIND_EXEC);
 	if (!slot)
@@ -153,74 +151,124 @@ outline int ended_exec(struct ended *ended, u64 path)
 	return 0;
 }
 
-/* The socket behind a descriptor: its type, protocol and, for one that listens, its address. */
-inline_ struct socket *socket_of(struct task_struct *task, u64 descriptor)
-{
-	struct fdtable *table = task->files->fdt;
-	struct file *file = 0;
-	struct inode *inode = 0;
-	struct socket *socket = 0;
-	unsigned short mode = 0;
-
-	opaque(descriptor);
-	if (descriptor >= table->max_fds)
-		return 0;
-	read_kernel(&file, sizeof(file), table->fd + descriptor);
-	READ(inode, file->f_inode);
-	READ(mode, inode->i_mode);
-	if ((mode & S_IFMT) != S_IFSOCK)
-		return 0;
-	READ(socket, file->private_data);
-	return socket;
-}
-
-outline int ended_address(struct ended *ended, u64 address, u64 length)
+/* An event of where a call connects or sends to, without the address; 0 if it is not recorded. Nothing of a socket
+ * is looked at for a call that has not run. */
+inline_ struct slot *begin_peer(struct ended *ended, struct trace **trace, struct socket *socket)
 {
 	struct task_struct *task = current_task();
 	struct mark *mark = mark_of(task);
+	struct slot *slot;
+
+	if (!mark)
+		return 0;
+	*trace = recorded(task, mark, KIND_CONNECT);
+	if (!*trace)
+		return 0;
+	slot = begin(task, *trace, mark->trace, KIND_CONNECT);
+	if (!slot)
+		return 0;
+	set_result(BEGIN(slot), ended);
+	about_socket((struct address *)slot->bytes, socket);
+	return slot;
+}
+
+/* The address that the kernel has. Returns 1 if there is one, and the caller gave the same. */
+separate int ended_peer(struct ended *ended, struct begun *begun)
+{
+	struct socket *socket;
+	struct sock *sock;
+	struct trace *trace;
+	struct slot *slot;
+	int same;
+	u64 bytes;
+
+	if (!ended || !begun || !connects(ended->result))
+		return 0;
+	socket = (void *)begun->socket;
+	sock = sock_of(socket);
+	if (!sock)
+		return 0;
+	slot = begin_peer(ended, &trace, socket);
+	if (!slot)
+		return 1;
+	bytes = peer_address(slot, sock, ended->call != CALL_connect);
+	opaque(bytes);
+	if (!bytes || bytes > ADDRESS_BYTES) {
+		release(slot);
+		return 0;
+	}
+	same = is_given(slot, begun, bytes);
+	/* The kernel holds the socket until the call ends, but it may have found another one at its begin. */
+	if (socket_of(current_task(), (u32)ended->with.a) != socket)
+		BEGIN(slot)->flags |= FLAG_FROM_USER;
+	finish(slot, trace, sizeof(struct address) + bytes);
+	return same;
+}
+
+/* The address that the caller gave: as it was when the call began, where that was seen. */
+separate int ended_given(struct ended *ended, struct begun *begun, u64 from, u64 length)
+{
+	struct socket *socket = 0;
 	struct trace *trace;
 	struct slot *slot;
 	struct address *event;
 
-	if (!mark || !address || !length)
+	if (!ended)
 		return 0;
-	trace = recorded(task, mark, KIND_CONNECT);
-	if (!trace)
-		return 0;
-	slot = begin(task, trace, mark->trace, KIND_CONNECT);
+	if (!ended->by)
+		socket = begun ? (void *)begun->socket : socket_of(current_task(), (u32)ended->with.a);
+	slot = begin_peer(ended, &trace, socket);
 	if (!slot)
 		return 0;
 	event = (struct address *)slot->bytes;
 	event->head.flags |= FLAG_FROM_USER;
-	about_socket(event, socket_of(task, (u32)ended->with.a));
-	if (ended->result != -EINPROGRESS)
-		set_result(&event->head, ended);
+	if (begun)
+		length = begun->bytes;
 	opaque(length);
-	if (length > ADDRESS_BYTES)
+	if (length > ADDRESS_BYTES) {
 		length = ADDRESS_BYTES;
-	if (read_user(ADDRESS_AT(slot), length, (void *)address) < 0)
+		event->head.flags |= FLAG_TRUNCATED;
+	}
+	if (begun)
+		read_kernel(ADDRESS_AT(slot), length, begun->address);
+	else if (read_user(ADDRESS_AT(slot), length, (void *)from) < 0)
 		length = 0;
-	else if (length >= sizeof(u16))
+	if (length >= sizeof(u16)) {
 		event->family = *(u16 *)ADDRESS_AT(slot);
+	} else if (socket) {
+		/* It cannot be read: of what kind it was the socket says. */
+		struct sock *sock = sock_of(socket);
+
+		READ(event->family, sock->__sk_common.skc_family);
+		event->head.flags |= FLAG_TRUNCATED;
+	} else {
+		event->head.flags |= FLAG_TRUNCATED;
+	}
 	event->address_bytes = length;
 	finish(slot, trace, sizeof(struct address) + length);
 	return 0;
 }
 
-/* struct msghdr begins with the address and its length. */
+/* Where the kernel has another address than was given, both are told of. */
+inline_ int ended_address(struct ended *ended, u64 address, u64 length)
+{
+	struct begun *begun = begun_of(ended);
+
+	if (!begun && (!address || !length))
+		return 0;
+	if (begun && ended_peer(ended, begun))
+		return 0;
+	return ended_given(ended, begun, address, length);
+}
+
+/* A message whose begin was seen, and no address then, has none. */
 outline int ended_message(struct ended *ended, u64 message)
 {
-	u64 address = 0;
-	u32 length = 0;
+	struct given given = {};
 
-	if (ended->with.narrow) {
-		read_user(&address, sizeof(u32), (void *)message);
-		read_user(&length, sizeof(length), (void *)(message + 4));
-	} else {
-		read_user(&address, sizeof(address), (void *)message);
-		read_user(&length, sizeof(length), (void *)(message + 8));
-	}
-	return ended_address(ended, address, length);
+	if (ended->by || ended->flags || ended->call == CALL_sendmmsg)
+		given = given_message(ended->with.narrow, message);
+	return ended_address(ended, given.address, given.length);
 }
 
 /* sizeof(struct mmsghdr), of a 64-bit program and of a 32-bit one. */
@@ -274,7 +322,7 @@ outline int ended_listen(struct ended *ended)
 		return 0;
 	event = (struct address *)slot->bytes;
 	set_result(&event->head, ended);
-	socket = socket_of(task, (u32)ended->with.a);
+	socket = ended->by ? 0 : socket_of(task, (u32)ended->with.a);
 	about_socket(event, socket);
 	if (socket)
 		bytes = own_address(slot, sock_of(socket));
@@ -317,6 +365,130 @@ outline int ended_names(struct ended *ended, u32 what, u64 first, u64 path, u64 
 	doing.event->other_bytes = doing.at - from;
 	done(&doing);
 	return 0;
+}
+
+/* A name that comes to be, or goes. */
+struct changed {
+	u64 first;
+	u64 second;
+	u64 path;
+	u64 other;
+	u32 what;
+	u32 directory; /* the descriptor of the one that the path begins at */
+};
+
+#define AT_FDCWD 0xffffff9c
+
+/* Behind a path that was written: the directory at which it begins. Returns where that ends. */
+outline u64 append_directory(struct slot *slot, u64 at, u32 descriptor)
+{
+	struct task_struct *task = current_task();
+	struct dentry *dentry = 0;
+	struct vfsmount *mount = 0;
+
+	if (descriptor == AT_FDCWD) {
+		dentry = task->fs->pwd.dentry;
+		mount = task->fs->pwd.mnt;
+	} else {
+		struct fdtable *table = task->files->fdt;
+		struct file *file = 0;
+
+		if (descriptor >= table->max_fds)
+			return at;
+		read_kernel(&file, sizeof(file), table->fd + descriptor);
+		READ(dentry, file->f_path.dentry);
+		READ(mount, file->f_path.mnt);
+	}
+	return dentry ? append_path(slot, at, dentry, mount) : at;
+}
+
+/* A name as it was written, from the root if it is known where it begins. */
+outline u64 append_whole(struct slot *slot, struct ended *ended, u64 from, u64 path, u32 directory)
+{
+	u64 at = append_written(slot, from, path, EVENT_BYTES / 4);
+
+	opaque(from);
+	if (from > EVENT_BYTES / 4 || at <= from || slot->bytes[from] == '/' || ended->by)
+		return at;
+	return append_directory(slot, at, directory);
+}
+
+separate int ended_change(struct ended *ended, struct changed *changed)
+{
+	struct task_struct *task = current_task();
+	struct mark *mark = mark_of(task);
+	struct doing doing;
+	u64 from;
+
+	if (!ended || !changed || !mark)
+		return 0;
+	if (is_missing(ended->result) || ended->result == -EEXIST) {
+		u32 id = mark->trace;
+		struct trace *trace = map_look_up(&traces, &id);
+
+		if (!trace || !(trace->flags & TRACE_MISSING))
+			return 0;
+	}
+	doing = operation_of(task, mark, changed->what, 0);
+	if (!doing.slot)
+		return 0;
+	set_result(&doing.event->head, ended);
+	doing.event->first = changed->first;
+	doing.event->second = changed->second;
+	from = sizeof(struct operation);
+	doing.at = append_whole(doing.slot, ended, from, changed->path, changed->directory);
+	doing.event->path_bytes = doing.at - from;
+	from = doing.at;
+	if (changed->other)
+		doing.at = append_written(doing.slot, from, changed->other, EVENT_BYTES / 4);
+	doing.event->other_bytes = doing.at - from;
+	done(&doing);
+	return 0;
+}
+
+/* truncate(2): what open(2) can do as well. */
+separate int ended_truncate(struct ended *ended)
+{
+	struct task_struct *task = current_task();
+	struct mark *mark = mark_of(task);
+	struct trace *trace;
+	struct slot *slot;
+	struct opened *event;
+	u64 at, from = sizeof(struct opened);
+
+	if (!ended || !mark)
+		return 0;
+	trace = recorded(task, mark, KIND_OPEN);
+	if (!trace || (is_missing(ended->result) && !(trace->flags & TRACE_MISSING)))
+		return 0;
+	slot = begin(task, trace, mark->trace, KIND_OPEN);
+	if (!slot)
+		return 0;
+	event = (struct opened *)slot->bytes;
+	event->inode = 0;
+	event->device = 0;
+	event->mode = 0;
+	event->open_flags = O_WRONLY_TRUNC;
+	set_result(&event->head, ended);
+	at = append_whole(slot, ended, from, ended->with.a, AT_FDCWD);
+	event->path_bytes = at - from;
+	finish(slot, trace, at);
+	return 0;
+}
+
+/* bind(2): a unix socket's name is a new file. */
+outline int ended_bind(struct ended *ended)
+{
+	struct changed changed = { .what = OP_MKNOD, .first = S_IFSOCK, .directory = AT_FDCWD };
+	u16 family = 0;
+	char first = 0;
+
+	read_user(&family, sizeof(family), (void *)ended->with.b);
+	changed.path = ended->with.b + UNIX_PATH;
+	read_user(&first, sizeof(first), (void *)changed.path);
+	if (family != AF_UNIX || !first || (u32)ended->with.c <= UNIX_PATH)
+		return 0;
+	return ended_change(ended, &changed);
 }
 
 #endif

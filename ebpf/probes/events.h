@@ -77,7 +77,18 @@
 /* Something that only the second layer looks at was to be done to what is forbidden. first: FORBIDDEN_*;
  * path: what it was to be done to, from the root of its file system (FLAG_TAIL). */
 #define OP_FORBIDDEN 22
-#define OPERATIONS 23
+/* path: a name that was removed. */
+#define OP_UNLINK 23
+/* path: a directory that was removed. */
+#define OP_RMDIR 24
+/* path: a new directory; first: its mode. */
+#define OP_MKDIR 25
+/* path: a new pipe, device or socket (bind(2), too), or with tracepoints a file of mknod(2); first: type and mode;
+ * second: the device as mknod(2) is given it. */
+#define OP_MKNOD 26
+/* path: a new symbolic link; other: what it says. */
+#define OP_SYMLINK 27
+#define OPERATIONS 28
 
 /* --- what was to be done to something forbidden: `operation.first` of OP_FORBIDDEN --------------------- */
 
@@ -118,7 +129,8 @@
 #define BY_SECURITY_MODULE 2
 /* This object, as the trace enforces (`TRACE_ENFORCE`). */
 #define BY_TRACER 3
-/* Before the kernel did anything: seccomp (only the tracepoint object can tell). */
+/* Before the kernel did anything: seccomp, or who traces the process with PTRACE_SYSEMU (only the tracepoint
+ * object can tell). The call has not run, whatever `result` is. */
 #define BY_SECCOMP 4
 
 /* --- flags of an event: `head.flags` ----------------------------------------------------------------- */
@@ -140,6 +152,8 @@
 #define FLAG_REVERSED 64
 /* A kernel worker of the process's did it: io_uring. */
 #define FLAG_WORKER 128
+/* The trace began in the middle of the call: whether the kernel ran it is not known. */
+#define FLAG_BEGUN_BEFORE 256
 
 /* --- limits, in bytes -------------------------------------------------------------------------------- */
 
@@ -147,8 +161,10 @@
 #define EVENT_BYTES 8192
 /* The longest path (PATH_MAX, limits.h), with its zero. */
 #define PATH_BYTES 4096
-/* Of a program's arguments as many bytes are kept, zeros between them. */
+/* Of a program's arguments as many bytes are kept, zeros between them. Of more than that these are the first
+ * ARGUMENT_HEAD, and the last ones. */
 #define ARGUMENT_BYTES 2048
+#define ARGUMENT_HEAD 1536
 /* A struct sockaddr_un and its zero fit. */
 #define ADDRESS_BYTES 112
 
@@ -260,7 +276,9 @@ struct mark {
 	u64 aside;    /* trampolines: the process that ptrace(2)'s hook was asked about last; tracepoints: the
 	               * effective ids before the call, the group's in the upper half */
 	u64 ended;    /* 1 once the end of the process was told (in the mark of its first thread) */
-	u64 spare[4];
+	u64 dentry;   /* trampolines: what the hook of paths has let through last; its mount */
+	u64 mount;
+	u64 spare[2];
 };
 
 /* `cgroups`: hash, u64 id of a cgroup v2 -> u32 id of the trace of everything in and below it. */

@@ -20,13 +20,21 @@
 #define EACCES 13
 #define ENOTDIR 20
 #define EROFS 30
+#define EEXIST 17
+#define EISCONN 106
+#define EALREADY 114
 #define EINPROGRESS 115
+/* Within the kernel: the process sees EINTR, or the call is made again. */
+#define ERESTARTSYS 512
+
+#define O_WRONLY_TRUNC 01001
 
 #define S_ISUID 04000
 #define S_ISGID 02000
 
 #define S_IFMT 0170000
 #define S_IFSOCK 0140000
+#define S_IFREG 0100000
 
 #define CLONE_THREAD 0x10000
 /* CLONE_NEWNS, -CGROUP, -UTS, -IPC, -USER, -PID, -NET, -TIME. */
@@ -146,6 +154,7 @@ struct file {
 
 struct fs_struct {
 	struct path root;
+	struct path pwd;
 } RELOCATED;
 
 struct fdtable {
@@ -252,7 +261,11 @@ typedef struct {
 struct sock_common {
 	unsigned short skc_family;
 	unsigned short skc_num;
+	unsigned short skc_dport;
+	unsigned char skc_state;
+	u32 skc_daddr;
 	u32 skc_rcv_saddr;
+	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 	possible_net_t skc_net;
 } RELOCATED;
@@ -279,6 +292,7 @@ struct unix_address {
 
 struct unix_sock {
 	struct unix_address *addr;
+	struct sock *peer;
 	struct path path;
 } RELOCATED;
 

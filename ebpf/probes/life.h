@@ -52,6 +52,8 @@ int life_fork(u64 *context)
 	if (!own)
 		return 0;
 	own->other = mark->other;
+	/* Not in the middle of a call that matters: this one is no such call. */
+	own->call = 0;
 	if (task->cgroups != parent->cgroups)
 		enter_cgroup(task, own);
 	if (flags & CLONE_NEW) {
@@ -136,6 +138,8 @@ int life_exec(u64 *context)
 
 	if (!mark)
 		return 0;
+	/* Who traces the process can make the call's end look like another call's from here on. */
+	mark->call = CALL_STARTED;
 	inode = program->file->f_inode;
 	/* That the user has started it is the user's to know; what it does is not. */
 	gains = gained(task, mark);
@@ -167,13 +171,21 @@ int life_exec(u64 *context)
 	event->argument_total = length;
 	event->argument_bytes = 0;
 	opaque(length);
-	if (length > ARGUMENT_BYTES) {
-		length = ARGUMENT_BYTES;
-		event->head.flags |= FLAG_TRUNCATED;
-	}
 	opaque(at);
 	if (at <= EVENT_BYTES - ARGUMENT_BYTES) {
-		if (read_user(slot->bytes + at, length, (void *)from) == 0) {
+		long failed;
+
+		if (length > ARGUMENT_BYTES) {
+			failed = read_user(slot->bytes + at, ARGUMENT_HEAD, (void *)from);
+			from += length - (ARGUMENT_BYTES - ARGUMENT_HEAD);
+			failed |= read_user(slot->bytes + at + ARGUMENT_HEAD, ARGUMENT_BYTES - ARGUMENT_HEAD,
+					    (void *)from);
+			length = ARGUMENT_BYTES;
+			event->head.flags |= FLAG_TRUNCATED;
+		} else {
+			failed = read_user(slot->bytes + at, length, (void *)from);
+		}
+		if (failed == 0) {
 			event->argument_bytes = length;
 			at += length;
 		} else {

@@ -35,6 +35,8 @@ struct {
 
 /* `mark.call` of a task that was marked in the middle of a call: no statement on whether its begin was seen. */
 #define CALL_ANY (1ull << 32)
+/* The call started a program: its end says nothing. */
+#define CALL_STARTED (1ull << 33)
 /* Of a trace's ancestors as many are looked at. */
 #define TRACE_DEPTH 8
 /* Cgroups are looked for among the outermost so many of a task's: nothing that a user nests below theirs

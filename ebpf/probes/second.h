@@ -80,6 +80,9 @@ inline_ int deny_telling(struct bound *bound, u32 what, struct dentry *dentry)
 		add_path(&doing, dentry, 0);
 		done(&doing);
 	}
+	/* It is told of. */
+	if (enforced)
+		bound->mark->dentry = 0;
 	/* A negation instead of a choice between two constants would hide the value's range from the verifier. */
 	opaque(enforced);
 	return enforced ? -EPERM : 0;

@@ -8,25 +8,6 @@
 #define AT_EMPTY_PATH 0x1000
 #define O_CREAT_WRONLY_TRUNC 01101
 
-/* Only who gets here has passed seccomp: a call whose end is seen without its begin has not. */
-SEC("tp_btf/sys_enter")
-int call_begin(u64 *context)
-{
-	struct task_struct *task = current_task();
-	int narrow;
-	u32 call = call_number(task, context[1], &narrow);
-	struct mark *mark;
-
-	if (!call)
-		return 0;
-	mark = mark_of(task);
-	if (mark) {
-		mark->call = call;
-		mark->aside = (u64)task->real_cred->egid.val << 32 | task->real_cred->euid.val;
-	}
-	return 0;
-}
-
 /* The socket calls of 32-bit programs: the arguments lie in memory. */
 outline int ended_socketcall(struct ended *ended)
 {
@@ -40,6 +21,7 @@ outline int ended_socketcall(struct ended *ended)
 	ended->with.d = with[3];
 	switch (which) {
 	case 1: return CALL_socket;
+	case 2: return CALL_bind;
 	case 3: return CALL_connect;
 	case 4: return CALL_listen;
 	case 11:
@@ -50,6 +32,40 @@ outline int ended_socketcall(struct ended *ended)
 	case 20: return CALL_sendmmsg;
 	default: return 0;
 	}
+}
+
+/* Not in `call_begin`: most calls have none. */
+outline int begun_address(struct pt_regs *registers, u32 call, int narrow)
+{
+	struct ended begun = { .call = call };
+
+	call_arguments(registers, narrow, &begun.with);
+	if (call == CALL_socketcall)
+		begun.call = ended_socketcall(&begun);
+	if (begun.call == CALL_connect || begun.call == CALL_sendto || begun.call == CALL_sendmsg)
+		begin_address(&begun);
+	return 0;
+}
+
+/* Only who gets here has passed seccomp: a call whose end is seen without its begin has not. */
+SEC("tp_btf/sys_enter")
+int call_begin(u64 *context)
+{
+	struct task_struct *task = current_task();
+	int narrow;
+	u32 call = call_number(task, context[1], &narrow);
+	struct mark *mark;
+
+	if (!call)
+		return 0;
+	mark = mark_of(task);
+	if (!mark)
+		return 0;
+	mark->call = call;
+	mark->aside = (u64)task->real_cred->egid.val << 32 | task->real_cred->euid.val;
+	if (call == CALL_connect || call == CALL_sendto || call == CALL_sendmsg || call == CALL_socketcall)
+		return begun_address(ARGUMENT(struct pt_regs *, 0), call, narrow);
+	return 0;
 }
 
 outline int ended_file(struct ended *ended)
@@ -65,6 +81,7 @@ outline int ended_file(struct ended *ended)
 		read_user(&flags, sizeof(flags), (void *)ended->with.c);
 		return ended_open(ended, ended->with.b, flags);
 	case CALL_open_by_handle_at: return ended_open(ended, 0, (u32)ended->with.c);
+	case CALL_truncate: return ended_truncate(ended);
 	case CALL_execve: return ended_exec(ended, ended->with.a);
 	case CALL_execveat: return ended_exec(ended, ended->with.b);
 	}
@@ -81,6 +98,7 @@ outline int ended_socket(struct ended *ended)
 	case CALL_sendmsg: return ended_message(ended, ended->with.b);
 	case CALL_sendmmsg: return ended_messages(ended);
 	case CALL_listen: return ended_listen(ended);
+	case CALL_bind: return ended_bind(ended);
 	case CALL_socket:
 		family = ended->with.a;
 		type = ended->with.b & 0xf;
@@ -102,25 +120,38 @@ outline int ended_ptrace(struct ended *ended)
 	return 0;
 }
 
-/* LSM_SETID_*: 1 id, 2 re, 4 res, 8 fs. The ids are as the caller's user namespace numbers them. */
+/* LSM_SETID_*: 1 id, 2 re, 4 res, 8 fs. What a task has become the kernel says; what was asked for in vain is as the
+ * caller's user namespace numbers it. */
 outline int ended_ids(struct ended *ended)
 {
-	struct mark *mark = mark_of(current_task());
+	struct task_struct *task = current_task();
+	struct mark *mark = mark_of(task);
 	u64 before = mark ? mark->aside : 0;
-	u32 old = before, group = before >> 32;
-	u64 first = (u32)ended->with.a, second = (u32)ended->with.b;
+	u32 old = before, group = before >> 32, what = OP_SETUID, how = 1;
+	u64 asked = (u32)ended->with.a;
+	int done = ended->result >= 0 && !ended->by;
+	const struct cred *now = task->real_cred;
 
 	switch (ended->call) {
-	case CALL_setuid: return ended_numbers(ended, OP_SETUID, first, old, 1);
-	case CALL_setreuid: return ended_numbers(ended, OP_SETUID, second, old, 2);
-	case CALL_setresuid: return ended_numbers(ended, OP_SETUID, second, old, 4);
-	case CALL_setfsuid: return ended_numbers(ended, OP_SETUID, first, old, 8);
-	case CALL_setgid: return ended_numbers(ended, OP_SETGID, first, group, 1);
-	case CALL_setregid: return ended_numbers(ended, OP_SETGID, second, group, 2);
-	case CALL_setresgid: return ended_numbers(ended, OP_SETGID, second, group, 4);
-	case CALL_setfsgid: return ended_numbers(ended, OP_SETGID, first, group, 8);
+	case CALL_setreuid: case CALL_setregid: how = 2; asked = (u32)ended->with.b; break;
+	case CALL_setresuid: case CALL_setresgid: how = 4; asked = (u32)ended->with.b; break;
+	case CALL_setfsuid: case CALL_setfsgid: how = 8;
 	}
-	return 0;
+	switch (ended->call) {
+	case CALL_setgid: case CALL_setregid: case CALL_setresgid: case CALL_setfsgid:
+		what = OP_SETGID;
+		old = group;
+		if (done)
+			asked = how == 8 ? now->fsgid.val : now->egid.val;
+		break;
+	default:
+		if (done)
+			asked = how == 8 ? now->fsuid.val : now->euid.val;
+	}
+	/* Nobody saw what it was before. */
+	if (ended->by || ended->flags)
+		old = what == OP_SETUID ? now->euid.val : now->egid.val;
+	return ended_numbers(ended, what, asked, old, how);
 }
 
 /* Only those that could not be sent: `signal_sent` tells of the others. The process is as the caller numbers it. */
@@ -190,6 +221,43 @@ outline int ended_name(struct ended *ended)
 	return 0;
 }
 
+/* unlinkat(2): rmdir(2). */
+#define AT_REMOVEDIR 0x200
+
+outline int ended_changed(struct ended *ended)
+{
+	struct arguments *with = &ended->with;
+	struct changed changed = { .path = with->a, .first = (u32)with->b, .directory = AT_FDCWD };
+
+	switch (ended->call) {
+	case CALL_unlinkat: case CALL_mkdirat: case CALL_mknodat:
+		changed.directory = with->a;
+		changed.path = with->b;
+		changed.first = (u32)with->c;
+		break;
+	case CALL_symlinkat:
+		changed.directory = with->b;
+		changed.path = with->c;
+		changed.other = with->a;
+		break;
+	case CALL_symlink:
+		changed.path = with->b;
+		changed.other = with->a;
+	}
+	switch (ended->call) {
+	case CALL_unlink: changed.what = OP_UNLINK; break;
+	case CALL_rmdir: changed.what = OP_RMDIR; break;
+	case CALL_unlinkat: changed.what = changed.first & AT_REMOVEDIR ? OP_RMDIR : OP_UNLINK; break;
+	case CALL_mkdir: case CALL_mkdirat: changed.what = OP_MKDIR; break;
+	case CALL_mknod: changed.what = OP_MKNOD; changed.second = (u32)with->c; break;
+	case CALL_mknodat: changed.what = OP_MKNOD; changed.second = (u32)with->d; break;
+	default: changed.what = OP_SYMLINK;
+	}
+	if (changed.what != OP_MKDIR && changed.what != OP_MKNOD)
+		changed.first = 0;
+	return ended_change(ended, &changed);
+}
+
 outline int ended_chmod(struct ended *ended)
 {
 	u64 path = ended->with.a, mode = ended->with.b;
@@ -239,25 +307,32 @@ int call_end(u64 *context)
 	u32 call = call_number(task, registers->orig_ax, &narrow);
 	struct ended ended = {};
 	struct mark *mark;
+	u64 begun;
 
 	if (!call)
 		return 0;
 	mark = mark_of(task);
 	if (!mark)
 		return 0;
-	ended.result = (s64)context[1];
-	ended.by = mark->call == call || mark->call == CALL_ANY ? BY_NOBODY : BY_SECCOMP;
+	begun = mark->call;
 	mark->call = 0;
+	if (begun == CALL_STARTED)
+		return 0;
+	ended.result = (s64)context[1];
+	if (begun == CALL_ANY)
+		ended.flags = FLAG_BEGUN_BEFORE;
+	else if (begun != call)
+		ended.by = BY_SECCOMP;
 	call_arguments(registers, narrow, &ended.with);
 	if (call == CALL_socketcall)
 		call = ended_socketcall(&ended);
 	ended.call = call;
 	switch (call) {
 	case CALL_open: case CALL_creat: case CALL_openat: case CALL_openat2: case CALL_open_by_handle_at:
-	case CALL_execve: case CALL_execveat:
+	case CALL_execve: case CALL_execveat: case CALL_truncate:
 		return ended_file(&ended);
 	case CALL_connect: case CALL_sendto: case CALL_sendmsg: case CALL_sendmmsg: case CALL_listen:
-	case CALL_socket:
+	case CALL_socket: case CALL_bind:
 		return ended_socket(&ended);
 	case CALL_ptrace:
 		return ended_ptrace(&ended);
@@ -272,6 +347,9 @@ int call_end(u64 *context)
 		return ended_mount(&ended);
 	case CALL_link: case CALL_linkat: case CALL_rename: case CALL_renameat: case CALL_renameat2:
 		return ended_name(&ended);
+	case CALL_unlink: case CALL_unlinkat: case CALL_rmdir: case CALL_mkdir: case CALL_mkdirat: case CALL_mknod:
+	case CALL_mknodat: case CALL_symlink: case CALL_symlinkat:
+		return ended_changed(&ended);
 	case CALL_chmod: case CALL_fchmod: case CALL_fchmodat: case CALL_fchmodat2:
 		return ended_chmod(&ended);
 	default:

@@ -6,6 +6,7 @@
 #include "opens.h"
 #include "network.h"
 #include "names.h"
+#include "changes.h"
 #include "hooks.h"
 #include "entries.h"
 #include "second.h"

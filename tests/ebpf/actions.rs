@@ -95,6 +95,8 @@ const ACTIONS: &[Row] = &[
             "[redacted]",
         ],
     ),
+    // The first argument is longer than what there is room for.
+    ok("fg-arguments", &["exec allowed", "xxx [...] fg-arguments"]),
     // Files.
     ok("open", &["open allowed: /srv/t/open (read)"]),
     ok("openat", &["open allowed: /srv/t/openat (read)"]),
@@ -271,6 +273,44 @@ const ACTIONS: &[Row] = &[
     ),
     ok("op-chmod", &["chmod allowed", "/srv/t/set-id"]),
     ok("op-fchmod", &["chmod allowed"]),
+    ok(
+        "op-truncate",
+        &["open allowed: /srv/t/op-cut (write,truncate)"],
+    ),
+    fails(
+        "op-cut-not",
+        "EACCES",
+        &["open denied EACCES: /usr/bin/busybox (write,truncate)"],
+    ),
+    ok("op-unlink", &["unlink allowed", "/srv/t/op-old"]),
+    ok("op-unlinkat", &["unlink allowed", "/srv/t/inner/op-gone"]),
+    ok(
+        "op-unlink-here",
+        &["unlink allowed", "/srv/t/inner/op-gone-here"],
+    ),
+    fails(
+        "op-unlink-not",
+        "EACCES",
+        &["unlink denied EACCES", "/usr/bin/busybox"],
+    ),
+    ok("op-rmdir", &["mkdir allowed", "/srv/t/op-made"]),
+    ok("op-rmdir", &["rmdir allowed", "/srv/t/op-made"]),
+    fails("op-rmdir-not", "EACCES", &["rmdir denied EACCES", "/srv/t"]),
+    ok(
+        "op-symlink",
+        &["symlink allowed", "/srv/t/op-symlink", "to/nowhere"],
+    ),
+    ok("op-pipe", &["mknod allowed", "/srv/t/op-pipe"]),
+    ok("op-bind", &["mknod allowed", "/srv/t/op-socket"]),
+    // An address that changes while the call waits.
+    ok(
+        "fg-changed",
+        &["connect allowed: inet stream 127.0.0.1:20030"],
+    ),
+    ok(
+        "fg-unmapped",
+        &["connect allowed: inet stream 127.0.0.1:20031"],
+    ),
     fails("op-raw", "EPERM", &["raw_socket "]),
     fails("op-packets", "EPERM", &["raw_socket "]),
     ok("op-uffd", &["userfaultfd allowed"]),
@@ -318,7 +358,8 @@ fn contains(text: &str, parts: &[&str]) -> bool {
 /// Whether the trail has such a record, of the action's process, of the program that this has become, or of
 /// a worker of the kernel's.
 fn has(trail: &Trail, action: &str, parts: &[&str]) -> bool {
-    let elsewhere = action.starts_with("exec") || action.starts_with("ring");
+    let elsewhere =
+        action.starts_with("exec") || action.starts_with("ring") || action == "fg-arguments";
     trail.records.iter().any(|record| {
         let of_action = actor(&record.what).is_some_and(|actor| actor.comm == action);
         (of_action || elsewhere) && contains(&brief(&record.what), parts)
@@ -402,6 +443,37 @@ fn what_is_missing_is_recorded_where_it_is_asked_for() {
                 .opens(path)
                 .any(|how| how.verdict == "failed" && how.error.as_deref() == Some(error));
             wrong.extend(unless(found, || format!("no open of {path} with {error}")));
+        }
+        wrong
+    });
+}
+
+/// A filter of the process's own, or who traces it, answers calls: none of them has happened.
+#[test]
+fn what_has_not_run_is_not_said_to_have() {
+    on_each_with("actions", "forged records", |machine, said| {
+        let (trail, mut wrong) = Trail::of(said, "actions");
+        for action in ["fg-answered", "fg-first", "fg-emulated"] {
+            for what in trail.of_action(action) {
+                let brief = brief(what);
+                let forged = [
+                    "setuid",
+                    "mount",
+                    "module_load",
+                    "203.0.113.66",
+                    "forged",
+                    "/etc/emulated",
+                ];
+                let happened =
+                    brief.contains("allowed") && forged.iter().any(|part| brief.contains(part));
+                wrong.extend(unless(!happened, || format!("{action}: {brief}")));
+            }
+            let seen = trail
+                .of_action(action)
+                .any(|what| contains(&brief(what), &["setuid not_run by seccomp"]));
+            wrong.extend(unless(seen || machine.object != TRACEPOINTS, || {
+                trail.lacks(action, "setuid not_run by seccomp")
+            }));
         }
         wrong
     });

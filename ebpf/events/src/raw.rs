@@ -65,7 +65,7 @@ impl Kind {
 }
 
 /// Names of the operations, by number (`OP_*`).
-pub const OPERATIONS: [&str; 23] = [
+pub const OPERATIONS: [&str; 28] = [
     "ptrace",
     "setuid",
     "setgid",
@@ -89,6 +89,11 @@ pub const OPERATIONS: [&str; 23] = [
     "user_namespace",
     "other_user",
     "forbidden",
+    "unlink",
+    "rmdir",
+    "mkdir",
+    "mknod",
+    "symlink",
 ];
 
 /// Who decided (`BY_*`).
@@ -102,7 +107,7 @@ pub enum By {
     SecurityModule,
     /// The tracer's own programs.
     Tracer,
-    /// seccomp.
+    /// seccomp, or who traces the process: the call has not run.
     Seccomp,
 }
 
@@ -124,6 +129,8 @@ pub mod flags {
     pub const REVERSED: u16 = 64;
     /// A kernel worker of the process's did it: `io_uring`.
     pub const WORKER: u16 = 128;
+    /// The trace began in the middle of the call.
+    pub const BEGUN_BEFORE: u16 = 256;
 }
 
 /// Flags of a trace (`TRACE_*`).
@@ -144,6 +151,10 @@ pub mod trace_flags {
 
 /// The longest event, in bytes (`EVENT_BYTES`).
 pub const EVENT_BYTES: usize = 8192;
+
+/// Of arguments that are longer than what there is of them, so many bytes are the first, and the rest are the
+/// last (`ARGUMENT_HEAD`).
+pub const ARGUMENT_HEAD: usize = 1536;
 
 /// `struct head`, in bytes.
 const HEAD: usize = 72;

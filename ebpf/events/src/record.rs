@@ -132,9 +132,11 @@ pub struct Actor {
 /// How it went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// `allowed`, `denied`, `failed` (there is no such file, for example) or `would_deny`.
+    /// `allowed`, `denied`, `failed` (there is no such file, for example), `would_deny`, or `not_run` (something
+    /// else than the kernel answered, and the call has not run).
     pub verdict: String,
-    /// Who denied: `permissions`, `security_module`, `tracer` or `seccomp`; none where nobody can tell.
+    /// Who denied: `permissions`, `security_module`, `tracer` or `seccomp` (who answered, too); none where nobody
+    /// can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// The error's name (`EACCES`), of what did not succeed.
@@ -144,7 +146,8 @@ pub struct Verdict {
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub count: u64,
     /// What makes the record weaker than others: `unresolved` (a path as it was written), `from_user`
-    /// (read from memory that the process can change), `truncated`, `tail` (outer directories are missing).
+    /// (read from memory that the process can change), `truncated`, `tail` (outer directories are missing), `begun_before`
+    /// (the trace began in the middle of the call: whether it ran is not known).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weak: Vec<String>,
 }

@@ -155,6 +155,7 @@ fn flags_and_limits_have_the_same_numbers() {
         ("SET_ID", flags::SET_ID),
         ("REVERSED", flags::REVERSED),
         ("WORKER", flags::WORKER),
+        ("BEGUN_BEFORE", flags::BEGUN_BEFORE),
     ];
     let of_events: BTreeMap<_, _> = of_events.map(|(name, bit)| (name, u64::from(bit))).into();
     assert_eq!(constants("FLAG_"), of_events);
@@ -169,6 +170,7 @@ fn flags_and_limits_have_the_same_numbers() {
     let of_traces: BTreeMap<_, _> = of_traces.map(|(name, bit)| (name, u64::from(bit))).into();
     assert_eq!(constants("TRACE_"), of_traces);
     assert_eq!(constant("EVENT_BYTES"), raw::EVENT_BYTES as u64);
+    assert_eq!(constant("ARGUMENT_HEAD"), raw::ARGUMENT_HEAD as u64);
     assert_eq!(constants("BY_").len(), 5, "raw::By has five");
 }
 

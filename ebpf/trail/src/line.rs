@@ -139,6 +139,7 @@ fn outcome(verdict: &Verdict) -> String {
             let mut text = match way {
                 Way::WouldDeny => "would be denied".to_owned(),
                 Way::Denied => "denied".to_owned(),
+                Way::Failed if verdict.verdict == "not_run" => "not run, answered".to_owned(),
                 Way::Allowed | Way::Failed => "failed".to_owned(),
             };
             if let Some(by) = &verdict.by {
@@ -165,6 +166,18 @@ mod tests {
     use agent_sandbox_events::record::{Actor, Open, Trail};
 
     use super::*;
+
+    #[test]
+    fn what_has_not_run_is_not_said_to_be_allowed() {
+        let verdict = Verdict {
+            verdict: "not_run".into(),
+            by: Some("seccomp".into()),
+            count: 1,
+            ..Verdict::default()
+        };
+        assert_eq!(outcome(&verdict), "not run, answered by seccomp");
+        assert_eq!(Way::of(&verdict), Way::Failed);
+    }
 
     #[test]
     fn a_line_names_the_verdict_and_obeys_nothing() {

@@ -20,6 +20,7 @@ static const struct actions groups[] = {
     { "scope", scope_actions },         { "attempts", attempt_actions },
     { "internet", internet_actions },   { "namespaces", namespace_actions },
     { "root-attempts", root_attempt_actions }, { "jailed", jailed_actions },
+    { "forged", forged_actions },
 };
 
 long fail(int error)

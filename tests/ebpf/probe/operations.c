@@ -83,6 +83,33 @@ static long set_id(const char *path)
     return put(path, "") ? -1 : chmod(path, 04755);
 }
 
+static long truncated(void)
+{
+    return put(PLACE "/op-cut", "text") ? -1 : truncate(PLACE "/op-cut", 1);
+}
+
+/* Below a directory's descriptor, and below where the process is. */
+static long removed(void)
+{
+    return put(PLACE "/inner/op-gone", "") ? -1 : unlinkat(open(PLACE "/inner", O_PATH), "op-gone", 0);
+}
+
+static long removed_here(void)
+{
+    return put(PLACE "/inner/op-gone-here", "") || chdir(PLACE "/inner") ? -1 : unlink("op-gone-here");
+}
+
+static long removed_directory(void)
+{
+    return mkdir(PLACE "/op-made", 0750) ? -1 : unlinkat(AT_FDCWD, PLACE "/op-made", AT_REMOVEDIR);
+}
+
+static long bound(void)
+{
+    struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = PLACE "/op-socket" };
+    return bind(socket(AF_UNIX, SOCK_DGRAM, 0), (struct sockaddr *)&name, sizeof name);
+}
+
 static long descriptor_set_id(void)
 {
     return fchmod(open(PLACE "/set-id-fd", O_RDWR | O_CREAT, 0600), 02755);
@@ -106,6 +133,12 @@ A(p_link, link(PLACE "/link", PLACE "/inner/linked"))
 A(p_rename, rename(PLACE "/rename", PLACE "/inner/renamed"))
 A(p_exchange, renameat2(AT_FDCWD, PLACE "/exchange", AT_FDCWD, PLACE "/inner/exchanged", 2 /* RENAME_EXCHANGE */))
 A(p_chmod, set_id(PLACE "/set-id"))
+A(p_unlink, put(PLACE "/op-old", "") ? -1 : unlink(PLACE "/op-old"))
+A(p_unlink_not, unlink(BUSYBOX))
+A(p_rmdir_not, rmdir(PLACE))
+A(p_symlink, symlink("to/nowhere", PLACE "/op-symlink"))
+A(p_pipe, mknod(PLACE "/op-pipe", S_IFIFO | 0600, 0))
+A(p_truncate_not, truncate(BUSYBOX, 0))
 A(p_raw, closed(socket(AF_INET, SOCK_RAW, 1)))
 A(p_packets, closed(socket(17 /* AF_PACKET */, SOCK_RAW, 0)))
 A(p_userfaultfd, closed(syscall(SYS_userfaultfd, 1 /* UFFD_USER_MODE_ONLY */)))
@@ -121,6 +154,10 @@ const struct action operation_actions[] = {
     { "op-kill-own", p_kill_none }, { "op-vm", p_process_vm },    { "op-link", p_link },
     { "op-rename", p_rename },     { "op-exchange", p_exchange }, { "op-chmod", p_chmod },
     { "op-fchmod", descriptor_set_id }, { "op-raw", p_raw },      { "op-packets", p_packets },
+    { "op-truncate", truncated },  { "op-cut-not", p_truncate_not }, { "op-unlink", p_unlink },
+    { "op-unlinkat", removed },    { "op-unlink-here", removed_here }, { "op-unlink-not", p_unlink_not },
+    { "op-rmdir", removed_directory }, { "op-rmdir-not", p_rmdir_not }, { "op-symlink", p_symlink },
+    { "op-pipe", p_pipe },         { "op-bind", bound },
     { "op-uffd", p_userfaultfd },  { "op-ring", p_ring },         { "op-userns", user_in_user_namespace },
     { NULL, NULL },
 };

@@ -54,7 +54,7 @@ struct actions {
 
 extern const struct action exec_actions[], open_actions[], failing_actions[], root_actions[], ring_actions[],
     socket_actions[], listening_actions[], operation_actions[], scope_actions[], attempt_actions[],
-    root_attempt_actions[], jailed_actions[], internet_actions[], namespace_actions[];
+    root_attempt_actions[], jailed_actions[], internet_actions[], namespace_actions[], forged_actions[];
 
 #define A(name, expression)                                                                                           \
     static long name(void)                                                                                            \

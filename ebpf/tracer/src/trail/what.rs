@@ -23,7 +23,11 @@ pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What
             What::Exec(Exec {
                 actor,
                 path: text::escape(&Redaction::path(&raw::turned(path, head.flags))),
-                arguments: words_of(arguments, redaction, !whole),
+                arguments: if whole {
+                    words_of(arguments, redaction, false)
+                } else {
+                    head_and_tail(arguments, redaction)
+                },
                 verdict: verdict(head, count, !whole),
                 set_id: head.flags & flags::SET_ID != 0,
             })
@@ -67,9 +71,16 @@ pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What
             other,
         } => {
             // The source of a mount can hold a password: `//user:password@server/share`.
-            let mounted = OPERATIONS.get(what as usize) == Some(&"mount");
+            let operation = OPERATIONS.get(what as usize).copied();
+            let mounted = operation == Some("mount");
+            // What a symbolic link says, or a file system's type, is no path that the kernel walked.
+            let walked = matches!(operation, Some("link" | "rename"));
             let named = |path: &[u8], other: bool| {
-                let path = raw::turned(path, head.flags);
+                let path = if other && !walked {
+                    path.to_vec()
+                } else {
+                    raw::turned(path, head.flags)
+                };
                 let path = if other && mounted {
                     redaction.text(&path)
                 } else {
@@ -110,6 +121,29 @@ fn exit(head: &Head, actor: Actor) -> Exit {
     }
 }
 
+/// Stands where arguments are missing.
+const MISSING: &str = "[...]";
+
+/// Arguments of which the middle is missing, redacted. What stands next to the gap can be the rest of a secret, or
+/// its value while the name is in the gap: so the rest of one argument behind it and the next one are left out.
+/// Which of the others are secrets depends on the program, and on what stands in the head.
+fn head_and_tail(arguments: &[u8], redaction: &Redaction) -> Vec<String> {
+    let Some((head, tail)) = arguments.split_at_checked(raw::ARGUMENT_HEAD) else {
+        return words_of(arguments, redaction, true);
+    };
+    let mut words = words_of(head, redaction, true);
+    words.push(MISSING.to_string());
+    let tail = tail.splitn(3, |byte| *byte == 0).nth(2).unwrap_or_default();
+    if !tail.is_empty() {
+        let before = head.iter().rposition(|byte| *byte == 0).unwrap_or(0);
+        let whole = [&head[..before], tail].join(&0);
+        let count = tail.split(|byte| *byte == 0).count() - usize::from(tail.ends_with(&[0]));
+        let shown = words_of(&whole, redaction, false);
+        words.extend_from_slice(&shown[shown.len().saturating_sub(count)..]);
+    }
+    words
+}
+
 /// Arguments with zeros between them, redacted.
 pub(super) fn words_of(arguments: &[u8], redaction: &Redaction, cut: bool) -> Vec<String> {
     if arguments.is_empty() {
@@ -128,17 +162,21 @@ const INTERRUPTED: [i32; 4] = [512, 513, 514, 516];
 /// How it went. Permissions, a security module, the tracer and seccomp deny; an error without a known
 /// cause is a denial where the error says so, else a failure. A connection that is being made is no failure:
 /// nor is one of which a signal ends the waiting, for the kernel goes on making it (`connect(2)`, EINTR).
+/// What seccomp answers the kernel has not run, whatever the answer is: only one that refuses is a denial.
 fn verdict(head: &Head, count: u64, cut: bool) -> Verdict {
     let number = head.result.checked_neg().unwrap_or(i32::MAX);
     let refusal = matches!(number, libc::EACCES | libc::EPERM | libc::EROFS);
+    let refused_early = refusal || matches!(number, libc::ENOSYS | libc::EAFNOSUPPORT);
     let interrupted =
         head.kind == Kind::Connect && (number == libc::EINTR || INTERRUPTED.contains(&number));
     let pending = interrupted
         || head.kind == Kind::Connect && matches!(number, libc::EINPROGRESS | libc::EALREADY);
     let verdict = match head.by {
+        By::Seccomp if head.result < 0 && refused_early => "denied",
+        By::Seccomp => "not_run",
         _ if head.result == 0 && head.flags & flags::WOULD_DENY != 0 => "would_deny",
         _ if head.result >= 0 || pending => "allowed",
-        By::SecurityModule | By::Tracer | By::Seccomp => "denied",
+        By::SecurityModule | By::Tracer => "denied",
         By::Permissions | By::Nobody if refusal => "denied",
         By::Permissions | By::Nobody => "failed",
     };
@@ -154,6 +192,7 @@ fn verdict(head: &Head, count: u64, cut: bool) -> Verdict {
         (head.flags & flags::FROM_USER != 0, "from_user"),
         (head.flags & flags::TRUNCATED != 0 || cut, "truncated"),
         (head.flags & flags::TAIL != 0, "tail"),
+        (head.flags & flags::BEGUN_BEFORE != 0, "begun_before"),
     ];
     Verdict {
         verdict: verdict.to_string(),
@@ -182,6 +221,7 @@ pub(super) fn missing(event: &Event<'_>) -> bool {
 pub(super) fn sampled(event: &Event<'_>) -> bool {
     event.head.kind == Kind::Open
         && event.head.result >= 0
+        && event.head.by != By::Seccomp
         && event.head.flags & flags::WOULD_DENY == 0
 }
 
@@ -256,6 +296,19 @@ mod tests {
             ("would_deny".into(), some("tracer"), None)
         );
         assert_eq!(went(i32::MIN, By::Nobody, 0).0, "failed");
+        // What the kernel has not run is neither allowed nor failed.
+        for result in [0, -libc::ECONNREFUSED, -libc::EINPROGRESS, -libc::EINTR] {
+            for kind in [Kind::Open, Kind::Connect, Kind::Operation] {
+                let head = Head {
+                    result,
+                    by: By::Seccomp,
+                    ..head(kind)
+                };
+                let verdict = verdict(&head, 1, false);
+                assert_eq!(verdict.verdict, "not_run", "{result}");
+                assert_eq!(verdict.by.as_deref(), Some("seccomp"));
+            }
+        }
         let connecting = Head {
             result: -115,
             ..head(Kind::Connect)
@@ -311,6 +364,40 @@ mod tests {
             serde_json::json!(["x", "ghp_[redacted]"])
         );
         assert_eq!(said["weak"], serde_json::json!(["truncated"]));
+    }
+
+    #[test]
+    fn behind_a_gap_nothing_is_shown_that_could_be_a_secret() {
+        let shown = |program: &str, tail: &str| {
+            let mut bytes = format!("{program}\0one\0{}", "x".repeat(raw::ARGUMENT_HEAD));
+            bytes.truncate(raw::ARGUMENT_HEAD);
+            bytes.push_str(tail);
+            let about = About::Exec {
+                path: b"/bin/x",
+                arguments: bytes.as_bytes(),
+                total: 100_000,
+            };
+            let said = said(head(Kind::Exec), about);
+            assert_eq!(said["weak"], serde_json::json!(["truncated"]));
+            let words = said["arguments"].as_array().unwrap();
+            let words: Vec<&str> = words.iter().map(|word| word.as_str().unwrap()).collect();
+            words[3..].join(" ")
+        };
+        let sh = |tail| shown("sh", tail);
+        assert_eq!(
+            sh("rest\0-c\0evil --token=abc\0"),
+            "[...] evil --token=[redacted]"
+        );
+        assert_eq!(sh("oken\0abc\0"), "[...]");
+        assert_eq!(sh("abc"), "[...]");
+        assert_eq!(sh("a\0b\0--token\0c\0\0d\0"), "[...] --token [redacted]  d");
+        // Of which program it is an argument the head says.
+        assert_eq!(sh("a\0b\0-pxyzzy\0d\0"), "[...] -pxyzzy d");
+        let mysql = shown("mysql", "a\0b\0-pxyzzy\0d\0");
+        assert!(
+            !mysql.contains("xyzzy") && mysql.ends_with(" d"),
+            "{mysql}"
+        );
     }
 
     #[test]
@@ -375,6 +462,25 @@ mod tests {
             said(head(Kind::Exec), exec)["path"],
             "/tmp/ghp_[redacted].json"
         );
+    }
+
+    #[test]
+    fn only_what_the_kernel_walked_is_turned() {
+        let what = |name: &str| OPERATIONS.iter().position(|known| *known == name).unwrap();
+        let reversed = Head {
+            flags: flags::REVERSED,
+            ..head(Kind::Operation)
+        };
+        let about = |name: &str| About::Operation {
+            what: u32::try_from(what(name)).unwrap(),
+            numbers: [0; 3],
+            path: b"link\0ada\0home",
+            other: b"to/there",
+        };
+        let symlink = said(reversed, about("symlink"));
+        assert_eq!(symlink["path"], "/home/ada/link");
+        assert_eq!(symlink["other"], "to/there");
+        assert_eq!(said(reversed, about("rename"))["other"], "/to/there");
     }
 
     #[test]

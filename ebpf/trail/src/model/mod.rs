@@ -87,7 +87,7 @@ pub enum Way {
     Allowed,
     /// It was denied.
     Denied,
-    /// It failed for another reason; so does what is not understood.
+    /// It failed for another reason, or has not run (`not_run`); so does what is not understood.
     Failed,
     /// It would be denied.
     WouldDeny,

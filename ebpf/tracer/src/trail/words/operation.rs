@@ -231,6 +231,8 @@ pub(in crate::trail) fn detail(what: u32, numbers: [u64; 3]) -> String {
         "process_vm" => with(format!("process {first}"), call(second)),
         "rename" => flags(first, RENAME),
         "chmod" => format!("mode {first:04o}"),
+        "mkdir" => format!("mode {:04o}", first & 0o7777),
+        "mknod" => node(first, second),
         "raw_socket" => {
             let family = u16::try_from(first).map_or_else(|_| first.to_string(), address::family);
             let kind = u16::try_from(second).map_or_else(|_| second.to_string(), address::kind);
@@ -244,8 +246,21 @@ pub(in crate::trail) fn detail(what: u32, numbers: [u64; 3]) -> String {
             _ => format!("user {first}"),
         },
         "forbidden" => named(&FORBIDDEN, first, "kind"),
-        // pivot_root, memfd_exec, link, user_namespace: their name and their paths say all.
+        // pivot_root, memfd_exec, link, unlink, rmdir, symlink, user_namespace: their name and their paths say all.
         _ => String::new(),
+    }
+}
+
+/// What `mknod(2)` makes, by its type; of a device the numbers as they are given to it.
+fn node(mode: u64, device: u64) -> String {
+    let major = device >> 8 & 0xfff;
+    let minor = device & 0xff | device >> 12 & 0xf_ff00;
+    match mode >> 12 & 0xf {
+        1 => "pipe".to_string(),
+        2 => format!("character device {major}:{minor}"),
+        6 => format!("block device {major}:{minor}"),
+        12 => "socket".to_string(),
+        _ => "file".to_string(),
     }
 }
 
@@ -340,6 +355,15 @@ mod tests {
             ("other_user", [42, 2, 0], "group 42"),
             ("other_user", [0, 3, 0], "capabilities of its program"),
             ("forbidden", [0, 0, 0], "unlink"),
+            ("unlink", [0; 3], ""),
+            ("rmdir", [0; 3], ""),
+            ("mkdir", [0o40755, 0, 0], "mode 0755"),
+            ("mknod", [0o10600, 0, 0], "pipe"),
+            ("mknod", [0o140755, 0, 0], "socket"),
+            ("mknod", [0o20600, 0x103, 0], "character device 1:3"),
+            ("mknod", [0o60600, 0x10_0801, 0], "block device 8:257"),
+            ("mknod", [0o644, 0, 0], "file"),
+            ("symlink", [0; 3], ""),
         ];
         for (operation, numbers, words) in rows {
             assert_eq!(said(operation, numbers), words, "{operation}");
