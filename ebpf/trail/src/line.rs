@@ -139,6 +139,7 @@ fn outcome(verdict: &Verdict) -> String {
             let mut text = match way {
                 Way::WouldDeny => "would be denied".to_owned(),
                 Way::Denied => "denied".to_owned(),
+                Way::NotRun => "not run, answered".to_owned(),
                 Way::Allowed | Way::Failed => "failed".to_owned(),
             };
             if let Some(by) = &verdict.by {
