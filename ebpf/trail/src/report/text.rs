@@ -234,8 +234,8 @@ pub fn unseen(unseen: &Unseen) -> Vec<String> {
     }
     if unseen.away > 0.0 {
         lines.push(format!(
-            "the tracer was away for {:.1} s; what happened then is here as far as the kernel's buffer held it",
-            unseen.away
+            "the tracer was away for {}; what happened then is here as far as the kernel's buffer held it",
+            clock::away(unseen.away)
         ));
     }
     if let Some(every) = unseen.every {

@@ -428,7 +428,9 @@ fn short(number: u64) -> String {
         0..=99_999 => number.to_string(),
         100_000..=9_999_999 => format!("{}k", number / 1000),
         10_000_000..=9_999_999_999 => format!("{}M", number / 1_000_000),
-        _ => format!("{}G", number / 1_000_000_000),
+        10_000_000_000..=9_999_999_999_999 => format!("{}G", number / 1_000_000_000),
+        // Nothing counts so far; a trail can say so.
+        _ => ">10T".to_owned(),
     }
 }
 

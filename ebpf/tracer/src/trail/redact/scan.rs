@@ -239,6 +239,10 @@ pub(super) fn urls(text: &[u8], edit: &mut Edit) {
 /// Hides values of secrets in the queries of URLs that are names of files: what `curl -O` and `wget` make of signed ones.
 /// Some write another sign for the question mark.
 pub(super) fn queries(path: &[u8], edit: &mut Edit) {
+    // Hardly any path has one.
+    if !path.contains(&b'=') {
+        return;
+    }
     let mut begin = 0;
     for name in path.split(|byte| *byte == b'/') {
         let query = name.iter().position(|byte| *byte == b'?' || *byte == b'@');
