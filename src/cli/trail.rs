@@ -35,8 +35,8 @@ struct Tracer {
     after_help = "Keys: 1 to 8 and Tab switch panes, / filters, p pauses, c copies a summary, ? shows all, q quits."
 )]
 pub(super) struct WatchWords {
-    /// A session's id, a job's number, or trace:N [default: the newest session]
-    #[arg(value_name = "SESSION|JOB")]
+    /// A session's id, a job's number, or trace:N; for root of a user's, JOB@UID [default: the newest session]
+    #[arg(value_name = "SESSION|JOB[@UID]")]
     which: Option<String>,
     /// Print records as they come, a JSON object a line
     #[arg(long)]
@@ -52,8 +52,8 @@ pub(super) struct WatchWords {
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox report")]
 pub(super) struct ReportWords {
-    /// A session's id, a job's number, or trace:N [default: the newest session]
-    #[arg(value_name = "SESSION|JOB")]
+    /// A session's id, a job's number, or trace:N; for root of a user's, JOB@UID [default: the newest session]
+    #[arg(value_name = "SESSION|JOB[@UID]")]
     which: Option<String>,
     /// Print data as JSON
     #[arg(long, conflicts_with = "markdown")]

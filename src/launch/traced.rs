@@ -18,7 +18,7 @@ use agent_sandbox_events::protocol::{
 };
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::{Mode, fstat, lstat};
+use nix::sys::stat::{Mode, fstat};
 
 use super::Prepared;
 use crate::config::site::Site;
@@ -26,6 +26,7 @@ use crate::failure::{self, Failure};
 use crate::plan::Plan;
 use crate::plan::trace::{RawPath, Wish, told};
 use crate::policy::{Trace as Policy, TraceMode};
+use crate::sys::paths;
 
 /// How long one answer may take. A tracer that nobody can wait for is none, unless the policy demands it: then
 /// a node full of ranks may have to wait for each other.
@@ -387,7 +388,48 @@ fn identities(shown: &[RawPath]) -> HashSet<(u64, u64)> {
             }
         }
     }
-    // A link is itself: an earlier session can have put one where a shown directory stood, to something hidden.
-    let found = names.into_iter().filter_map(|path| lstat(path).ok());
+    // No link counts, the last part of the path or one in its middle: an earlier session can have put one where a
+    // shown directory stood, to something hidden. Where the kernel cannot say that, before Linux 5.6, nothing is shown.
+    let found = names
+        .into_iter()
+        .filter_map(|path| paths::pin_plain(path).and_then(fstat).ok());
     found.map(|found| (found.st_dev, found.st_ino)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    /// Whether a path is taken for one that is shown.
+    fn is_shown(shown: &[&Path], path: &Path) -> bool {
+        let shown: Vec<RawPath> = shown.iter().map(|path| RawPath::from(*path)).collect();
+        let found = fs::metadata(path).unwrap();
+        identities(&shown).contains(&(found.dev(), found.ino()))
+    }
+
+    #[test]
+    fn a_link_in_a_shown_path_spares_nothing_that_is_forbidden() {
+        let place = tempfile::tempdir().unwrap();
+        let place = fs::canonicalize(place.path()).unwrap();
+        let forbidden = place.join("forbidden");
+        fs::create_dir_all(forbidden.join("sub/keys")).unwrap();
+        let project = place.join("project");
+        fs::create_dir_all(project.join("data/sub/keys")).unwrap();
+        let shown = project.join("data/sub/keys");
+        assert!(is_shown(&[&shown], &shown));
+        assert!(is_shown(&[&shown], &project.join("data")));
+
+        // The session moves its directory away, and puts a link there.
+        fs::rename(project.join("data"), project.join("moved")).unwrap();
+        symlink(&forbidden, project.join("data")).unwrap();
+        for below in ["", "sub", "sub/keys"] {
+            assert!(!is_shown(&[&shown], &forbidden.join(below)), "{below}");
+        }
+        // As the last part of the path, too.
+        assert!(!is_shown(&[&project.join("data")], &forbidden));
+        assert!(is_shown(&[&shown], &project));
+    }
 }

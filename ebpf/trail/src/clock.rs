@@ -54,6 +54,15 @@ pub fn span(seconds: f64) -> String {
     }
 }
 
+/// A time for which somebody was away: `2.5 s`, `3 min 5 s`.
+#[must_use]
+pub fn away(seconds: f64) -> String {
+    match seconds < 60.0 {
+        true => format!("{:.1} s", seconds.max(0.0)),
+        false => span(seconds),
+    }
+}
+
 /// Whole seconds since 1970; what cannot be a time is 0, and nothing lies beyond the year 9999.
 fn whole(time: f64) -> u64 {
     const LAST: f64 = 253_402_300_799.0;
@@ -88,5 +97,12 @@ mod tests {
             [5.9, 185.0, 7800.0, 273_600.0].map(span),
             ["5 s", "3 min 5 s", "2 h 10 min", "3 d 4 h"]
         );
+        assert_eq!(
+            [2.55, 61.0, -1.0].map(away),
+            ["2.5 s", "1 min 1 s", "0.0 s"]
+        );
+        for odd in [f64::MAX, f64::INFINITY, f64::NAN, f64::MIN] {
+            assert!(away(odd).len() < 20, "{}", away(odd));
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use agent_sandbox_events::record::{Record, Verdict, What};
 
+use crate::clock;
 use crate::model::{self, Way};
 use crate::text::{command, shown};
 
@@ -67,7 +68,7 @@ impl Line {
             What::Away(away) => (
                 None,
                 "away",
-                format!("the tracer was away for {:.1} s", away.seconds),
+                format!("the tracer was away for {}", clock::away(away.seconds)),
             ),
             What::Removed(removed) => (
                 None,
@@ -139,7 +140,7 @@ fn outcome(verdict: &Verdict) -> String {
             let mut text = match way {
                 Way::WouldDeny => "would be denied".to_owned(),
                 Way::Denied => "denied".to_owned(),
-                Way::Failed if verdict.verdict == "not_run" => "not run, answered".to_owned(),
+                Way::NotRun => "not run, answered".to_owned(),
                 Way::Allowed | Way::Failed => "failed".to_owned(),
             };
             if let Some(by) = &verdict.by {

@@ -56,7 +56,7 @@ pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What
                 actor,
                 family: address::family(family),
                 kind: address::kind(kind),
-                address: address::address(family, protocol, address),
+                address: address::address(family, protocol, &Redaction::address(family, address)),
                 verdict: verdict(head, count, false),
             };
             match head.kind {

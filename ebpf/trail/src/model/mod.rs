@@ -51,6 +51,8 @@ pub struct Counts {
     pub failed: u64,
     /// It was allowed, and would be denied if the trace enforced.
     pub would_deny: u64,
+    /// The call did not run: somebody else than the kernel answered it.
+    pub not_run: u64,
 }
 
 impl Counts {
@@ -61,6 +63,7 @@ impl Counts {
             Way::Denied => &mut self.denied,
             Way::Failed => &mut self.failed,
             Way::WouldDeny => &mut self.would_deny,
+            Way::NotRun => &mut self.not_run,
         };
         *field = field.saturating_add(verdict.count);
     }
@@ -68,9 +71,10 @@ impl Counts {
     /// All together.
     #[must_use]
     pub fn all(&self) -> u64 {
-        [self.allowed, self.denied, self.failed, self.would_deny]
-            .into_iter()
-            .fold(0, u64::saturating_add)
+        let ways = [self.allowed, self.denied, self.failed];
+        let others = [self.would_deny, self.not_run];
+        let all = ways.into_iter().chain(others);
+        all.fold(0, u64::saturating_add)
     }
 }
 
@@ -91,6 +95,8 @@ pub enum Way {
     Failed,
     /// It would be denied.
     WouldDeny,
+    /// It did not run: a filter of the process's own, or whoever debugs it, answered in the kernel's place.
+    NotRun,
 }
 
 impl Way {
@@ -101,6 +107,7 @@ impl Way {
             "allowed" => Way::Allowed,
             "denied" => Way::Denied,
             "would_deny" => Way::WouldDeny,
+            "not_run" => Way::NotRun,
             _ => Way::Failed,
         }
     }
@@ -391,7 +398,7 @@ impl Model {
         let would = match Way::of(verdict) {
             Way::Denied => false,
             Way::WouldDeny => true,
-            Way::Allowed | Way::Failed => return,
+            Way::Allowed | Way::Failed | Way::NotRun => return,
         };
         let key = Refused {
             what: what.to_owned(),

@@ -42,6 +42,7 @@ impl Rates {
                 sum.denied = sum.denied.saturating_add(counts.denied);
                 sum.failed = sum.failed.saturating_add(counts.failed);
                 sum.would_deny = sum.would_deny.saturating_add(counts.would_deny);
+                sum.not_run = sum.not_run.saturating_add(counts.not_run);
             }
         }
         Counts {
@@ -49,6 +50,7 @@ impl Rates {
             denied: sum.denied.div_ceil(WINDOW),
             failed: sum.failed.div_ceil(WINDOW),
             would_deny: sum.would_deny.div_ceil(WINDOW),
+            not_run: sum.not_run.div_ceil(WINDOW),
         }
     }
 }

@@ -3,10 +3,8 @@
 use std::fmt::Write;
 
 use super::directories::grouped;
-use super::text::{
-    ROWS, about, all, by, events, heading, program_text, trail_text, unseen, verdicts,
-};
-use super::{Denied, Named, Place, Summary};
+use super::text::{ROWS, about, all, by, heading, how_it_went, program_text, trail_text, unseen};
+use super::{Denied, Named, Place, Summary, Ways};
 use crate::text::{code, cut, shown};
 
 /// Characters of a cell.
@@ -19,7 +17,7 @@ pub fn markdown(summary: &Summary) -> String {
     let _ = writeln!(out, "# Trail: {}\n", plain(&heading(summary)));
     list(&mut out, &about(summary));
     let _ = writeln!(out, "\n## Summary\n");
-    list(&mut out, &[verdicts(&summary.verdicts), events(summary)]);
+    list(&mut out, &how_it_went(summary));
     let _ = writeln!(out, "\n## What could not be seen\n");
     list(&mut out, &unseen(&summary.unseen));
     denied(&mut out, "Denied", &summary.denied);
@@ -47,7 +45,7 @@ pub fn markdown(summary: &Summary) -> String {
                 all(&operation.ways).to_string(),
                 cell(&operation.operation),
                 cell(&operation.about),
-                operation.ways.denied.to_string(),
+                denied_text(&operation.ways),
             ]
         },
     );
@@ -59,19 +57,40 @@ pub fn markdown(summary: &Summary) -> String {
     out
 }
 
-/// Text between others: what Markdown and HTML would read is escaped (CommonMark 0.31, section 2.4).
+/// What a page makes a link or a mention of, though nothing marks it: addresses (GitHub Flavored Markdown 0.29,
+/// section 6.9), users, issues. No escape prevents all of them.
+fn links(text: &str) -> bool {
+    let small = text.to_ascii_lowercase();
+    let signs = ["@", "#", "://", "www.", "mailto:", "xmpp:", "gh-"];
+    signs.iter().any(|sign| small.contains(sign))
+}
+
+/// Text between others: what Markdown and HTML would read is escaped (CommonMark 0.31, section 2.4). Where that is not
+/// enough, it is code.
 fn plain(text: &str) -> String {
+    if links(text) {
+        // A bar is one here, for it is no cell.
+        return code(text).replace("\\|", "|");
+    }
     let mut escaped = String::with_capacity(text.len());
     for c in shown(text).chars() {
         if matches!(
             c,
-            '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '#' | '|' | '&' | '!' | '~'
+            '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '#' | '|' | '&' | '!' | '~' | '$'
         ) {
             escaped.push('\\');
         }
         escaped.push(c);
     }
     escaped
+}
+
+/// How many were denied, and how many did not run.
+fn denied_text(ways: &Ways) -> String {
+    match ways.not_run {
+        0 => ways.denied.to_string(),
+        not_run => format!("{}, and {not_run} not run", ways.denied),
+    }
 }
 
 fn cell(text: &str) -> String {
@@ -149,7 +168,7 @@ fn places(out: &mut String, title: &str, rows: &[Place]) {
             all(&place.ways).to_string(),
             cell(&place.address),
             cell(&place.family),
-            place.ways.denied.to_string(),
+            denied_text(&place.ways),
         ]
     });
 }

@@ -102,6 +102,8 @@ pub struct Ways {
     pub failed: u64,
     /// Allowed, and would be denied.
     pub would_deny: u64,
+    /// Not run: somebody else than the kernel answered.
+    pub not_run: u64,
 }
 
 impl From<&Counts> for Ways {
@@ -111,6 +113,7 @@ impl From<&Counts> for Ways {
             denied: counts.denied,
             failed: counts.failed,
             would_deny: counts.would_deny,
+            not_run: counts.not_run,
         }
     }
 }

@@ -20,11 +20,7 @@ pub fn text(summary: &Summary) -> String {
     for line in about(summary) {
         let _ = writeln!(out, "  {line}");
     }
-    section(
-        &mut out,
-        "Summary",
-        &[verdicts(&summary.verdicts), events(summary)],
-    );
+    section(&mut out, "Summary", &how_it_went(summary));
     section(&mut out, "What could not be seen", &unseen(&summary.unseen));
     denied_section(&mut out, "Denied", &summary.denied);
     denied_section(&mut out, "Would be denied", &summary.would_be_denied);
@@ -155,17 +151,33 @@ pub fn about(summary: &Summary) -> Vec<String> {
     lines.iter().map(|line| cut(&shown(line), WIDE)).collect()
 }
 
+/// How everything went, a sentence each.
+#[must_use]
+pub fn how_it_went(summary: &Summary) -> Vec<String> {
+    let mut lines = vec![verdicts(&summary.verdicts), events(summary)];
+    if summary.verdicts.not_run > 0 {
+        let calls = counted(summary.verdicts.not_run, "call", "calls");
+        lines.push(format!(
+            "{calls} did not run: a filter of the process's own, or whoever debugs it, answered in the kernel's place; nothing of that happened"
+        ));
+    }
+    lines
+}
+
 /// How everything went.
 #[must_use]
 pub fn verdicts(ways: &Ways) -> String {
     let text = |number, word| format!("{} {word}", crate::text::grouped(number));
-    [
+    let mut parts = vec![
         text(ways.allowed, "allowed"),
         text(ways.denied, "denied"),
         text(ways.failed, "failed"),
         text(ways.would_deny, "would be denied"),
-    ]
-    .join(", ")
+    ];
+    if ways.not_run > 0 {
+        parts.push(text(ways.not_run, "not run"));
+    }
+    parts.join(", ")
 }
 
 /// How many there were of each kind.
@@ -222,8 +234,8 @@ pub fn unseen(unseen: &Unseen) -> Vec<String> {
     }
     if unseen.away > 0.0 {
         lines.push(format!(
-            "the tracer was away for {:.1} s; what happened then is here as far as the kernel's buffer held it",
-            unseen.away
+            "the tracer was away for {}; what happened then is here as far as the kernel's buffer held it",
+            clock::away(unseen.away)
         ));
     }
     if let Some(every) = unseen.every {
@@ -248,6 +260,7 @@ pub fn unseen(unseen: &Unseen) -> Vec<String> {
             "from_user" => "read from memory that the process could change meanwhile",
             "truncated" => "text is cut off",
             "tail" => "outer directories of the path are missing",
+            "begun_before" => "the call began before it was traced",
             other => other,
         };
         lines.push(format!("{events} seen less surely: {why}"));
@@ -298,9 +311,10 @@ pub fn place_text(place: &Place) -> String {
 /// All together.
 #[must_use]
 pub fn all(ways: &Ways) -> u64 {
-    [ways.allowed, ways.denied, ways.failed, ways.would_deny]
-        .into_iter()
-        .fold(0, u64::saturating_add)
+    let not_denied = [ways.allowed, ways.would_deny];
+    let others = [ways.denied, ways.failed, ways.not_run];
+    let all = not_denied.into_iter().chain(others);
+    all.fold(0, u64::saturating_add)
 }
 
 /// What did not go well: ` = 2 denied, 1 failed`.
@@ -310,6 +324,7 @@ pub fn not_allowed(ways: &Ways) -> String {
         (ways.denied, "denied"),
         (ways.failed, "failed"),
         (ways.would_deny, "would be denied"),
+        (ways.not_run, "not run"),
     ]
     .into_iter()
     .filter(|(number, _)| *number > 0)

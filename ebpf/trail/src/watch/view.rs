@@ -117,6 +117,7 @@ fn verdicts(app: &App, now: f64) -> Text<'static> {
     let parts = [
         (part("allowed", |c| c.allowed), Way::Allowed, counts.allowed),
         (part("DENIED", |c| c.denied), Way::Denied, counts.denied),
+        (part("NOT RUN", |c| c.not_run), Way::NotRun, counts.not_run),
         (part("failed", |c| c.failed), Way::Failed, counts.failed),
         (
             part("would deny", |c| c.would_deny),
@@ -126,6 +127,10 @@ fn verdicts(app: &App, now: f64) -> Text<'static> {
     ];
     let mut spans = Vec::new();
     for (text, way, count) in parts {
+        // It takes room that the others need, and is rare.
+        if way == Way::NotRun && count == 0 {
+            continue;
+        }
         if !spans.is_empty() {
             spans.push(Span::raw("|"));
         }
@@ -338,6 +343,7 @@ fn worst(counts: &Counts) -> Option<Way> {
     match counts {
         _ if counts.denied > 0 => Some(Way::Denied),
         _ if counts.would_deny > 0 => Some(Way::WouldDeny),
+        _ if counts.not_run > 0 => Some(Way::NotRun),
         _ if counts.failed > 0 => Some(Way::Failed),
         _ => None,
     }
@@ -405,7 +411,7 @@ fn style(app: &App, way: Option<Way>, marked: bool) -> Style {
         _ if !app.colour => None,
         Some(Way::Denied) if marked => Some(Color::Magenta),
         Some(Way::Denied) => Some(Color::Red),
-        Some(Way::WouldDeny) => Some(Color::Yellow),
+        Some(Way::WouldDeny | Way::NotRun) => Some(Color::Yellow),
         Some(Way::Failed) => Some(Color::Blue),
         Some(Way::Allowed) => Some(Color::Green),
         None => None,
@@ -422,7 +428,9 @@ fn short(number: u64) -> String {
         0..=99_999 => number.to_string(),
         100_000..=9_999_999 => format!("{}k", number / 1000),
         10_000_000..=9_999_999_999 => format!("{}M", number / 1_000_000),
-        _ => format!("{}G", number / 1_000_000_000),
+        10_000_000_000..=9_999_999_999_999 => format!("{}G", number / 1_000_000_000),
+        // Nothing counts so far; a trail can say so.
+        _ => ">10T".to_owned(),
     }
 }
 

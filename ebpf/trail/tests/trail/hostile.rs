@@ -22,6 +22,9 @@ fn hostile() -> impl Strategy<Value = String> {
         "\u{202e}gnp.exe",
         "\u{200b}\u{feff}",
         "`|` |`",
+        "@everyone #1 https://evil.example www.evil.example",
+        "[x](javascript:x) ![x](//evil.example/x.png) $x$",
+        "a\\|b",
         "<script>",
         "\t\x08\x7f",
         "e\u{301}\u{301}\u{301}",
@@ -121,6 +124,53 @@ fn is_harmful(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
+/// What is left of a page without its code spans and what is escaped.
+fn beside_code(page: &str) -> String {
+    let mut left = String::new();
+    for line in page.lines() {
+        let mut rest = line;
+        while let Some(begin) = rest.find('`') {
+            let fence = rest[begin..].chars().take_while(|c| *c == '`').count();
+            let escaped = rest[..begin].ends_with('\\');
+            let inside = &rest[begin + fence..];
+            // It ends at a row of backticks that is just as long.
+            let mut at = 0;
+            let end = loop {
+                let Some(next) = inside[at..].find('`') else {
+                    break None;
+                };
+                let length = inside[at + next..]
+                    .chars()
+                    .take_while(|c| *c == '`')
+                    .count();
+                if length == fence {
+                    break Some(at + next + length);
+                }
+                at += next + length;
+            };
+            left.push_str(&rest[..begin]);
+            match end.filter(|_| !escaped) {
+                Some(end) => rest = &inside[end..],
+                None => {
+                    left.push('`');
+                    rest = &rest[begin + 1..];
+                }
+            }
+        }
+        left.push_str(rest);
+        left.push('\n');
+    }
+    let mut all = left.chars();
+    let mut plain = String::new();
+    while let Some(c) = all.next() {
+        match c {
+            '\\' => drop(all.next()),
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
 fn assert_harmless(text: &str) {
     let found = text.chars().find(|c| *c != '\n' && is_harmful(*c));
     assert_eq!(found, None, "{text:?}");
@@ -157,6 +207,11 @@ proptest! {
         for line in page.lines() {
             let ours = ["# Trail: ", "## ", "- ", "| ", "|---", "And ", ""];
             assert!(ours.iter().any(|begin| line.starts_with(begin) && (!begin.is_empty() || line.is_empty())), "{line:?}");
+        }
+        // Beside code nothing links, mentions or is read as more than text.
+        let beside = beside_code(&page);
+        for sign in ["@", "://", "www.", "](", "<script", "$x"] {
+            assert!(!beside.contains(sign), "{sign}\n{page}");
         }
         let json = write::json(&summary);
         assert_harmless(&json);

@@ -6,6 +6,7 @@
 mod fake;
 mod following;
 mod hostile;
+mod odd;
 mod output;
 mod records;
 mod terminal;

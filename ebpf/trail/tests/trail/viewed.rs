@@ -1,7 +1,8 @@
 //! What the live view and the report show of records: as text to be looked at.
 
+use agent_sandbox_events::record::Verdict;
 use agent_sandbox_trail::model::{Limits, Model};
-use agent_sandbox_trail::report::{Summary, markdown, text};
+use agent_sandbox_trail::report::{Summary, markdown, text, write};
 use agent_sandbox_trail::watch::app::{Action, App, Pane};
 use agent_sandbox_trail::watch::view::draw;
 use ratatui::Terminal;
@@ -277,6 +278,63 @@ fn a_report_is_text() {
 #[test]
 fn a_report_is_markdown() {
     insta::assert_snapshot!("markdown", markdown::markdown(&summary()));
+}
+
+#[test]
+fn what_did_not_run_is_neither_allowed_nor_denied() {
+    let mut writer = Writer::session("k3v9m2qp", "n1", 3);
+    let not_run = || Verdict {
+        verdict: "not_run".into(),
+        by: Some("seccomp".into()),
+        count: 2,
+        weak: vec!["begun_before".into()],
+        ..Verdict::default()
+    };
+    let mut model = Model::new(Limits::REPORT);
+    let mut app = app();
+    for what in [
+        records::header(&[]),
+        records::operation(9, "x", "setuid", "0, was 1000", not_run()),
+        records::connect(9, "x", "140.82.112.3:443", not_run()),
+        records::open(9, "x", "/etc/shadow", &["read"], not_run()),
+    ] {
+        let record = writer.write(what);
+        model.take(&record);
+        app.take(&record);
+    }
+    let summary = Summary::new(&model, 0);
+    assert_eq!(summary.verdicts.not_run, 6);
+    assert_eq!(
+        (
+            summary.verdicts.allowed,
+            summary.verdicts.denied,
+            summary.verdicts.failed
+        ),
+        (0, 0, 0)
+    );
+    assert!(summary.read.is_empty() && summary.denied.is_empty());
+    let data: serde_json::Value = serde_json::from_str(&write::json(&summary)).unwrap();
+    assert_eq!(data["verdicts"]["not_run"], 6);
+    assert_eq!(data["operations"][0]["not_run"], 2);
+    for report in [text::text(&summary), markdown::markdown(&summary)] {
+        for said in [
+            "6 not run",
+            "6 calls did not run",
+            "2 not run",
+            "nothing of that happened",
+        ] {
+            assert!(report.contains(said), "{said}\n{report}");
+        }
+        assert!(
+            report.contains("6 events seen less surely: the call began before"),
+            "{report}"
+        );
+    }
+    let live = shown(&mut app);
+    assert!(live.contains("NOT RUN 6"), "{live}");
+    press(&mut app, "2");
+    let live = text_of(&drawn(&mut app, 140, 24));
+    assert!(live.contains("not run, answered by seccomp"), "{live}");
 }
 
 #[test]

@@ -6,14 +6,19 @@
 //! and that looks like nothing known, is not found: secrets do not belong on a command line.
 
 mod names;
+mod options;
 mod pattern;
 mod scan;
 mod shapes;
+mod shell;
+
+use std::borrow::Cow;
 
 use agent_sandbox_events::record::REDACTED;
 
 pub use pattern::{BadPattern, PATTERN_BYTES, PATTERNS};
 
+use options::Options;
 use pattern::Pattern;
 
 /// What hides secrets: what is known anyway, and patterns.
@@ -22,54 +27,14 @@ pub struct Redaction {
     patterns: Vec<Pattern>,
 }
 
-/// What an option of a program that has no telling name takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Takes {
-    /// A secret, in the same argument.
-    Joined,
-    /// A secret, in the same argument or the next.
-    Either,
-    /// A user and a password, in the same argument or the next.
-    User,
-}
-
-/// Programs whose options for secrets have short names.
-const PROGRAMS: &[(&str, &str, Takes)] = &[
-    ("mysql", "-p", Takes::Joined),
-    ("mysqldump", "-p", Takes::Joined),
-    ("mysqladmin", "-p", Takes::Joined),
-    ("mysqlimport", "-p", Takes::Joined),
-    ("mysqlshow", "-p", Takes::Joined),
-    ("mariadb", "-p", Takes::Joined),
-    ("mariadb-dump", "-p", Takes::Joined),
-    ("mariadb-admin", "-p", Takes::Joined),
-    ("7z", "-p", Takes::Joined),
-    ("7za", "-p", Takes::Joined),
-    ("sshpass", "-p", Takes::Either),
-    // docker, podman, helm, az, oc …
-    ("login", "-p", Takes::Either),
-    ("redis-cli", "-a", Takes::Either),
-    ("ldapsearch", "-w", Takes::Either),
-    ("ldapadd", "-w", Takes::Either),
-    ("ldapmodify", "-w", Takes::Either),
-    ("ldapwhoami", "-w", Takes::Either),
-    ("zip", "-P", Takes::Either),
-    ("unzip", "-P", Takes::Either),
-    ("openssl", "-k", Takes::Either),
-    ("openssl", "-K", Takes::Either),
-    ("curl", "-b", Takes::Either),
-    ("curl", "-u", Takes::User),
-    ("curl", "-U", Takes::User),
-    ("smbclient", "-U", Takes::User),
-    ("rpcclient", "-U", Takes::User),
-];
-
 /// What is known of an argument by the one before it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum Next<'a> {
     Anything,
     Secret,
     User,
+    /// A secret, if it looks like one: the name of the option.
+    Perhaps(&'a [u8]),
 }
 
 /// Passes over one text: each can only hide more, and what one leaves to find is found by the next.
@@ -102,39 +67,56 @@ impl Redaction {
     #[must_use]
     pub fn arguments(&self, arguments: &[&[u8]], cut: bool) -> Vec<Vec<u8>> {
         let mut shown = Vec::with_capacity(arguments.len());
-        let mut programs: Vec<(&str, Takes)> = Vec::new();
+        let mut options = Options::default();
         let mut next = Next::Anything;
         for (at, argument) in arguments.iter().enumerate() {
             let this = next;
-            next = follows(argument, &programs);
+            next = follows(argument);
             if next == Next::Anything && self.joined(argument, arguments.get(at + 1)) {
                 next = Next::Secret;
             }
-            let program = argument.rsplit(|byte| *byte == b'/').next();
-            let known = PROGRAMS
-                .iter()
-                .filter(|row| Some(row.0.as_bytes()) == program);
+            let known = options.take(argument);
             let cut = cut && at + 1 == arguments.len();
-            let own = || self.pattern(argument);
-            shown.push(match this {
-                Next::Secret => REDACTED.as_bytes().to_vec(),
-                Next::User => own().unwrap_or_else(|| user(argument, 0, cut)),
-                Next::Anything => own()
-                    .or_else(|| short(argument, &programs, cut))
-                    .unwrap_or_else(|| self.script(argument, cut)),
+            let secret = match this {
+                Next::Secret => true,
+                Next::Perhaps(name) => names::secret_with(name, argument),
+                Next::User | Next::Anything => known == Some((0, argument.len())),
+            };
+            shown.push(if secret {
+                REDACTED.as_bytes().to_vec()
+            } else if let Some(left) = self.pattern(argument) {
+                left
+            } else if let Some((begin, end)) = known {
+                let mut edit = Edit::default();
+                edit.hide(begin, end);
+                text(&edit.apply(argument), false)
+            } else if this == Next::User {
+                user(argument, cut)
+            } else {
+                self.script(argument, cut)
             });
-            programs.extend(known.map(|row| (row.1, row.2)));
         }
         shown
     }
 
-    /// A path: only what is a key by its looks is hidden, for names of directories tell what
-    /// was touched, and `token=` in one is mostly no secret.
+    /// A path. Names of directories tell what was touched, and `token=` in one is mostly no secret: hidden is
+    /// what is a key by its looks, and values in the query of a URL that somebody made a name of.
     #[must_use]
     pub(super) fn path(bytes: &[u8]) -> Vec<u8> {
         let mut edit = Edit::default();
         shapes::hide(bytes, false, &mut edit);
+        scan::queries(bytes, &mut edit);
         edit.apply(bytes)
+    }
+
+    /// The address of a socket, as the kernel has it: the name of a local one is a path, or as good as one.
+    pub(super) fn address(family: u16, address: &[u8]) -> Cow<'_, [u8]> {
+        match address.split_at_checked(size_of::<u16>()) {
+            Some((first, name)) if libc::c_int::from(family) == libc::AF_UNIX => {
+                Cow::Owned([first, &Self::path(name)].concat())
+            }
+            _ => Cow::Borrowed(address),
+        }
     }
 
     /// A text that is no argument.
@@ -233,18 +215,15 @@ fn small(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// What the argument says of the one behind it.
-fn follows(argument: &[u8], programs: &[(&str, Takes)]) -> Next {
+fn follows(argument: &[u8]) -> Next<'_> {
     if !argument.starts_with(b"-") {
         return Next::Anything;
     }
-    let of_program = programs.iter().find(|row| row.0.as_bytes() == argument);
-    match of_program {
-        Some((_, Takes::Either)) => return Next::Secret,
-        Some((_, Takes::User)) => return Next::User,
-        Some((_, Takes::Joined)) | None => {}
-    }
-    if argument.iter().all(|byte| names::letter(*byte)) && names::secret(argument) {
+    let name = argument.iter().all(|byte| names::letter(*byte));
+    if name && names::secret(argument) {
         Next::Secret
+    } else if name && names::perhaps(argument) {
+        Next::Perhaps(argument)
     } else if scan::USER_AND_PASSWORD.contains(&argument) {
         Next::User
     } else {
@@ -252,23 +231,10 @@ fn follows(argument: &[u8], programs: &[(&str, Takes)]) -> Next {
     }
 }
 
-/// What is left of a short option of a program, with its value in the same argument.
-fn short(argument: &[u8], programs: &[(&str, Takes)], cut: bool) -> Option<Vec<u8>> {
-    let (option, takes) = programs
-        .iter()
-        .find(|row| argument.len() > row.0.len() && argument.starts_with(row.0.as_bytes()))?;
-    if *takes == Takes::User {
-        return Some(user(argument, option.len(), cut));
-    }
-    let mut left = option.as_bytes().to_vec();
-    left.extend_from_slice(REDACTED.as_bytes());
-    Some(left)
-}
-
-/// A user and a password, from there on.
-fn user(argument: &[u8], from: usize, cut: bool) -> Vec<u8> {
+/// A user and a password.
+fn user(argument: &[u8], cut: bool) -> Vec<u8> {
     let mut edit = Edit::default();
-    scan::password(argument, from, argument.len(), &mut edit);
+    scan::user_and_password(argument, 0, argument.len(), &mut edit);
     text(&edit.apply(argument), cut)
 }
 
@@ -279,6 +245,7 @@ fn text(bytes: &[u8], cut: bool) -> Vec<u8> {
         let mut edit = Edit::default();
         scan::names(&text, &mut edit);
         scan::urls(&text, &mut edit);
+        shell::hide(&text, &mut edit);
         shapes::hide(&text, cut, &mut edit);
         let less = edit.apply(&text);
         if less == text {

@@ -134,8 +134,10 @@ pub(super) fn secret(name: &[u8]) -> bool {
     });
     // `auth` and `pass` begin many harmless names; PWD is the directory.
     let at_the_end = match last.as_str() {
-        "auth" | "pass" => true,
+        "auth" | "pass" | "pw" => true,
         "pwd" => words.len() > 1,
+        // What a model counts has small letters: `n_tok`.
+        "tok" => words.len() > 1 && !name.iter().any(u8::is_ascii_lowercase),
         "key" | "keys" => match words.len().checked_sub(2).map(|at| words[at].as_str()) {
             Some(before) => KEYS.contains(&before) || !name.iter().any(u8::is_ascii_lowercase),
             None => false,
@@ -143,6 +145,42 @@ pub(super) fn secret(name: &[u8]) -> bool {
         _ => false,
     };
     single || at_the_end
+}
+
+/// Whether it depends on the value: `--key`, `--pwd`.
+pub(super) fn perhaps(name: &[u8]) -> bool {
+    let plain = name.trim_ascii_start();
+    let plain = plain
+        .iter()
+        .position(|byte| *byte != b'-')
+        .map(|at| &plain[at..]);
+    plain.is_some_and(|plain| {
+        plain.eq_ignore_ascii_case(b"key")
+            || name.starts_with(b"-") && plain.eq_ignore_ascii_case(b"pwd")
+    })
+}
+
+/// A key is at least so long, in bytes.
+const KEY: usize = 16;
+
+/// Whether the value is a secret, of a name for which it depends on that. A directory is none, nor the name of a file, nor what is
+/// sorted by.
+pub(super) fn secret_with(name: &[u8], value: &[u8]) -> bool {
+    let quote = value.iter().position(|byte| b"'\"`".contains(byte));
+    let value = &value[..quote.unwrap_or(value.len())];
+    let path = matches!(value.first(), None | Some(b'/' | b'.' | b'~' | b'$' | b'-'));
+    let hidden = value == agent_sandbox_events::record::REDACTED.as_bytes();
+    if path || hidden {
+        return hidden;
+    }
+    if name.to_ascii_lowercase().ends_with(b"pwd") {
+        return true;
+    }
+    let letters = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+=".contains(byte);
+    value.len() >= KEY
+        && value.iter().all(letters)
+        && value.iter().any(u8::is_ascii_digit)
+        && value.iter().any(u8::is_ascii_alphabetic)
 }
 
 /// The words of a name, in small letters, without the digits behind them: `githubApiKey2` is github, api, key.

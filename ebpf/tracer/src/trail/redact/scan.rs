@@ -2,7 +2,7 @@
 
 use agent_sandbox_events::record::REDACTED;
 
-use super::names::{LONGEST, letter, secret};
+use super::names::{self, LONGEST, letter, secret};
 use super::{Edit, find};
 
 /// Options whose value is a user and, behind a colon, a password (`curl(1)`, `wget(1)`).
@@ -15,22 +15,39 @@ const TOKEN_AS_USER: usize = 20;
 pub(super) fn names(text: &[u8], edit: &mut Edit) {
     let mut at = 0;
     while at < text.len() {
-        let next = match text[at] {
-            b'=' | b':' => assigned(text, at).map(|(begin, end)| {
-                edit.hide(begin, end);
-                end
-            }),
-            b'-' => option(text, at, edit),
+        let value = match text[at] {
+            b'=' | b':' => assigned(text, at, 1),
+            b'\\' | b'%' => coded(text, at).and_then(|length| assigned(text, at, length)),
             _ => None,
+        };
+        let next = match value {
+            Some((begin, end)) => {
+                edit.hide(begin, end);
+                Some(end)
+            }
+            None if text[at] == b'-' => option(text, at, edit),
+            None => None,
         };
         at = next.unwrap_or(0).max(at + 1);
     }
 }
 
-/// The value of a name that stands before the sign at that place.
-fn assigned(text: &[u8], at: usize) -> Option<(usize, usize)> {
-    let sign = text[at];
-    let behind = &text[at + 1..];
+/// The length of a sign of equality that stands there as JSON or a URL writes it.
+fn coded(text: &[u8], at: usize) -> Option<usize> {
+    let is = |sign: &[u8]| {
+        let there = text.get(at..at + sign.len());
+        there.is_some_and(|there| there.eq_ignore_ascii_case(sign))
+    };
+    [&b"\\u003d"[..], b"%3d"]
+        .into_iter()
+        .find(|sign| is(sign))
+        .map(<[u8]>::len)
+}
+
+/// The value of a name that stands before the sign at that place, which is so long.
+fn assigned(text: &[u8], at: usize, length: usize) -> Option<(usize, usize)> {
+    let sign = if length > 1 { b'=' } else { text[at] };
+    let behind = &text[at + length..];
     if sign == b':' && (behind.starts_with(b"//") || behind.starts_with(b":")) {
         return None;
     }
@@ -45,17 +62,35 @@ fn assigned(text: &[u8], at: usize) -> Option<(usize, usize)> {
         before
     };
     let letters = name.iter().rev().take(LONGEST + 1);
-    let length = letters.take_while(|byte| letter(**byte)).count();
-    let begin = name.len() - length;
-    if !secret(&name[begin..]) {
+    let letters = letters.take_while(|byte| letter(**byte)).count();
+    let begin = name.len() - letters;
+    let name = &name[begin..];
+    let around = begin.checked_sub(1).map(|place| text[place]);
+    let known = secret(name)
+        // A parameter of a URL.
+        || name.eq_ignore_ascii_case(b"key") && matches!(around, Some(b'?' | b'&'));
+    if !known && !names::perhaps(name) {
         return None;
     }
+    let value = assigned_value(text, (at, length), sign, around, (begin, spaced, quoted));
+    (known || names::secret_with(name, &text[value.0..value.1])).then_some(value)
+}
+
+/// Where the value begins and ends of the name that begins there.
+fn assigned_value(
+    text: &[u8],
+    (at, length): (usize, usize),
+    sign: u8,
+    around: Option<u8>,
+    (begin, spaced, quoted): (usize, bool, bool),
+) -> (usize, usize) {
+    let behind = &text[at + length..];
     if begin == 0 && !quoted && !spaced {
         // All of the argument is a name and its value, with spaces or without.
-        return Some((at + 1, text.len()));
+        return (at + length, text.len());
     }
     let more = behind.iter().take_while(|byte| b"=:>".contains(byte));
-    let mut from = at + 1 + more.count();
+    let mut from = at + length + more.count();
     if sign == b':' || spaced || quoted {
         let spaces = text[from..].iter().take_while(|byte| b" \t".contains(byte));
         from += spaces.count();
@@ -66,13 +101,38 @@ fn assigned(text: &[u8], at: usize) -> Option<(usize, usize)> {
         _ if quoted => until(text, from, |byte| {
             b",}]".contains(&byte) || byte.is_ascii_whitespace()
         }),
-        _ if sign == b':' => match begin.checked_sub(1).map(|place| text[place]) {
+        _ if sign == b':' => match around {
             Some(around) if quote(around) => until(text, from, |byte| byte == around),
-            _ => until(text, from, |byte| byte == b'\n'),
+            _ => block(text, from, until(text, from, |byte| byte == b'\n')),
         },
         _ => word(text, from),
     };
-    Some((from, end))
+    (from, end)
+}
+
+/// The end of a value in YAML that stands on the lines behind its name: all that are indented behind `|` or `>`, or one
+/// that is no name itself.
+fn block(text: &[u8], from: usize, end: usize) -> usize {
+    let scalar = match &text[from..end] {
+        [] => false,
+        [b'|' | b'>', ..] if end - from <= 3 => true,
+        _ => return end,
+    };
+    let mut last = end;
+    while last < text.len() {
+        let line = &text[last + 1..];
+        let length = find(line, b"\n").unwrap_or(line.len());
+        let line = &line[..length];
+        let named = line.ends_with(b":") || find(line, b": ").is_some();
+        if !line.starts_with(b" ") || !scalar && named {
+            break;
+        }
+        last += 1 + length;
+        if !scalar {
+            break;
+        }
+    }
+    last
 }
 
 /// The option that begins there, in a script, and its value, which is the next word. Says where to go on.
@@ -82,20 +142,28 @@ fn option(text: &[u8], at: usize, edit: &mut Edit) -> Option<usize> {
         return None;
     }
     let mut end = at + name_length(&text[at..]);
-    let mut hides = secret(&text[at..end]);
-    let user = USER_AND_PASSWORD.contains(&&text[at..end]);
+    let name = &text[at..end];
+    let mut hides = secret(name);
+    let perhaps = !hides && names::perhaps(name);
+    let user = USER_AND_PASSWORD.contains(&name);
+    if !(hides || perhaps || user) {
+        return None;
+    }
     loop {
         let spaces = text[end..]
             .iter()
             .take_while(|byte| byte.is_ascii_whitespace());
         let from = end + spaces.count();
         let to = word(text, from);
-        if from == end || from == to || !(hides || user) {
+        if from == end || from == to {
             return None;
         }
         if user {
-            password(text, from, to, edit);
+            user_and_password(text, from, to, edit);
             return Some(to);
+        }
+        if perhaps && !names::secret_with(name, unquoted(&text[from..to])) {
+            return None;
         }
         edit.hide(from, to);
         // Whether that was its value or another option, nobody knows.
@@ -112,6 +180,22 @@ fn option(text: &[u8], at: usize, edit: &mut Edit) -> Option<usize> {
 fn name_length(text: &[u8]) -> usize {
     let letters = text.iter().take(LONGEST + 1);
     letters.take_while(|byte| letter(**byte)).count()
+}
+
+/// The text without quotes around it.
+fn unquoted(text: &[u8]) -> &[u8] {
+    match text {
+        [first, inner @ .., last] if quote(*first) && first == last => inner,
+        _ => text,
+    }
+}
+
+/// Hides a password, unless it is the number of a user and that of a group.
+pub(super) fn user_and_password(text: &[u8], from: usize, to: usize, edit: &mut Edit) {
+    let number = |byte: &u8| byte.is_ascii_digit() || *byte == b':';
+    if !text[from..to].iter().all(number) {
+        password(text, from, to, edit);
+    }
 }
 
 /// Hides what stands behind the first colon, or behind the first per cent sign if there is none.
@@ -152,7 +236,34 @@ pub(super) fn urls(text: &[u8], edit: &mut Edit) {
     }
 }
 
-fn quote(byte: u8) -> bool {
+/// Hides values of secrets in the queries of URLs that are names of files: what `curl -O` and `wget` make of signed ones.
+/// Some write another sign for the question mark.
+pub(super) fn queries(path: &[u8], edit: &mut Edit) {
+    // Hardly any path has one.
+    if !path.contains(&b'=') {
+        return;
+    }
+    let mut begin = 0;
+    for name in path.split(|byte| *byte == b'/') {
+        let query = name.iter().position(|byte| *byte == b'?' || *byte == b'@');
+        let query = query.map(|at| at + 1);
+        if let Some(from) = query.or_else(|| name.contains(&b'&').then_some(0)) {
+            let mut at = begin + from;
+            for parameter in name[from..].split(|byte| *byte == b'&') {
+                if let Some(sign) = parameter.iter().position(|byte| *byte == b'=')
+                    && (secret(&parameter[..sign])
+                        || parameter[..sign].eq_ignore_ascii_case(b"key"))
+                {
+                    edit.hide(at + sign + 1, at + parameter.len());
+                }
+                at += parameter.len() + 1;
+            }
+        }
+        begin += name.len() + 1;
+    }
+}
+
+pub(super) fn quote(byte: u8) -> bool {
     matches!(byte, b'"' | b'\'' | b'`')
 }
 
@@ -175,6 +286,11 @@ fn after_hidden(text: &[u8], at: usize) -> usize {
 
 /// The end of a quotation that begins there; with backslashes before its quote, as many end it.
 fn quotation(text: &[u8], from: usize) -> Option<usize> {
+    quoted(text, from).map(|(end, _)| end)
+}
+
+/// The same, and whether it is closed there.
+fn quoted(text: &[u8], from: usize) -> Option<(usize, bool)> {
     let slashes = text[from..]
         .iter()
         .take_while(|byte| **byte == b'\\')
@@ -187,21 +303,62 @@ fn quotation(text: &[u8], from: usize) -> Option<usize> {
     for (at, byte) in text.iter().enumerate().skip(from + slashes + 1) {
         match byte {
             b'\\' => seen += 1,
-            byte if *byte == sign && seen == slashes => return Some(at + 1),
+            byte if *byte == sign && seen == slashes => return Some((at + 1, true)),
             _ => seen = 0,
         }
     }
-    Some(text.len())
+    Some((text.len(), false))
 }
 
-/// Scripts in scripts are looked into so deep: `sh -c "ssh host 'x --mine=y'"`.
-const DEPTH: u8 = 4;
+/// The end of the quotation or the substitution (`$(…)`, `${…}`, `<(…)`) that begins there as a shell reads it, with all
+/// that is nested in it; the text's, if it is not closed.
+pub(super) fn closed(text: &[u8], from: usize) -> usize {
+    if text[from] == b'\\' {
+        return match quoted(text, from) {
+            Some((end, true)) => end,
+            _ => (from + 2).min(text.len()),
+        };
+    }
+    let mut open: Vec<u8> = Vec::new();
+    let mut at = from;
+    while at < text.len() {
+        let next = text.get(at + 1).copied();
+        let within = open.last().copied();
+        match (within, text[at]) {
+            (Some(b'\''), byte) if byte != b'\'' => {}
+            (Some(sign), byte) if byte == sign => drop(open.pop()),
+            (_, b'\\') => at += 1,
+            (_, b'$') if next == Some(b'(') => {
+                open.push(b')');
+                at += 1;
+            }
+            (_, b'$') if next == Some(b'{') => {
+                open.push(b'}');
+                at += 1;
+            }
+            (_, b'`') => open.push(b'`'),
+            (Some(b'"'), _) => {}
+            (_, byte) if quote(byte) => open.push(byte),
+            (_, b'<' | b'>') if next == Some(b'(') => {
+                open.push(b')');
+                at += 1;
+            }
+            (Some(b')'), b'(') => open.push(b')'),
+            _ => {}
+        }
+        at += 1;
+        if open.is_empty() {
+            break;
+        }
+    }
+    at.min(text.len())
+}
 
 /// The words of a script, without the quotes around them: where each begins and ends. A quoted word with
 /// blanks can be a script itself: its words are given, too.
 pub(super) fn words(text: &[u8]) -> Vec<(usize, usize)> {
     let mut words = Vec::new();
-    words_in(text, 0, text.len(), DEPTH, &mut words);
+    words_in(text, 0, text.len(), super::shell::DEPTH, &mut words);
     words
 }
 
@@ -225,13 +382,14 @@ fn words_in(text: &[u8], from: usize, to: usize, depth: u8, words: &mut Vec<(usi
 }
 
 /// The end of a word as a shell reads it.
-fn word(text: &[u8], from: usize) -> usize {
+pub(super) fn word(text: &[u8], from: usize) -> usize {
     let mut at = from;
     while at < text.len() {
         at = match text[at] {
             b'[' if after_hidden(text, at) > at => after_hidden(text, at),
-            b'\\' => (at + 2).min(text.len()),
-            byte if quote(byte) => quotation(text, at).unwrap_or(text.len()),
+            b'$' if matches!(text.get(at + 1), Some(b'(' | b'{')) => closed(text, at),
+            b'<' | b'>' if text.get(at + 1) == Some(&b'(') => closed(text, at),
+            byte if byte == b'\\' || quote(byte) => closed(text, at),
             byte if byte.is_ascii_whitespace() || b";&|<>()".contains(&byte) => return at,
             _ => at + 1,
         };

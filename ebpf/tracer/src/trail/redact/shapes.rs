@@ -15,6 +15,8 @@ enum Letters {
     Dotted,
     /// Also `/`: a path.
     Path,
+    /// Letters, digits and the other signs of base64.
+    Base64,
 }
 
 impl Letters {
@@ -24,6 +26,7 @@ impl Letters {
             Letters::Plain => byte.is_ascii_alphanumeric(),
             Letters::Dashed => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'),
             Letters::Dotted => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'),
+            Letters::Base64 => byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'='),
             Letters::Path => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'/'),
         }
     }
@@ -99,9 +102,67 @@ const SHAPES: &[(&str, Letters, usize)] = &[
     ("PMAK-", Letters::Dashed, 24),
     ("nvapi-", Letters::Dashed, 16),
     ("pplx-", Letters::Plain, 24),
+    // GitLab's others, Square, Meta, Dropbox, Shopify, Doppler, New Relic, RubyGems, Supabase, Terraform, Sourcegraph.
+    ("glft-", Letters::Dashed, 16),
+    ("glcbt-", Letters::Dashed, 16),
+    ("glimt-", Letters::Dashed, 16),
+    ("glsoat-", Letters::Dashed, 16),
+    ("gloas-", Letters::Dashed, 16),
+    ("glagent-", Letters::Dashed, 16),
+    ("sq0csp-", Letters::Dashed, 16),
+    ("sq0atp-", Letters::Dashed, 16),
+    ("EAACEdEose0cBA", Letters::Plain, 8),
+    ("sl.", Letters::Dashed, 32),
+    ("shpat_", Letters::Plain, 16),
+    ("shpss_", Letters::Plain, 16),
+    ("shpca_", Letters::Plain, 16),
+    ("shppa_", Letters::Plain, 16),
+    ("dp.pt.", Letters::Plain, 16),
+    ("NRAK-", Letters::Plain, 16),
+    ("rubygems_", Letters::Plain, 16),
+    ("sbp_", Letters::Plain, 16),
+    ("atlasv1.", Letters::Dashed, 24),
+    ("sgp_", Letters::Dashed, 24),
+    // Fireworks, Notion's old ones, Tavily, Jina, Cerebras, Pinecone, LangSmith, Hugging Face's organisations.
+    ("fw_", Letters::Plain, 20),
+    ("secret_", Letters::Plain, 32),
+    ("tvly-", Letters::Dashed, 16),
+    ("jina_", Letters::Plain, 24),
+    ("csk-", Letters::Plain, 24),
+    ("pcsk_", Letters::Dashed, 24),
+    ("lsv2_", Letters::Dashed, 24),
+    ("api_org_", Letters::Plain, 16),
+    // Bitbucket, Bedrock, Brevo, Netlify, PlanetScale, CircleCI, Buildkite, Yandex, Google's refresh tokens.
+    ("ATBB", Letters::Plain, 24),
+    ("ATCTT3x", Letters::Dashed, 16),
+    ("ABSK", Letters::Base64, 32),
+    ("xkeysib-", Letters::Dashed, 24),
+    ("nfp_", Letters::Plain, 24),
+    ("pscale_tkn_", Letters::Dashed, 16),
+    ("pscale_pw_", Letters::Dashed, 16),
+    ("CCIPAT_", Letters::Dashed, 16),
+    ("bkua_", Letters::Plain, 24),
+    ("AQVN", Letters::Dashed, 24),
+    ("1//0", Letters::Dashed, 24),
+    // AWS: session tokens.
+    ("FwoGZXIv", Letters::Base64, 24),
+    ("AQoDYXdz", Letters::Base64, 24),
+    ("IQoJb3JpZ2lu", Letters::Base64, 24),
     // JSON Web Tokens: `{"` in base64.
     ("eyJ", Letters::Dotted, 24),
 ];
+
+/// The bytes with which one of them begins.
+const FIRST: [bool; 256] = {
+    let mut first = [false; 256];
+    let mut at = 0;
+    while at < SHAPES.len() {
+        first[SHAPES[at].0.as_bytes()[0] as usize] = true;
+        at += 1;
+    }
+    first[PEM[0] as usize] = true;
+    first
+};
 
 /// Begins the key in a PEM file (RFC 7468), of whatever kind.
 const PEM: &[u8] = b"PRIVATE KEY-----";
@@ -113,7 +174,8 @@ const PEM_END: &[u8] = b"-----END";
 pub(super) fn hide(text: &[u8], cut: bool, edit: &mut Edit) {
     let mut at = 0;
     while at < text.len() {
-        if let Some((begin, end)) = key(text, at, cut) {
+        let found = FIRST[usize::from(text[at])].then(|| key(text, at, cut));
+        if let Some((begin, end)) = found.flatten() {
             edit.hide(begin, end);
             at = end;
         } else {
@@ -188,6 +250,16 @@ mod tests {
             "PMAK-",
             "nvapi-",
             "pplx-",
+            "sq0csp-",
+            "EAACEdEose0cBA",
+            "fw_",
+            "secret_",
+            "FwoGZXIv",
+            "IQoJb3JpZ2lu",
+            "glft-",
+            "shpat_",
+            "ATBB",
+            "1//0",
         ] {
             let text = format!("a {beginning}{body} b");
             let shown = hidden(&text, false);
@@ -208,6 +280,10 @@ mod tests {
             "task-1234567890123456789012",
             "AKIA",
             "ghp_short",
+            "secret_santa_2024_list_of_the_names_1",
+            "fw_update_2024",
+            "/a/sl.b/1//0",
+            "IQoJb3JpZ2lu",
             "/usr/lib/python3",
         ] {
             assert_eq!(hidden(text, false), text);
