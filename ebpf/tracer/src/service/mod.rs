@@ -18,6 +18,7 @@ pub mod registry;
 mod restart;
 pub mod scope;
 pub mod serve;
+pub mod turns;
 mod upkeep;
 pub mod wish;
 

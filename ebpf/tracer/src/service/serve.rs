@@ -25,6 +25,7 @@ use super::lifetime::Ending;
 use super::limits::{Usage, Verdict};
 use super::process::Kept;
 use super::registry::Registry;
+use super::turns::Turns;
 use super::{files, upkeep};
 use crate::trail::{Now, Trails};
 
@@ -39,6 +40,8 @@ const SOON: Duration = Duration::from_millis(30);
 pub const BUDGET: usize = 32_768;
 /// For how long.
 pub const SLICE: Duration = Duration::from_millis(20);
+/// So long history is read for all who ask for it together, before events have their turn.
+pub const READING: Duration = Duration::from_millis(8);
 /// The clock is looked at after so many.
 const PIECE: usize = 64;
 /// Requests of one connection before others have their turn.
@@ -120,6 +123,8 @@ pub struct Service<K> {
     /// When the newest event was written that has been read, in nanoseconds since the boot.
     pub(super) newest: u64,
     pub(super) clients: BTreeMap<u64, Client>,
+    /// Connections that wait for a piece of history.
+    turns: Turns,
     /// Connections that follow records.
     pub(super) followers: u32,
     /// Forbidden files of the trace that begins, as they were counted.
@@ -181,6 +186,7 @@ impl<K: Kernel> Service<K> {
             drained: true,
             newest: 0,
             clients: BTreeMap::new(),
+            turns: Turns::default(),
             followers: 0,
             counted: 0,
             unreadable: 0,
@@ -251,6 +257,7 @@ impl<K: Kernel> Service<K> {
                 key => self.hear(key, event.events()),
             }
         }
+        self.read_history(READING);
         self.busy = self.drain(BUDGET, SLICE) > 0;
         self.end_those_read();
         let passed = Now::read().boot.saturating_sub(self.last_tick);
@@ -267,7 +274,7 @@ impl<K: Kernel> Service<K> {
 
     fn patience(&self) -> Duration {
         let idle = self.registry.is_empty() && self.clients.is_empty() && self.accepting;
-        if !self.drained {
+        if !self.drained || !self.turns.is_empty() {
             return Duration::ZERO;
         }
         if self.busy {
@@ -428,7 +435,12 @@ impl<K: Kernel> Service<K> {
                 (Received::Packet(_, with), Some(request)) => {
                     self.usage
                         .asked(client.peer.uid, cost(&request, with.len()));
-                    self.request(client, request, with);
+                    let looks = matches!(request, Request::Read { .. } | Request::List { .. });
+                    if looks && with.is_empty() {
+                        client.deferred = Some(request);
+                    } else {
+                        self.request(client, request, with);
+                    }
                 }
                 (Received::Packet(..), None) => {
                     let refusal = instead(
@@ -449,7 +461,10 @@ impl<K: Kernel> Service<K> {
     /// The connection is to be closed.
     fn push(&mut self, key: u64, client: &mut Client) -> Result<()> {
         let pumped = client.pump()?;
-        client.blocked = pumped != Pumped::Empty;
+        if pumped == Pumped::More {
+            self.turns.add(client.peer.uid, key);
+        }
+        client.blocked = pumped == Pumped::Full;
         anyhow::ensure!(!(client.closing && pumped == Pumped::Empty), "all is said");
         let mut interest = EpollFlags::empty();
         if client.may_ask() && self.usage.may_ask(client.peer.uid) {
@@ -464,6 +479,28 @@ impl<K: Kernel> Service<K> {
             client.interest = interest;
         }
         Ok(())
+    }
+
+    /// Looks at records for those who asked for them, so long and no longer. What one piece takes is bounded
+    /// ([`crate::trail::Reader`]).
+    fn read_history(&mut self, time: Duration) {
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            let Some(key) = self.turns.next() else {
+                return;
+            };
+            let Some(mut client) = self.clients.remove(&key) else {
+                continue;
+            };
+            if let Some(request) = client.deferred.take() {
+                self.request(&mut client, request, Vec::new());
+            }
+            let read = client.read().map_err(anyhow::Error::from);
+            match read.and_then(|()| self.push(key, &mut client)) {
+                Ok(()) => drop(self.clients.insert(key, client)),
+                Err(_) => self.bury(client),
+            }
+        }
     }
 
     /// Those who follow get their lines, and those who had to wait may ask again.
