@@ -70,7 +70,7 @@ pub(super) fn room(verdict: Verdict, things: &str) -> Result<(), Refusal> {
             "the node's administrators can set more in `[limits]` of tracer.toml",
         )),
         Verdict::All(most) => Err(no(format!(
-            "all users together have {most} {things} already"
+            "all users together may have {most} {things}, and most of them are taken"
         ))),
     }
 }
@@ -186,7 +186,20 @@ impl<K: Kernel> Service<K> {
             forbidden: BTreeSet::new(),
         };
         let like = self.trace_of(&registered, None);
-        match self.to_join(&like) {
+        let mut joined = self.to_join(&like);
+        if joined.is_none() && self.usage.trace(uid) != Verdict::Room {
+            self.make_room(uid);
+        }
+        let mut crowded = Vec::new();
+        if joined.is_none() && self.usage.crowded(uid, 1, 0) {
+            joined = self.stand_in(&like, |_, _| true);
+            crowded.extend(joined.map(|id| {
+                format!(
+                    "you have many traces already: this is recorded in trace {id} of the session"
+                )
+            }));
+        }
+        match joined {
             Some(id) => (registered.id, registered.joins) = (id, true),
             None => {
                 room(self.usage.trace(uid), "traces")?;
@@ -197,6 +210,7 @@ impl<K: Kernel> Service<K> {
         let trace = registered.id;
         let about = self.kernel.about();
         let mut blind = about.blind.clone();
+        blind.extend(crowded);
         if registered.wish.denies() && !about.enforces {
             blind.push("nothing is denied: the kernel does not let the tracer".to_owned());
         }

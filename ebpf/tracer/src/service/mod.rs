@@ -6,6 +6,7 @@
 pub mod cgroups;
 pub mod client;
 pub mod config;
+mod crowded;
 mod desk;
 pub mod files;
 pub mod forbidden;

@@ -11,6 +11,7 @@ mod crowd;
 mod fake;
 mod hostile;
 mod lifetimes;
+mod limits;
 mod others;
 mod reading;
 mod scopes;

@@ -151,7 +151,7 @@ fn children_are_traced_with_their_process_if_that_is_asked() {
 
 #[test]
 fn the_tasks_of_a_step_have_one_trace() {
-    let world = World::with(|config| config.limits.traces_per_user = 2);
+    let world = World::with(|config| config.limits.traces_per_user = 4);
     let ranks: Vec<Victim> = (0..8).map(|_| Victim::new()).collect();
     let of_step = |pid: u32, step: &str| {
         let mut register = of(pid);
