@@ -159,8 +159,8 @@ impl Usage {
         let most = limits.traces_per_user.min(part(limits.traces, others));
         let others = self.all.forbidden.saturating_sub(own.forbidden);
         let files = limits.forbidden_per_user.min(part(MOST_FORBIDDEN, others));
-        own.traces.saturating_add(traces) > most / 2
-            || own.forbidden.saturating_add(forbidden) > files / 2
+        own.traces.saturating_add(traces) > most.div_ceil(2)
+            || own.forbidden.saturating_add(forbidden) > files.div_ceil(2)
     }
 
     /// So many more things are forbidden.
@@ -252,7 +252,7 @@ mod tests {
     fn a_few_users_cannot_take_all_of_it() {
         let mut usage = Usage::new(Limits::default());
         // Each of them takes as much as there is to be had.
-        for uid in 1..=20 {
+        for uid in 1..=10 {
             while usage.trace(uid) == Verdict::Room {
                 usage.traced(uid);
             }
