@@ -160,6 +160,11 @@ impl Client {
         Process::held(self.peer.pid, handle)
     }
 
+    /// Its connection, which is to be closed.
+    pub fn into_socket(self) -> OwnedFd {
+        self.socket
+    }
+
     /// Takes a packet, if there is one.
     pub fn receive(&self, buffer: &mut [u8]) -> Received {
         let mut descriptors = Vec::new();

@@ -97,7 +97,7 @@ fn version(version: u32) -> Result<(), Refusal> {
 
 impl<K: Kernel> Service<K> {
     /// Answers one request.
-    pub(super) fn request(&mut self, client: &mut Client, request: Request, with: Vec<OwnedFd>) {
+    pub(super) fn request(&mut self, client: &mut Client, request: Request, with: &[OwnedFd]) {
         if client.follow.is_some() {
             client.answer(&no("this connection follows records: open another one").into());
             return;
@@ -109,9 +109,7 @@ impl<K: Kernel> Service<K> {
         }
         let answered = match request {
             Request::Register(register) => self.register(client, register),
-            Request::Forbid { version: is } => {
-                version(is).and_then(|()| self.forbid(client, &with))
-            }
+            Request::Forbid { version: is } => version(is).and_then(|()| self.forbid(client, with)),
             Request::Begin => self.begin(client),
             Request::End => self.end_asked(client),
             Request::List { version: is } => version(is).map(|()| self.list(client)),

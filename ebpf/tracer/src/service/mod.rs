@@ -5,6 +5,7 @@
 
 pub mod cgroups;
 pub mod client;
+pub mod closing;
 pub mod config;
 mod crowded;
 mod desk;

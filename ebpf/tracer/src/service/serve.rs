@@ -18,6 +18,7 @@ use nix::sys::socket::{SockFlag, accept4};
 
 use super::cgroups::Cgroups;
 use super::client::{Client, Pumped, Received};
+use super::closing::Closing;
 use super::config::Config;
 use super::desk::{cost, instead, no};
 use super::kernel::Kernel;
@@ -123,6 +124,8 @@ pub struct Service<K> {
     /// When the newest event was written that has been read, in nanoseconds since the boot.
     pub(super) newest: u64,
     pub(super) clients: BTreeMap<u64, Client>,
+    /// What users have sent and is not needed any more.
+    pub(super) closing: Closing,
     /// Connections that wait for a piece of history.
     turns: Turns,
     /// Connections that follow records.
@@ -186,6 +189,7 @@ impl<K: Kernel> Service<K> {
             drained: true,
             newest: 0,
             clients: BTreeMap::new(),
+            closing: Closing::default(),
             turns: Turns::default(),
             followers: 0,
             counted: 0,
@@ -265,6 +269,7 @@ impl<K: Kernel> Service<K> {
             self.last_tick += passed;
             self.tick += 1;
             self.usage.pass(Duration::from_nanos(passed));
+            self.closing.tidy();
             self.accept_again();
             self.upkeep();
             self.pump_all();
@@ -368,6 +373,11 @@ impl<K: Kernel> Service<K> {
             if let Some(refusal) = refused {
                 client.answer(&Response::from(refusal));
                 let _ = client.pump();
+                let uid = client.peer.uid;
+                // Nobody may have all descriptors of the tracer's wait for what hangs.
+                if !self.closing.is_full(uid) {
+                    self.closing.close(uid, vec![client.into_socket()]);
+                }
                 continue;
             }
             let key = self.next_client;
@@ -418,7 +428,7 @@ impl<K: Kernel> Service<K> {
     /// Answers what it has asked, as much as is its turn. Returns whether it has gone.
     fn take_requests(&mut self, client: &mut Client) -> bool {
         for _ in 0..REQUESTS {
-            if !client.may_ask() || !self.usage.may_ask(client.peer.uid) {
+            if !client.may_ask() || !self.is_heard(client.peer.uid) {
                 return false;
             }
             let mut buffer = std::mem::take(&mut self.buffer);
@@ -439,10 +449,12 @@ impl<K: Kernel> Service<K> {
                     if looks && with.is_empty() {
                         client.deferred = Some(request);
                     } else {
-                        self.request(client, request, with);
+                        self.request(client, request, &with);
                     }
+                    self.closing.close(client.peer.uid, with);
                 }
-                (Received::Packet(..), None) => {
+                (Received::Packet(_, with), None) => {
+                    self.closing.close(client.peer.uid, with);
                     let refusal = instead(
                         "this request is not understood",
                         "use a launcher and a tracer of the same version",
@@ -453,6 +465,11 @@ impl<K: Kernel> Service<K> {
             }
         }
         false
+    }
+
+    /// Whether a user may ask now: who has not asked too often, and sends nothing that takes for ever to close.
+    fn is_heard(&mut self, uid: u32) -> bool {
+        self.usage.may_ask(uid) && !self.closing.is_full(uid)
     }
 
     /// Sends what waits, and waits for what can come next.
@@ -467,7 +484,7 @@ impl<K: Kernel> Service<K> {
         client.blocked = pumped == Pumped::Full;
         anyhow::ensure!(!(client.closing && pumped == Pumped::Empty), "all is said");
         let mut interest = EpollFlags::empty();
-        if client.may_ask() && self.usage.may_ask(client.peer.uid) {
+        if client.may_ask() && self.is_heard(client.peer.uid) {
             interest |= EpollFlags::EPOLLIN;
         }
         if client.blocked {
@@ -493,7 +510,7 @@ impl<K: Kernel> Service<K> {
                 continue;
             };
             if let Some(request) = client.deferred.take() {
-                self.request(&mut client, request, Vec::new());
+                self.request(&mut client, request, &[]);
             }
             let read = client.read().map_err(anyhow::Error::from);
             match read.and_then(|()| self.push(key, &mut client)) {
@@ -535,6 +552,8 @@ impl<K: Kernel> Service<K> {
         }
         let _ = self.epoll.delete(&client);
         self.left(&mut client);
+        let uid = client.peer.uid;
+        self.closing.close(uid, vec![client.into_socket()]);
     }
 
     /// Says what goes wrong, but not all the time.

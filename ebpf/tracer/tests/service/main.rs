@@ -14,6 +14,7 @@ mod lifetimes;
 mod limits;
 mod others;
 mod reading;
+mod reluctant;
 mod scopes;
 mod starving;
 mod world;

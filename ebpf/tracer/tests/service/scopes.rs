@@ -12,7 +12,7 @@ use crate::world::{Victim, World, kinds, me, of, registered};
 fn a_trace_in_another_denies_and_shows_no_less_and_hands_its_tasks_back() {
     let world = World::new();
     let victim = Victim::new();
-    let usr = std::fs::File::open("/usr").unwrap();
+    let usr = crate::world::path("/usr");
     let mut outer = of(victim.pid());
     outer.enforce = Enforce::On;
     outer.no_internet = true;
@@ -95,7 +95,7 @@ fn what_is_forbidden_later_is_forbidden_in_the_traces_within() {
     outer.enforce = Enforce::On;
     let (connection, session) = world.trace(&outer);
     let (_inner, own) = world.trace(&of(victim.pid()));
-    let usr = std::fs::File::open("/usr").unwrap();
+    let usr = crate::world::path("/usr");
     let forbid = Request::Forbid {
         version: agent_sandbox_events::protocol::VERSION,
     };
@@ -227,7 +227,7 @@ fn the_tasks_of_a_step_that_all_come_at_once_have_one_trace() {
         config.limits.forbidden_per_user = 1;
     });
     let ranks: Vec<Victim> = (0..20).map(|_| Victim::new()).collect();
-    let usr = std::fs::File::open("/usr").unwrap();
+    let usr = crate::world::path("/usr");
     let forbid = Request::Forbid {
         version: agent_sandbox_events::protocol::VERSION,
     };
