@@ -95,6 +95,19 @@ fn version(version: u32) -> Result<(), Refusal> {
     ))
 }
 
+/// A process that Slurm keeps in a job is traced as that job's, and as no other's.
+fn is_its_job(register: &Register, process: Option<&Process>) -> Result<(), Refusal> {
+    let (Some(said), Some(process)) = (register.job, process) else {
+        return Ok(());
+    };
+    match process.job() {
+        Ok(Some(job)) if job != said => Err(no(format!(
+            "this process is of job {job}, by its cgroup, and not of job {said}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 impl<K: Kernel> Service<K> {
     /// Answers one request.
     pub(super) fn request(&mut self, client: &mut Client, request: Request, with: &[OwnedFd]) {
@@ -161,6 +174,7 @@ impl<K: Kernel> Service<K> {
             None => None,
             Some(id) => Some(self.cgroup(client, caller.as_ref(), process.as_ref(), id)?),
         };
+        is_its_job(&register, process.as_ref())?;
         let uid = match (client.peer.uid, &process, &cgroup) {
             (0, Some(process), _) => process.uids[0],
             (0, None, Some(cgroup)) => cgroup.owner,

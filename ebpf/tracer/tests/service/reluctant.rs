@@ -43,6 +43,12 @@ impl Reluctant {
         let name = Some("reluctant");
         mount(name, &file, Some("fuse"), flags, Some(data.as_str())).unwrap();
         let server = Some(std::thread::spawn(move || serve(&device)));
+        // Whatever hangs in it, were the test to fail, ends then.
+        let watched = file.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(60));
+            let _ = umount2(&watched, MntFlags::MNT_FORCE | MntFlags::MNT_DETACH);
+        });
         Some(Self { directory, server })
     }
 
