@@ -122,6 +122,7 @@ mod tests {
                 options: Options::default(),
                 variables: Vec::new(),
                 told: Vec::new(),
+                traced: false,
             },
             base_environment: bytes(base),
             environment: bytes(inside),

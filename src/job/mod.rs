@@ -182,6 +182,7 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
                 script,
                 memory,
                 step: Some((job.id, step)),
+                traced: capsule.seal.traced,
             },
         },
         ranks: room != Room::Batch && tasks_here() != Some(1),

@@ -85,6 +85,7 @@ impl Chaperon {
         let mut seal = prepared.seal.clone();
         told.retain(|line| !seal.told.contains(line));
         seal.told.extend(told);
+        seal.traced |= prepared.is_traced;
         let order = Order {
             seal,
             scope: rules.scope.value,

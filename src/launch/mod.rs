@@ -77,6 +77,8 @@ pub struct Prepared {
     pub logins: Vec<agents::Login>,
     /// The node's tracer, as far as the policy wants it.
     pub tracer: traced::Found,
+    /// Whether the tracer was made ready for the jail.
+    pub is_traced: bool,
 }
 
 /// The directories in which policy files stand.
@@ -179,6 +181,7 @@ fn prepare_session(
         witness,
         logins: agents::logins(&layers),
         tracer,
+        is_traced: false,
     })
 }
 
@@ -231,6 +234,7 @@ pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
         witness: None,
         logins: Vec::new(),
         tracer,
+        is_traced: false,
     })
 }
 

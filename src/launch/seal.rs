@@ -63,6 +63,7 @@ pub fn seal(
         },
         variables: Vec::new(),
         told: Vec::new(),
+        traced: false,
     }
 }
 

@@ -6,6 +6,7 @@
 //! until the last process has ended; no connection stays open for it. What it must deny is named by descriptors that
 //! were opened before, as paths may be changed by whoever has them.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,11 +29,12 @@ use crate::plan::trace::{RawPath, Wish, told};
 use crate::policy::{Trace as Policy, TraceMode};
 use crate::sys::paths;
 
-/// How long one answer may take. A tracer that nobody can wait for is none, unless the policy demands it: then
-/// a node full of ranks may have to wait for each other.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The same where nothing starts without it.
-const PATIENCE_IF_REQUIRED: Duration = Duration::from_secs(10);
+/// After so long without an answer it is said that somebody is waited for.
+const SOON: Duration = Duration::from_secs(1);
+/// How long one answer may take. That somebody listens and is slow does not mean that there is no tracer: a node
+/// full of ranks may have to wait for each other, and an agent can keep a tracer busy to have the next thing run
+/// unseen.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// As many things are forbidden at most: each is an open file for a moment, of which a process usually has 1024.
 const MOST_FORBIDDEN: usize = 750;
 
@@ -57,6 +59,8 @@ pub struct Trouble {
     pub what: String,
     /// A way out.
     pub hint: Option<String>,
+    /// Whether somebody listens all the same.
+    listens: bool,
 }
 
 impl Trouble {
@@ -64,6 +68,16 @@ impl Trouble {
         Self {
             what: what.into(),
             hint,
+            listens: false,
+        }
+    }
+}
+
+impl Trouble {
+    fn of_one_who_listens(self) -> Self {
+        Self {
+            listens: true,
+            ..self
         }
     }
 }
@@ -98,30 +112,39 @@ impl From<Unanswered> for Trouble {
 pub fn find(policy: &Policy) -> Found {
     match policy.mode.value {
         TraceMode::Off => Found::Unwanted,
-        mode => connect(
-            &policy.socket.value,
-            patience(mode == TraceMode::Required),
-            &Site::of_this_build(),
-        ),
+        TraceMode::On | TraceMode::Required => {
+            connect(&policy.socket.value, &Site::of_this_build())
+        }
     }
 }
 
-fn patience(required: bool) -> Duration {
-    match required {
-        true => PATIENCE_IF_REQUIRED,
-        false => PATIENCE,
-    }
+fn slow() {
+    let seconds = PATIENCE.as_secs();
+    failure::say(&format!(
+        "agent-sandbox: the tracer is slow to answer: it has {seconds} seconds\n"
+    ));
 }
 
 /// Connects, and makes sure of whom it speaks with: the socket stands where nobody but root can put anything.
-pub(crate) fn connect(socket: &Path, patience: Duration, site: &Site) -> Found {
-    let connection = match Connection::open(socket, patience) {
+pub(crate) fn connect(socket: &Path, site: &Site) -> Found {
+    let mut opened = Connection::open(socket, SOON);
+    // So many wait already that there is no room to wait.
+    let full = |opened: &Result<Connection, Unanswered>| matches!(opened, Err(Unanswered::Connect(error)) if error.kind() == io::ErrorKind::WouldBlock);
+    if full(&opened) {
+        slow();
+        opened = Connection::open(socket, PATIENCE - SOON);
+    }
+    let listens = full(&opened);
+    let connection = match opened {
         Ok(connection) => connection,
         Err(Unanswered::Connect(error)) => {
             let none = [libc::ENOENT, libc::ENOTDIR, libc::ECONNREFUSED];
             return match error.raw_os_error() {
                 Some(errno) if none.contains(&errno) => Found::Nothing,
-                _ => Found::Unfit(Unanswered::Connect(error).into()),
+                _ => Found::Unfit(Trouble {
+                    listens,
+                    ..Unanswered::Connect(error).into()
+                }),
             };
         }
         Err(error) => return Found::Unfit(error.into()),
@@ -155,6 +178,8 @@ pub struct Tracer {
     forbidden: Vec<OwnedFd>,
     /// Whether what is lacking is said.
     says: bool,
+    /// Whether it was said that it is slow.
+    waits: Cell<bool>,
 }
 
 impl Prepared {
@@ -165,7 +190,11 @@ impl Prepared {
     /// The policy demands what cannot be had.
     pub fn tracer(&mut self, plan: &Plan, says: bool) -> Result<Option<Tracer>, Failure> {
         match &plan.trace.wish {
-            Some(wish) => ready(std::mem::take(&mut self.tracer), wish, says),
+            Some(wish) => {
+                let ready = ready(std::mem::take(&mut self.tracer), wish, says)?;
+                self.is_traced = ready.is_some();
+                Ok(ready)
+            }
             None => Ok(None),
         }
     }
@@ -178,7 +207,7 @@ impl Prepared {
 /// As [`Prepared::tracer`].
 pub fn for_task(wish: &Wish, says: bool) -> Result<Option<Tracer>, Failure> {
     let site = Site::of_this_build();
-    let found = connect(wish.socket.path(), patience(wish.required), &site);
+    let found = connect(wish.socket.path(), &site);
     ready(found, wish, says)
 }
 
@@ -206,22 +235,34 @@ fn ready(found: Found, wish: &Wish, says: bool) -> Result<Option<Tracer>, Failur
         wish: wish.clone(),
         forbidden: Vec::new(),
         says,
+        waits: Cell::new(false),
     };
     match tracer.arm() {
         Ok(()) => Ok(Some(tracer)),
-        Err(trouble) => without(wish, trouble, says).map(|()| None),
+        Err(trouble) => without(wish, trouble.of_one_who_listens(), says).map(|()| None),
     }
 }
 
 /// What becomes of a launch that cannot be traced as asked.
 fn without(wish: &Wish, trouble: Trouble, says: bool) -> Result<(), Failure> {
-    let Trouble { what, hint } = trouble;
+    let Trouble {
+        what,
+        hint,
+        listens,
+    } = trouble;
     if wish.required {
         let mut failure = Failure::new(format!(
             "the policy demands that this is traced, and it cannot be: {what}"
         ));
         failure.hints.extend(hint);
         return Err(failure.hint(format!("what demands it: {}", wish.rule)));
+    }
+    if wish.held && listens {
+        let mut failure = Failure::new(format!(
+            "the session of this job is traced, and this cannot be: {what}"
+        ));
+        failure.hints.extend(hint);
+        return Err(failure.hint(format!("what asks for it: {}", wish.rule)));
     }
     warn(says, &format!("this is not traced: {what}"));
     Ok(())
@@ -235,12 +276,33 @@ fn warn(says: bool, what: &str) {
 }
 
 impl Tracer {
+    /// Asks, and waits: for one that is slow too, which is said once.
+    fn ask(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<Response, Unanswered> {
+        match self.connection.ask_with(request, files) {
+            Err(Unanswered::Broken(error))
+                if error.kind() == io::ErrorKind::WouldBlock && !self.waits.replace(true) =>
+            {
+                if self.says {
+                    slow();
+                }
+                self.connection.wait_for(PATIENCE - SOON)?;
+                let answer = self.connection.next();
+                self.connection.wait_for(PATIENCE)?;
+                answer
+            }
+            answer => answer,
+        }
+    }
+
     /// Makes the second layer ready, if one is asked for.
     fn arm(&mut self) -> Result<(), Trouble> {
         if self.wish.enforce == Enforce::Off {
             return Ok(());
         }
-        let status = status(&self.connection)?;
+        let request = Request::Status { version: VERSION };
+        let Response::Status(status) = self.ask(&request, &[])? else {
+            return Err(Unanswered::Strange.into());
+        };
         if status.enforces {
             return self.open_forbidden();
         }
@@ -310,7 +372,7 @@ impl Tracer {
         let (wish, says) = (self.wish.clone(), self.says);
         match self.conversation(process, command, cgroup) {
             Ok(()) => Ok(()),
-            Err(trouble) => without(&wish, trouble, says),
+            Err(trouble) => without(&wish, trouble.of_one_who_listens(), says),
         }
     }
 
@@ -320,12 +382,7 @@ impl Tracer {
         command: &[Vec<u8>],
         cgroup: Option<u64>,
     ) -> Result<(), Trouble> {
-        let Self {
-            connection,
-            wish,
-            forbidden,
-            says,
-        } = self;
+        let (wish, says) = (self.wish.clone(), self.says);
         let required = wish.required && wish.enforce == Enforce::On;
         let (job, step) = wish.step.unzip();
         let register = Register {
@@ -352,13 +409,13 @@ impl Tracer {
             Response::Done => Ok(()),
             _ => Err(Trouble::from(Unanswered::Strange)),
         };
-        match connection.ask(&Request::Register(Box::new(register)))? {
+        match self.ask(&Request::Register(Box::new(register)), &[])? {
             Response::Registered { .. } => {}
             _ => return Err(Unanswered::Strange.into()),
         }
-        for some in forbidden.chunks(DESCRIPTORS) {
+        for some in self.forbidden.chunks(DESCRIPTORS) {
             let lent: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
-            match connection.ask_with(&Request::Forbid { version: VERSION }, &lent)? {
+            match self.ask(&Request::Forbid { version: VERSION }, &lent)? {
                 Response::Forbidden { blind, .. } if blind.is_empty() => {}
                 Response::Forbidden { blind, .. } => {
                     let what = format!(
@@ -373,7 +430,7 @@ impl Tracer {
                 _ => return Err(Unanswered::Strange.into()),
             }
         }
-        done(connection.ask(&Request::Begin)?)
+        done(self.ask(&Request::Begin, &[])?)
     }
 }
 

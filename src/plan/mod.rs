@@ -88,6 +88,8 @@ pub struct Job {
     pub memory: Option<u64>,
     /// Slurm's number of the job, and the step's name ([`trace::step_name`]).
     pub step: Option<(u32, String)>,
+    /// Whether the session is traced that the job is of.
+    pub traced: bool,
 }
 
 /// Why something is in the plan.

@@ -49,6 +49,8 @@ impl Trace {
 pub struct Wish {
     /// Whether nothing may start without it.
     pub required: bool,
+    /// Whether it is for a job of a session that is traced: where somebody listens it does not start without.
+    pub held: bool,
     /// The key and the place that ask for it.
     pub rule: String,
     /// The key and the place that ask for the second layer, if any does.
@@ -138,6 +140,7 @@ pub fn asked(
     let job = invocation.job.as_ref();
     all.wish = Some(Wish {
         required: trace.mode.value == TraceMode::Required,
+        held: job.is_some_and(|job| job.traced),
         rule: format!("trace.mode `{mode}` ({})", trace.mode.source),
         enforce_rule,
         socket: trace.socket.value.as_path().into(),

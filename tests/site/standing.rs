@@ -147,6 +147,7 @@ fn a_forged_job_is_narrowed_by_the_node() {
                 },
                 variables: Vec::new(),
                 told: Vec::new(),
+                traced: false,
             },
             base_environment: Vec::new(),
             environment: vec![

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use agent_sandbox_events::protocol::{Enforce, EventKind, Lifetime};
+use agent_sandbox_wire::capsule::{
+    Backend, Capsule, Layer, LayerKind, Options, Program, Seal, Streams,
+};
 
 use crate::fake_tracer::{Asked, Fake, Manners};
 use crate::widening::Tried;
@@ -229,19 +232,110 @@ fn what_is_only_wished_for_is_said_to_be_lacking() {
     }
 }
 
-/// A tracer that does not answer costs a session a moment, and no more.
+const SLOW: &str = "the tracer is slow to answer: it has 10 seconds";
+
+/// A tracer that does not answer costs a session ten seconds, and no more.
 #[test]
 fn a_tracer_that_is_stuck_is_not_waited_for() {
     let begin = Instant::now();
     let (_, output, _) = with_tracer("bwrap", Manners::Silent, "");
     output
         .ok()
-        .says(&["this is not traced: the tracer does not answer"]);
-    assert!(
-        begin.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        begin.elapsed()
-    );
+        .says(&[SLOW, "this is not traced: the tracer does not answer"]);
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(20), "{took:?}");
+}
+
+/// One that is busy is not one that is not there.
+#[test]
+fn a_tracer_that_is_slow_is_waited_for() {
+    let (_, output, asked) = with_tracer("bwrap", Manners::Slow, "");
+    let output = output.ok().says(&[SLOW]);
+    assert_eq!(said(&output).len(), 1, "{output}");
+    assert!(asked.iter().any(|asked| asked.begun && !asked.too_late));
+}
+
+/// A job of a session on a node whose tracer has these manners, run by hand.
+fn job(backend: &'static str, traced: bool, manners: Option<Manners>) -> (Tried, Output) {
+    let (tried, directory) = (Tried::new(backend), of_root());
+    tried.world.enforced(&site(directory.path(), ""));
+    let _fake = manners.map(|manners| Fake::new(directory.path(), manners, None));
+    let (project, home) = (tried.seen("project"), tried.world.seen_home());
+    let capsule = Capsule {
+        seal: Seal {
+            session: "traced00".into(),
+            project: project.as_str().into(),
+            layers: vec![Layer {
+                kind: LayerKind::User,
+                file: "~/.config/agent-sandbox/config.toml".into(),
+                text: "[landlock]\nsizes = \"degraded\"\nusers = \"degraded\"\n".into(),
+            }],
+            options: Options {
+                backend: match backend {
+                    "landlock" => Backend::Landlock,
+                    _ => Backend::Bwrap,
+                },
+                ..Options::default()
+            },
+            variables: Vec::new(),
+            told: Vec::new(),
+            traced,
+        },
+        base_environment: Vec::new(),
+        environment: vec![
+            format!("HOME={}", home.display()).into(),
+            b"PATH=/usr/bin:/bin".to_vec(),
+        ],
+        cwd: project.as_str().into(),
+        submit_directory: project.as_str().into(),
+        umask: 0o22,
+        streams: Streams::default(),
+        program: Program::Script {
+            script: b"#!/bin/bash\necho yes > started\n".to_vec(),
+            arguments: Vec::new(),
+        },
+    };
+    let launcher = std::env::var("AGENT_SANDBOX_BIN").unwrap();
+    let script = capsule.batch_script(launcher.as_bytes()).unwrap();
+    tried.world.write("project/job.sh", script);
+    let mut outside = tried.world.outside("\"$LAUNCHER\" job \"$PWD/job.sh\"");
+    for (name, value) in [
+        ("SLURM_JOB_ID", "7"),
+        ("SLURM_JOBID", "7"),
+        ("SLURM_JOB_NODELIST", "n1"),
+        ("SLURMD_NODENAME", "n1"),
+    ] {
+        outside = outside.variable(name, value);
+    }
+    let output = outside.run();
+    (tried, output)
+}
+
+/// Whoever keeps a node's tracer from answering does not have the next job run unseen.
+#[test]
+fn a_job_of_a_traced_session_does_not_start_untraced_where_a_tracer_listens() {
+    for backend in BOTH {
+        for (manners, why) in [
+            (Manners::Refuses, "there are too many traces"),
+            (Manners::Silent, "the tracer does not answer"),
+        ] {
+            let (tried, output) = job(backend, true, Some(manners));
+            assert_ne!(output.code, 0, "{output}");
+            let output =
+                output.says(&["the session of this job is traced, and this cannot be", why]);
+            assert!(!started(&tried).exists(), "{backend}: {output}");
+        }
+        // Of a session that is not, and on a node without a tracer, it starts as ever.
+        for (traced, manners) in [
+            (false, Some(Manners::Refuses)),
+            (true, None),
+            (true, Some(Manners::Whole)),
+        ] {
+            let (tried, output) = job(backend, traced, manners);
+            assert!(started(&tried).exists(), "{backend} {manners:?}: {output}");
+            output.ok();
+        }
+    }
 }
 
 /// What somebody sends to the launcher while the tracer is asked is for the command.

@@ -23,6 +23,7 @@ fn forged(world: &World, side: Side, program: Program) -> Capsule {
             options: Options::default(),
             variables: Vec::new(),
             told: Vec::new(),
+            traced: false,
         },
         base_environment: Vec::new(),
         environment: vec![

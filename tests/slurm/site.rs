@@ -275,6 +275,7 @@ fn forged(site: &Site, program: Program) -> Capsule {
             },
             variables: Vec::new(),
             told: Vec::new(),
+            traced: false,
         },
         base_environment: Vec::new(),
         environment: vec![b"PATH=/usr/bin:/bin".to_vec()],

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 /// Version of the format; a node reads this one only.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// The second line of a batch script that is a capsule, up to the version.
 const MARK: &str = "# agent-sandbox capsule ";
@@ -48,6 +48,8 @@ pub struct Seal {
     pub variables: Vec<Vec<u8>>,
     /// What the user was told already of what cannot be enforced or given, a line each.
     pub told: Vec<String>,
+    /// Whether the session is traced: then no job of it runs untraced where a tracer listens.
+    pub traced: bool,
 }
 
 /// One layer of the policy, as text.

@@ -84,6 +84,7 @@ fn capsule() -> impl Strategy<Value = Capsule> {
             Seal {
                 variables: write.clone(),
                 told: vec![home.clone()],
+                traced: false,
                 session,
                 project,
                 layers: vec![Layer {
@@ -135,6 +136,7 @@ fn with_script(script: Vec<u8>) -> Capsule {
             options: Options::default(),
             variables: Vec::new(),
             told: Vec::new(),
+            traced: false,
         },
         base_environment: Vec::new(),
         environment: Vec::new(),

@@ -58,10 +58,7 @@ impl Connection {
                 SockFlag::SOCK_CLOEXEC,
                 None,
             )?;
-            let seconds = i64::try_from(patience.as_secs()).unwrap_or(i64::MAX);
-            let time = TimeVal::new(seconds, i64::from(patience.subsec_micros()));
-            setsockopt(&socket, ReceiveTimeout, &time)?;
-            setsockopt(&socket, SendTimeout, &time)?;
+            limit(&socket, patience)?;
             connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
             Ok(socket)
         };
@@ -69,6 +66,15 @@ impl Connection {
             Ok(socket) => Ok(Self { socket }),
             Err(error) => Err(Unanswered::Connect(error.into())),
         }
+    }
+
+    /// Each answer may take so long from now on.
+    ///
+    /// # Errors
+    /// [`Unanswered::Broken`].
+    pub fn wait_for(&self, patience: Duration) -> Result<(), Unanswered> {
+        let set = limit(&self.socket, patience);
+        set.map_err(|error| Unanswered::Broken(error.into()))
     }
 
     /// Who answers: the real user id of the process that listens (`SO_PEERCRED`, `unix(7)`).
@@ -150,6 +156,13 @@ impl Connection {
             None => Err(Unanswered::Strange),
         }
     }
+}
+
+fn limit(socket: &OwnedFd, patience: Duration) -> nix::Result<()> {
+    let seconds = i64::try_from(patience.as_secs()).unwrap_or(i64::MAX);
+    let time = TimeVal::new(seconds, i64::from(patience.subsec_micros()));
+    setsockopt(socket, ReceiveTimeout, &time)?;
+    setsockopt(socket, SendTimeout, &time)
 }
 
 impl AsFd for Connection {

@@ -25,7 +25,7 @@ pub enum Request {
     /// Trace processes of mine. Is answered by [`Response::Registered`].
     Register(Box<Register>),
     /// More of what is forbidden for the trace that this connection has registered: descriptors come along,
-    /// at most [`DESCRIPTORS`], of directories and files (`O_PATH` is enough). Is answered by
+    /// at most [`DESCRIPTORS`], of directories and files, by `O_PATH`: what is opened is not taken. Is answered by
     /// [`Response::Forbidden`].
     Forbid {
         /// [`VERSION`].

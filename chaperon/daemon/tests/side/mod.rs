@@ -190,6 +190,7 @@ impl Chaperon {
                 options: Options::default(),
                 variables: Default::default(),
                 told: Default::default(),
+                traced: false,
             },
             scope: Scope::Project,
             queries: Queries::Counts,

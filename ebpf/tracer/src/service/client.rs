@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use agent_sandbox_events::client::encode;
-use agent_sandbox_events::protocol::{Register, Response, Which};
+use agent_sandbox_events::protocol::{Register, Request, Response, Which};
 use agent_sandbox_events::record::Trail;
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
@@ -91,6 +91,8 @@ pub struct Client {
     pub peer: Peer,
     /// Its trace.
     pub tracing: Tracing,
+    /// A request that looks at records: it waits for its turn.
+    pub deferred: Option<Request>,
     /// Records that are being read for it.
     pub reader: Option<Reader>,
     /// Records that it gets as they come.
@@ -133,6 +135,7 @@ impl Client {
             },
             socket,
             tracing: Tracing::None,
+            deferred: None,
             reader: None,
             follow: None,
             done_after_reading: false,
@@ -155,6 +158,11 @@ impl Client {
             Err(error) => return Err(error.into()),
         };
         Process::held(self.peer.pid, handle)
+    }
+
+    /// Its connection, which is to be closed.
+    pub fn into_socket(self) -> OwnedFd {
+        self.socket
     }
 
     /// Takes a packet, if there is one.
@@ -258,43 +266,58 @@ impl Client {
     /// Whether something is to be sent, or to be read for it.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.outbox.bytes > 0 || self.outbox.dropped > 0 || self.reader.is_some()
+        let reads = self.reader.is_some() || self.deferred.is_some();
+        self.outbox.bytes > 0 || self.outbox.dropped > 0 || reads
     }
 
     /// Whether nothing is expected of it.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let begun = matches!(self.tracing, Tracing::Begun(_));
-        !begun && self.follow.is_none() && self.reader.is_none()
+        let reads = self.reader.is_some() || self.deferred.is_some();
+        !begun && self.follow.is_none() && !reads
     }
 
     /// Whether it may ask now: who does not take the answers gets no more of them.
     #[must_use]
     pub fn may_ask(&self) -> bool {
-        !self.closing && self.reader.is_none() && self.outbox.bytes < 2 * LINES_BYTES
+        let reads = self.reader.is_some() || self.deferred.is_some();
+        !self.closing && !reads && self.outbox.bytes < 2 * LINES_BYTES
     }
 
-    /// Sends what can be sent. History comes before live lines, a piece each time.
+    /// Reads a piece of history, if there is room for it. Whether it can take another one is known when this one
+    /// is sent.
+    ///
+    /// # Errors
+    /// The records cannot be read.
+    pub fn read(&mut self) -> io::Result<()> {
+        let Some(reader) = &mut self.reader else {
+            return Ok(());
+        };
+        if !self.outbox.packets.is_empty() {
+            return Ok(());
+        }
+        match reader.next(LINES_BYTES)? {
+            Some(lines) if lines.is_empty() => {}
+            Some(lines) => self.push(&Response::Lines(lines)),
+            None => {
+                self.reader = None;
+                if self.done_after_reading {
+                    self.push(&Response::Done);
+                }
+                let later = std::mem::take(&mut self.outbox.later);
+                self.outbox.packets.extend(later);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what can be sent. History comes before live lines.
     ///
     /// # Errors
     /// The connection is broken.
     pub fn pump(&mut self) -> io::Result<Pumped> {
-        if let Some(reader) = &mut self.reader {
-            if self.outbox.packets.is_empty() {
-                match reader.next(LINES_BYTES)? {
-                    Some(lines) if lines.is_empty() => {}
-                    Some(lines) => self.push(&Response::Lines(lines)),
-                    None => {
-                        self.reader = None;
-                        if self.done_after_reading {
-                            self.push(&Response::Done);
-                        }
-                        let later = std::mem::take(&mut self.outbox.later);
-                        self.outbox.packets.extend(later);
-                    }
-                }
-            }
-        } else if self.outbox.packets.is_empty() {
+        if self.reader.is_none() && self.outbox.packets.is_empty() {
             // Only then: whoever never reads gets no more packets that say how much was left out.
             self.close_batch();
         }
@@ -309,7 +332,7 @@ impl Client {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(if self.reader.is_some() {
+        Ok(if self.reader.is_some() || self.deferred.is_some() {
             Pumped::More
         } else {
             Pumped::Empty
@@ -322,7 +345,7 @@ impl Client {
 pub enum Pumped {
     /// All is sent.
     Empty,
-    /// There is more to read; there may be room.
+    /// All is sent, and there is more to read.
     More,
     /// The other end has to take something first.
     Full,

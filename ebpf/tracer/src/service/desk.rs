@@ -70,7 +70,7 @@ pub(super) fn room(verdict: Verdict, things: &str) -> Result<(), Refusal> {
             "the node's administrators can set more in `[limits]` of tracer.toml",
         )),
         Verdict::All(most) => Err(no(format!(
-            "all users together have {most} {things} already"
+            "all users together may have {most} {things}, and most of them are taken"
         ))),
     }
 }
@@ -95,9 +95,22 @@ fn version(version: u32) -> Result<(), Refusal> {
     ))
 }
 
+/// A process that Slurm keeps in a job is traced as that job's, and as no other's.
+fn is_its_job(register: &Register, process: Option<&Process>) -> Result<(), Refusal> {
+    let (Some(said), Some(process)) = (register.job, process) else {
+        return Ok(());
+    };
+    match process.job() {
+        Ok(Some(job)) if job != said => Err(no(format!(
+            "this process is of job {job}, by its cgroup, and not of job {said}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 impl<K: Kernel> Service<K> {
     /// Answers one request.
-    pub(super) fn request(&mut self, client: &mut Client, request: Request, with: Vec<OwnedFd>) {
+    pub(super) fn request(&mut self, client: &mut Client, request: Request, with: &[OwnedFd]) {
         if client.follow.is_some() {
             client.answer(&no("this connection follows records: open another one").into());
             return;
@@ -109,9 +122,7 @@ impl<K: Kernel> Service<K> {
         }
         let answered = match request {
             Request::Register(register) => self.register(client, register),
-            Request::Forbid { version: is } => {
-                version(is).and_then(|()| self.forbid(client, &with))
-            }
+            Request::Forbid { version: is } => version(is).and_then(|()| self.forbid(client, with)),
             Request::Begin => self.begin(client),
             Request::End => self.end_asked(client),
             Request::List { version: is } => version(is).map(|()| self.list(client)),
@@ -163,6 +174,7 @@ impl<K: Kernel> Service<K> {
             None => None,
             Some(id) => Some(self.cgroup(client, caller.as_ref(), process.as_ref(), id)?),
         };
+        is_its_job(&register, process.as_ref())?;
         let uid = match (client.peer.uid, &process, &cgroup) {
             (0, Some(process), _) => process.uids[0],
             (0, None, Some(cgroup)) => cgroup.owner,
@@ -186,7 +198,20 @@ impl<K: Kernel> Service<K> {
             forbidden: BTreeSet::new(),
         };
         let like = self.trace_of(&registered, None);
-        match self.to_join(&like) {
+        let mut joined = self.to_join(&like);
+        if joined.is_none() && self.usage.trace(uid) != Verdict::Room {
+            self.make_room(uid);
+        }
+        let mut crowded = Vec::new();
+        if joined.is_none() && self.usage.crowded(uid, 1, 0) {
+            joined = self.stand_in(&like, |_, _| true);
+            crowded.extend(joined.map(|id| {
+                format!(
+                    "you have many traces already: this is recorded in trace {id} of the session"
+                )
+            }));
+        }
+        match joined {
             Some(id) => (registered.id, registered.joins) = (id, true),
             None => {
                 room(self.usage.trace(uid), "traces")?;
@@ -197,6 +222,7 @@ impl<K: Kernel> Service<K> {
         let trace = registered.id;
         let about = self.kernel.about();
         let mut blind = about.blind.clone();
+        blind.extend(crowded);
         if registered.wish.denies() && !about.enforces {
             blind.push("nothing is denied: the kernel does not let the tracer".to_owned());
         }

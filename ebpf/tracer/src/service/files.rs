@@ -134,6 +134,13 @@ impl Lock {
         // Without it the next tracer only says that it was away for longer than it was.
         let _ = self.file.set_modified(SystemTime::now());
     }
+
+    /// Another tracer may begin.
+    pub fn release(&self) {
+        // It is released when the process has ended, too.
+        #[expect(deprecated, reason = "`Flock` releases it by being dropped alone")]
+        let _ = nix::fcntl::flock(self.file.as_raw_fd(), FlockArg::Unlock);
+    }
 }
 
 /// Takes the lock of a state directory.

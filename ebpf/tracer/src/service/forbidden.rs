@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::stat::{fstat, major, minor};
 
 use super::mounts::{self, Mount};
@@ -20,6 +21,8 @@ pub const MOST_MOUNTS: u64 = 4 << 20;
 /// Why the probes cannot know a file again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blind {
+    /// It is opened: what that means is up to its file system, also when it is closed.
+    Opened,
     /// A pipe, a socket, a process: it has no path.
     Pathless,
     /// Its file system is mounted nowhere that the caller or the tracer sees.
@@ -37,6 +40,9 @@ impl Blind {
     pub fn sentence(&self, count: usize) -> String {
         let files = if count == 1 { "file is" } else { "files are" };
         match self {
+            Self::Opened => {
+                format!("{count} {files} not denied: opened, and not with O_PATH")
+            }
             Self::Pathless => format!("{count} {files} not in any directory, and not denied"),
             Self::Unmounted => format!("{count} {files} not denied: their mount is out of sight"),
             Self::Remote(kind) => {
@@ -83,6 +89,10 @@ pub struct Found {
 /// They cannot.
 pub fn look(descriptor: &OwnedFd, seen: &Seen) -> Result<Found, Blind> {
     let number = descriptor.as_raw_fd();
+    let flags = fcntl(descriptor, FcntlArg::F_GETFL).unwrap_or(0);
+    if flags & libc::O_PATH == 0 {
+        return Err(Blind::Opened);
+    }
     let told = told(descriptor).ok_or(Blind::Pathless)?;
     let Some(mount) = seen.0.get(&told.mount) else {
         // The path's text alone: nothing is asked. Pipes and the like are `pipe:[7]`.
@@ -141,7 +151,6 @@ fn told(descriptor: &OwnedFd) -> Option<Told> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File as Opened;
     use std::os::unix::fs::MetadataExt;
 
     use nix::fcntl::{OFlag, open};
@@ -164,37 +173,42 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_known_by_o_path_and_by_others() {
+    fn a_directory_is_known_by_o_path_and_not_if_it_is_opened() {
         let meta = std::fs::metadata("/proc").unwrap();
         let device = u32::try_from(major(meta.dev()) << 20 | minor(meta.dev())).unwrap();
-        for flags in [OFlag::O_PATH, OFlag::O_RDONLY] {
-            let found = file(&path("/proc", flags), &ours());
-            assert_eq!(found, Ok((device, meta.ino())));
-        }
+        let found = file(&path("/proc", OFlag::O_PATH), &ours());
+        assert_eq!(found, Ok((device, meta.ino())));
+        let found = file(&path("/proc", OFlag::O_RDONLY), &ours());
+        assert_eq!(found, Err(Blind::Opened));
         assert!(file(&path("/dev/null", OFlag::O_PATH), &ours()).is_ok());
     }
 
     #[test]
     fn what_has_no_path_is_not_taken() {
         let (read, _write) = nix::unistd::pipe().unwrap();
-        assert_eq!(file(&read, &ours()), Err(Blind::Pathless));
         let (one, _two) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert_eq!(file(&one.into(), &ours()), Err(Blind::Pathless));
         let process = crate::sys::pidfd::open(std::process::id()).unwrap();
-        assert!(file(&process, &ours()).is_err());
         let epoll = nix::sys::epoll::Epoll::new(nix::sys::epoll::EpollCreateFlags::empty());
-        assert!(file(&epoll.unwrap().0, &ours()).is_err());
+        for opened in [&read, &one.into(), &process, &epoll.unwrap().0] {
+            assert_eq!(file(opened, &ours()), Err(Blind::Opened));
+            // The same, as a path to it that is not opened.
+            let again = format!("/proc/self/fd/{}", opened.as_raw_fd());
+            assert!(file(&path(&again, OFlag::O_PATH), &ours()).is_err());
+        }
+        let again = format!("/proc/self/fd/{}", read.as_raw_fd());
+        let found = file(&path(&again, OFlag::O_PATH), &ours());
+        assert_eq!(found, Err(Blind::Pathless));
     }
 
     #[test]
     fn what_is_mounted_out_of_sight_is_not_taken() {
-        let root = OwnedFd::from(Opened::open("/").unwrap());
+        let root = path("/", OFlag::O_PATH);
         assert_eq!(file(&root, &Seen::default()), Err(Blind::Unmounted));
     }
 
     #[test]
     fn a_device_that_stat_does_not_tell_is_taken_from_overlay_alone() {
-        let root = OwnedFd::from(Opened::open("/").unwrap());
+        let root = path("/", OFlag::O_PATH);
         let id = told(&root).unwrap().mount;
         let of = |kind: &str| {
             let mut seen = Seen::default();
@@ -207,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_could_keep_the_tracer_waiting_is_not_asked() {
-        let root = OwnedFd::from(Opened::open("/").unwrap());
+        let root = path("/", OFlag::O_PATH);
         let told = told(&root).unwrap();
         let inode = told.inode.unwrap();
         // The mount's device is another one than the file's own: who asked the file would see it.

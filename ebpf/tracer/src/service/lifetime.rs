@@ -105,6 +105,19 @@ impl<K: Kernel> Service<K> {
                 return Ok(joined);
             }
         }
+        let outer = parent.and_then(|outer| self.registry.get(outer));
+        let count = outer.map_or(trace.forbidden.len(), |outer| {
+            trace.forbidden.union(&outer.forbidden).count()
+        });
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        if self.usage.crowded(uid, u32::from(registered.joins), count) {
+            let outer = |id, outer| parent.is_none() || parent == outer || parent == Some(id);
+            if let Some(joined) = self.stand_in(&trace, outer) {
+                self.join(joined, mark, trace, registered.process.take())?;
+                self.give_up(registered);
+                return Ok(joined);
+            }
+        }
         if parent.is_some_and(|outer| self.registry.depth(outer) >= DEEPEST) {
             return Err(instead(
                 format!(
@@ -365,11 +378,24 @@ impl<K: Kernel> Service<K> {
 
     /// Ends a trace: its tasks belong to the trace that it was in, or to none. What is in it goes on.
     pub(super) fn end(&mut self, id: u32, why: &str) {
-        if self.ending.contains_key(&id) {
+        if !self.hand_over(id, why) {
             return;
         }
+        self.drain(BUDGET, SLICE);
+        self.end_those_read();
+        if self.ending.contains_key(&id) {
+            self.remember();
+        }
+    }
+
+    /// The first half of it: it has no tasks any more, and ends when what they did has been read. Returns whether
+    /// it went on until now.
+    pub(super) fn hand_over(&mut self, id: u32, why: &str) -> bool {
+        if self.ending.contains_key(&id) {
+            return false;
+        }
         let Some(trace) = self.registry.get_mut(id) else {
-            return;
+            return false;
         };
         let heir = trace.parent;
         // No task of it comes to the trace any more.
@@ -383,11 +409,7 @@ impl<K: Kernel> Service<K> {
         let why = why.to_owned();
         let since = Now::read().boot;
         self.ending.insert(id, Ending { why, since });
-        self.drain(BUDGET, SLICE);
-        self.end_those_read();
-        if self.ending.contains_key(&id) {
-            self.remember();
-        }
+        true
     }
 
     /// Ends traces of which nothing more waits to be read.

@@ -33,6 +33,12 @@ struct Share {
     requests: i64,
 }
 
+/// What one user may have of so many, of which others have some: half of what those leave. So a few users cannot
+/// take all of it, and each gets less the less there is.
+fn part(most: u32, others: u32) -> u32 {
+    most.saturating_sub(others).div_ceil(2)
+}
+
 /// What all have. It is told what begins and ends, and asked before.
 #[derive(Debug)]
 pub struct Usage {
@@ -105,10 +111,11 @@ impl Usage {
     /// Whether the user may have one more trace.
     pub fn trace(&mut self, uid: u32) -> Verdict {
         let limits = self.limits;
-        if self.share(uid).traces >= limits.traces_per_user {
+        let own = self.share(uid).traces;
+        if own >= limits.traces_per_user {
             return Verdict::User(limits.traces_per_user);
         }
-        if self.all.traces >= limits.traces {
+        if own >= part(limits.traces, self.all.traces.saturating_sub(own)) {
             return Verdict::All(limits.traces);
         }
         Verdict::Room
@@ -132,13 +139,28 @@ impl Usage {
     /// Whether so many more things may be forbidden in the user's traces.
     pub fn forbidden(&mut self, uid: u32, more: u32) -> Verdict {
         let most = self.limits.forbidden_per_user;
-        if self.share(uid).forbidden.saturating_add(more) > most {
+        let own = self.share(uid).forbidden;
+        let all = own.saturating_add(more);
+        if all > most {
             return Verdict::User(most);
         }
-        if self.all.forbidden.saturating_add(more) > MOST_FORBIDDEN {
+        if all > part(MOST_FORBIDDEN, self.all.forbidden.saturating_sub(own)) {
             return Verdict::All(MOST_FORBIDDEN);
         }
         Verdict::Room
+    }
+
+    /// Whether so many more would take more than half of what the user may have: the other half is for sessions,
+    /// and not for the steps of one.
+    pub fn crowded(&mut self, uid: u32, traces: u32, forbidden: u32) -> bool {
+        let limits = self.limits;
+        let own = *self.share(uid);
+        let others = self.all.traces.saturating_sub(own.traces);
+        let most = limits.traces_per_user.min(part(limits.traces, others));
+        let others = self.all.forbidden.saturating_sub(own.forbidden);
+        let files = limits.forbidden_per_user.min(part(MOST_FORBIDDEN, others));
+        own.traces.saturating_add(traces) > most.div_ceil(2)
+            || own.forbidden.saturating_add(forbidden) > files.div_ceil(2)
     }
 
     /// So many more things are forbidden.
@@ -224,6 +246,44 @@ mod tests {
         usage.traced(2);
         usage.traced(2);
         assert_eq!(usage.trace(3), Verdict::All(3));
+    }
+
+    #[test]
+    fn a_few_users_cannot_take_all_of_it() {
+        let mut usage = Usage::new(Limits::default());
+        // Each of them takes as much as there is to be had.
+        for uid in 1..=10 {
+            while usage.trace(uid) == Verdict::Room {
+                usage.traced(uid);
+            }
+            for files in [4096, 512, 64, 8, 1] {
+                while usage.forbidden(uid, files) == Verdict::Room {
+                    usage.forbade(uid, files);
+                }
+            }
+        }
+        let (mut traces, mut files) = (usage.all.traces, usage.all.forbidden);
+        assert!(traces < Limits::default().traces, "{traces}");
+        assert!(files < MOST_FORBIDDEN, "{files}");
+        assert_eq!(usage.trace(100), Verdict::Room);
+        // One of them ends: the next one has room again.
+        traces = usage.shares[&1].traces;
+        files = usage.shares[&1].forbidden;
+        usage.untraced(1, files);
+        (1..traces).for_each(|_| usage.untraced(1, 0));
+        assert_eq!(usage.forbidden(100, files / 4), Verdict::Room);
+    }
+
+    #[test]
+    fn half_of_it_is_for_other_sessions() {
+        let mut usage = few();
+        assert!(!usage.crowded(1, 1, 5));
+        assert!(usage.crowded(1, 1, 6));
+        assert!(usage.crowded(1, 2, 0));
+        usage.traced(1);
+        assert!(usage.crowded(1, 1, 0));
+        assert!(!usage.crowded(1, 0, 0));
+        assert!(!usage.crowded(2, 1, 0));
     }
 
     #[test]

@@ -5,7 +5,9 @@
 
 pub mod cgroups;
 pub mod client;
+pub mod closing;
 pub mod config;
+mod crowded;
 mod desk;
 pub mod files;
 pub mod forbidden;
@@ -18,6 +20,7 @@ pub mod registry;
 mod restart;
 pub mod scope;
 pub mod serve;
+pub mod turns;
 mod upkeep;
 pub mod wish;
 

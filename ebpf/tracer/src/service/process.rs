@@ -125,6 +125,14 @@ impl Process {
             .ok_or(io::ErrorKind::NotFound.into())
     }
 
+    /// The job that Slurm keeps it in, by its cgroups; none where Slurm makes none.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn job(&self) -> io::Result<Option<u32>> {
+        Ok(job(&text(&self.directory, "cgroup")?))
+    }
+
     /// Its mounts (`proc_pid_mountinfo(5)`), of which at most `most` bytes are read.
     ///
     /// # Errors
@@ -198,6 +206,35 @@ fn uids(status: &str) -> Option<[u32; 4]> {
     ids.try_into().ok()
 }
 
+/// The job of a `/proc/PID/cgroup`, from the places where Slurm alone makes directories (cgroup/v1:
+/// `/slurm/uid_U/job_N`, or `/slurm_NODE/…` with several daemons; cgroup/v2: `/system.slice/slurmstepd.scope/job_N`,
+/// or `NODE_slurmstepd.scope`). Elsewhere a user may have such a name.
+fn job(cgroups: &str) -> Option<u32> {
+    let of = |line: &str| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let names: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
+        let name = match names.as_slice() {
+            ["system.slice", scope, name, ..]
+                if *scope == "slurmstepd.scope" || scope.ends_with("_slurmstepd.scope") =>
+            {
+                *name
+            }
+            // A hierarchy of version 1 has a controller or a name; in those root alone makes directories at the top.
+            [top, user, name, ..]
+                if !controllers.is_empty()
+                    && (*top == "slurm" || top.starts_with("slurm_"))
+                    && user.starts_with("uid_") =>
+            {
+                *name
+            }
+            _ => return None,
+        };
+        name.strip_prefix("job_")?.parse().ok()
+    };
+    cgroups.lines().find_map(of)
+}
+
 /// Field 22 of `stat`: the second field, the name, can hold anything, and ends at the last parenthesis.
 fn start(stat: &str) -> Option<u64> {
     let (_, behind) = stat.rsplit_once(')')?;
@@ -220,6 +257,30 @@ mod tests {
         assert_eq!(start(&stat), Some(22));
         assert_eq!(start("17 (a"), None);
         assert_eq!(start("17 (a) 3 4"), None);
+    }
+
+    #[test]
+    fn the_job_is_where_slurm_alone_makes_directories() {
+        let v1 =
+            "12:memory:/slurm/uid_1000/job_17/step_0/task_0\n0::/system.slice/slurmd.service\n";
+        assert_eq!(job(v1), Some(17));
+        let several = "3:freezer:/slurm_n1/uid_1000/job_18/step_batch\n";
+        assert_eq!(job(several), Some(18));
+        for scope in ["slurmstepd.scope", "n1_slurmstepd.scope"] {
+            let v2 = format!("0::/system.slice/{scope}/job_19/step_0/user/task_0\n");
+            assert_eq!(job(&v2), Some(19));
+        }
+        for others in [
+            "",
+            "0::/\n",
+            "0::/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_7\n",
+            "0::/slurm/uid_1000/job_7/step_0\n",
+            "1:name=systemd:/user.slice/slurm/uid_1000/job_7\n",
+            "0::/system.slice/slurmstepd.scope/system\n",
+            "0::/system.slice/slurmstepd.scope/job_x\n",
+        ] {
+            assert_eq!(job(others), None, "{others}");
+        }
     }
 
     #[test]

@@ -193,11 +193,15 @@ impl<K: Kernel> Service<K> {
             if let Some(mut client) = self.clients.remove(&key) {
                 // What waits is sent if there is room for it.
                 let _ = client.pump();
+                let uid = client.peer.uid;
+                self.closing.close(uid, vec![client.into_socket()]);
             }
         }
         // A trace of a connection ends when the next tracer finds that nobody asks for it any more.
         self.lock.touch();
         self.remember();
+        // What a thread hangs in keeps this process, and whatever it has open, for as long.
+        self.lock.release();
     }
 }
 

@@ -18,6 +18,7 @@ use nix::sys::socket::{SockFlag, accept4};
 
 use super::cgroups::Cgroups;
 use super::client::{Client, Pumped, Received};
+use super::closing::Closing;
 use super::config::Config;
 use super::desk::{cost, instead, no};
 use super::kernel::Kernel;
@@ -25,6 +26,7 @@ use super::lifetime::Ending;
 use super::limits::{Usage, Verdict};
 use super::process::Kept;
 use super::registry::Registry;
+use super::turns::Turns;
 use super::{files, upkeep};
 use crate::trail::{Now, Trails};
 
@@ -39,6 +41,8 @@ const SOON: Duration = Duration::from_millis(30);
 pub const BUDGET: usize = 32_768;
 /// For how long.
 pub const SLICE: Duration = Duration::from_millis(20);
+/// So long history is read for all who ask for it together, before events have their turn.
+pub const READING: Duration = Duration::from_millis(8);
 /// The clock is looked at after so many.
 const PIECE: usize = 64;
 /// Requests of one connection before others have their turn.
@@ -120,6 +124,10 @@ pub struct Service<K> {
     /// When the newest event was written that has been read, in nanoseconds since the boot.
     pub(super) newest: u64,
     pub(super) clients: BTreeMap<u64, Client>,
+    /// What users have sent and is not needed any more.
+    pub(super) closing: Closing,
+    /// Connections that wait for a piece of history.
+    turns: Turns,
     /// Connections that follow records.
     pub(super) followers: u32,
     /// Forbidden files of the trace that begins, as they were counted.
@@ -181,6 +189,8 @@ impl<K: Kernel> Service<K> {
             drained: true,
             newest: 0,
             clients: BTreeMap::new(),
+            closing: Closing::default(),
+            turns: Turns::default(),
             followers: 0,
             counted: 0,
             unreadable: 0,
@@ -251,6 +261,7 @@ impl<K: Kernel> Service<K> {
                 key => self.hear(key, event.events()),
             }
         }
+        self.read_history(READING);
         self.busy = self.drain(BUDGET, SLICE) > 0;
         self.end_those_read();
         let passed = Now::read().boot.saturating_sub(self.last_tick);
@@ -258,6 +269,7 @@ impl<K: Kernel> Service<K> {
             self.last_tick += passed;
             self.tick += 1;
             self.usage.pass(Duration::from_nanos(passed));
+            self.closing.tidy();
             self.accept_again();
             self.upkeep();
             self.pump_all();
@@ -267,7 +279,7 @@ impl<K: Kernel> Service<K> {
 
     fn patience(&self) -> Duration {
         let idle = self.registry.is_empty() && self.clients.is_empty() && self.accepting;
-        if !self.drained {
+        if !self.drained || !self.turns.is_empty() {
             return Duration::ZERO;
         }
         if self.busy {
@@ -361,6 +373,11 @@ impl<K: Kernel> Service<K> {
             if let Some(refusal) = refused {
                 client.answer(&Response::from(refusal));
                 let _ = client.pump();
+                let uid = client.peer.uid;
+                // Nobody may have all descriptors of the tracer's wait for what hangs.
+                if !self.closing.is_full(uid) {
+                    self.closing.close(uid, vec![client.into_socket()]);
+                }
                 continue;
             }
             let key = self.next_client;
@@ -411,7 +428,7 @@ impl<K: Kernel> Service<K> {
     /// Answers what it has asked, as much as is its turn. Returns whether it has gone.
     fn take_requests(&mut self, client: &mut Client) -> bool {
         for _ in 0..REQUESTS {
-            if !client.may_ask() || !self.usage.may_ask(client.peer.uid) {
+            if !client.may_ask() || !self.is_heard(client.peer.uid) {
                 return false;
             }
             let mut buffer = std::mem::take(&mut self.buffer);
@@ -428,9 +445,16 @@ impl<K: Kernel> Service<K> {
                 (Received::Packet(_, with), Some(request)) => {
                     self.usage
                         .asked(client.peer.uid, cost(&request, with.len()));
-                    self.request(client, request, with);
+                    let looks = matches!(request, Request::Read { .. } | Request::List { .. });
+                    if looks && with.is_empty() {
+                        client.deferred = Some(request);
+                    } else {
+                        self.request(client, request, &with);
+                    }
+                    self.closing.close(client.peer.uid, with);
                 }
-                (Received::Packet(..), None) => {
+                (Received::Packet(_, with), None) => {
+                    self.closing.close(client.peer.uid, with);
                     let refusal = instead(
                         "this request is not understood",
                         "use a launcher and a tracer of the same version",
@@ -443,16 +467,24 @@ impl<K: Kernel> Service<K> {
         false
     }
 
+    /// Whether a user may ask now: who has not asked too often, and sends nothing that takes for ever to close.
+    fn is_heard(&mut self, uid: u32) -> bool {
+        self.usage.may_ask(uid) && !self.closing.is_full(uid)
+    }
+
     /// Sends what waits, and waits for what can come next.
     ///
     /// # Errors
     /// The connection is to be closed.
     fn push(&mut self, key: u64, client: &mut Client) -> Result<()> {
         let pumped = client.pump()?;
-        client.blocked = pumped != Pumped::Empty;
+        if pumped == Pumped::More {
+            self.turns.add(client.peer.uid, key);
+        }
+        client.blocked = pumped == Pumped::Full;
         anyhow::ensure!(!(client.closing && pumped == Pumped::Empty), "all is said");
         let mut interest = EpollFlags::empty();
-        if client.may_ask() && self.usage.may_ask(client.peer.uid) {
+        if client.may_ask() && self.is_heard(client.peer.uid) {
             interest |= EpollFlags::EPOLLIN;
         }
         if client.blocked {
@@ -464,6 +496,28 @@ impl<K: Kernel> Service<K> {
             client.interest = interest;
         }
         Ok(())
+    }
+
+    /// Looks at records for those who asked for them, so long and no longer. What one piece takes is bounded
+    /// ([`crate::trail::Reader`]).
+    fn read_history(&mut self, time: Duration) {
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            let Some(key) = self.turns.next() else {
+                return;
+            };
+            let Some(mut client) = self.clients.remove(&key) else {
+                continue;
+            };
+            if let Some(request) = client.deferred.take() {
+                self.request(&mut client, request, &[]);
+            }
+            let read = client.read().map_err(anyhow::Error::from);
+            match read.and_then(|()| self.push(key, &mut client)) {
+                Ok(()) => drop(self.clients.insert(key, client)),
+                Err(_) => self.bury(client),
+            }
+        }
     }
 
     /// Those who follow get their lines, and those who had to wait may ask again.
@@ -498,6 +552,8 @@ impl<K: Kernel> Service<K> {
         }
         let _ = self.epoll.delete(&client);
         self.left(&mut client);
+        let uid = client.peer.uid;
+        self.closing.close(uid, vec![client.into_socket()]);
     }
 
     /// Says what goes wrong, but not all the time.

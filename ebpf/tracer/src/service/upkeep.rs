@@ -15,7 +15,7 @@ use crate::trail::Now;
 pub(super) const SECOND: u64 = 5;
 /// So many times in a row no task must be found before a trace has ended: a sweep can miss a task that is
 /// being started while it goes by.
-const NONE: u32 = 2;
+pub(super) const NONE: u32 = 2;
 /// The same of tasks that still have the mark of a trace that has ended.
 const NONE_LEFT: u32 = 3;
 /// Sweeps over all tasks in one tick at most, of each kind: one takes about a millisecond with ten thousand
@@ -78,7 +78,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Whether the trace can have no task any more without that anything tells.
-    fn may_have_ended(&mut self, id: u32) -> bool {
+    pub(super) fn may_have_ended(&mut self, id: u32) -> bool {
         let Some(trace) = self.registry.get(id) else {
             return false;
         };

@@ -11,8 +11,8 @@ use serde::Deserialize;
 
 use super::store::{Found, Store};
 
-/// As much is read for one answer at most, in bytes: a matter of milliseconds.
-const WORK: usize = 1024 * 1024;
+/// As much is read for one answer at most, in bytes: a matter of a millisecond.
+const WORK: usize = 256 * 1024;
 
 /// All trails that are read at a time share so much memory, in bytes.
 const MEMORY: usize = 4 * 1024 * 1024;

@@ -17,8 +17,14 @@ const SYSLOG: &str = "/dev/log";
 /// What a program is called there.
 const NAME: &str = "agent-sandbox-tracer";
 
-/// As much waits for one of them at most, in bytes.
-const WAITING: usize = 1024 * 1024;
+/// As much of all users waits for one of them at most, in bytes. One user has at most half of what others leave.
+const WAITING: usize = 8 * 1024 * 1024;
+
+/// As much of one user's waits at most, in bytes.
+const OF_A_USER: usize = 1024 * 1024;
+
+/// The last part of that is for what was denied.
+const FOR_DENIALS: usize = OF_A_USER / 4;
 
 /// The facility `authpriv` (RFC 5424, section 6.2.1): what is private to administrators.
 const AUTHPRIV: u8 = 10;
@@ -34,13 +40,22 @@ enum Form {
     Syslog,
 }
 
+/// Messages of one user that wait, at least one.
+#[derive(Debug)]
+struct Queue {
+    uid: u32,
+    messages: VecDeque<Vec<u8>>,
+    bytes: usize,
+}
+
 /// Who takes records.
 #[derive(Debug)]
 pub(super) struct Sink {
     form: Form,
     to: PathBuf,
     socket: UnixDatagram,
-    waiting: VecDeque<Vec<u8>>,
+    /// Users in a ring, so that nobody's messages wait for those of others.
+    waiting: VecDeque<Queue>,
     bytes: usize,
     dropped: u64,
     trouble: Option<String>,
@@ -90,22 +105,44 @@ impl Sink {
         if self.waiting.is_empty() && self.gone(&message) {
             return;
         }
-        if self.bytes + message.len() > WAITING {
+        let own = self.waiting.iter().position(|one| one.uid == trail.uid);
+        let bytes = own.map_or(0, |at| self.waiting[at].bytes);
+        let others = self.bytes - bytes;
+        let kept = if denied { 0 } else { FOR_DENIALS };
+        let most = (OF_A_USER - kept).min(WAITING.saturating_sub(others) / 2);
+        if bytes + message.len() > most {
             self.dropped += 1;
             return;
         }
         self.bytes += message.len();
-        self.waiting.push_back(message);
+        let at = own.unwrap_or_else(|| {
+            self.waiting.push_back(Queue {
+                uid: trail.uid,
+                messages: VecDeque::new(),
+                bytes: 0,
+            });
+            self.waiting.len() - 1
+        });
+        self.waiting[at].bytes += message.len();
+        self.waiting[at].messages.push_back(message);
     }
 
-    /// Sends what waits, as far as it is taken.
+    /// Sends what waits, as far as it is taken: one message of each user in turn.
     pub(super) fn go_on(&mut self) {
-        while let Some(message) = self.waiting.pop_front() {
+        while let Some(mut queue) = self.waiting.pop_front() {
+            let Some(message) = queue.messages.pop_front() else {
+                continue;
+            };
             if !self.gone(&message) {
-                self.waiting.push_front(message);
+                queue.messages.push_front(message);
+                self.waiting.push_front(queue);
                 return;
             }
             self.bytes -= message.len();
+            queue.bytes -= message.len();
+            if !queue.messages.is_empty() {
+                self.waiting.push_back(queue);
+            }
         }
     }
 
@@ -299,6 +336,48 @@ mod tests {
         assert_eq!(count + sink.dropped, 400);
         sink.send(&trail(), b"y", 0.0);
         assert!(received(&listener).unwrap().ends_with(" y"));
+    }
+
+    #[test]
+    fn one_users_flood_drops_nothing_of_others() {
+        let (_directory, listener, mut sink) = sink(Form::Syslog);
+        let of = |uid| Trail { uid, ..trail() };
+        let line = vec![b'x'; 10_000];
+        for _ in 0..400 {
+            sink.send(&of(1), &line, 0.0);
+        }
+        let dropped = sink.dropped;
+        assert!(dropped > 0 && sink.bytes <= OF_A_USER);
+        // There is room for what is denied, and for others.
+        sink.send(&of(1), b"{\"verdict\":\"denied\"}", 0.0);
+        for n in 0..3 {
+            sink.send(&of(2), format!("of-another-{n}").as_bytes(), 0.0);
+        }
+        assert_eq!(sink.dropped, dropped);
+        // They do not wait until all of the flood has gone.
+        let (mut before, mut found) = (0, 0);
+        while found < 3 {
+            let Some(message) = received(&listener) else {
+                sink.go_on();
+                continue;
+            };
+            if message.contains("of-another-") {
+                found += 1;
+            } else {
+                before += 1;
+            }
+        }
+        assert!(before < 40, "{before}");
+        // However many there are.
+        for uid in 10..40 {
+            for _ in 0..200 {
+                sink.send(&of(uid), &line, 0.0);
+            }
+        }
+        assert!(sink.bytes <= WAITING);
+        let last = sink.dropped;
+        sink.send(&of(50), b"y", 0.0);
+        assert_eq!(sink.dropped, last);
     }
 
     #[test]

@@ -130,7 +130,7 @@ fn requests_out_of_order_are_refused() {
     let connection = world.connect();
     assert!(refused(connection.ask(&Request::Begin)).contains("register a trace first"));
     assert!(refused(connection.ask(&Request::End)).contains("no trace has begun"));
-    let usr = std::fs::File::open("/usr").unwrap();
+    let usr = crate::world::path("/usr");
     let forbid = Request::Forbid { version: VERSION };
     let why = refused(connection.ask_with(&forbid, &[usr.as_fd()]));
     assert!(why.contains("register a trace first"), "{why}");
@@ -214,13 +214,15 @@ fn descriptors_of_all_kinds_are_looked_at_and_closed() {
     let good = [
         open("/usr", o_path),
         open("/usr/bin/env", o_path),
-        open("/proc/self/exe", nix::fcntl::OFlag::O_RDONLY),
+        open("/proc/self/exe", o_path),
         open("/dev/null", o_path),
         open(world.config.socket.to_str().unwrap(), o_path),
-        deleted.into(),
+        open(&format!("/proc/self/fd/{}", deleted.as_raw_fd()), o_path),
     ];
     let socket = connection.as_fd().as_raw_fd();
+    let opened = open("/usr", nix::fcntl::OFlag::O_RDONLY);
     let bad = [
+        opened.as_raw_fd(),
         reading.as_raw_fd(),
         writing.as_raw_fd(),
         one.as_raw_fd(),
@@ -281,9 +283,9 @@ fn what_is_forbidden_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let files: Vec<OwnedFd> = (0..5)
         .map(|n| {
-            std::fs::File::create(directory.path().join(n.to_string()))
-                .unwrap()
-                .into()
+            let file = directory.path().join(n.to_string());
+            std::fs::write(&file, "").unwrap();
+            crate::world::path(file.to_str().unwrap())
         })
         .collect();
     let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
@@ -405,7 +407,7 @@ fn leaving_midway_leaves_nothing() {
         config.limits.requests_per_second = 100_000;
     });
     let victim = Victim::new();
-    let usr = std::fs::File::open("/usr").unwrap();
+    let usr = crate::world::path("/usr");
     for stage in 0..9 {
         let connection = world.connect();
         if stage % 3 > 0 {

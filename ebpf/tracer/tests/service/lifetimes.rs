@@ -184,7 +184,7 @@ fn traces_go_on_after_a_crash_and_say_that_the_tracer_was_away() {
 fn a_tracer_that_is_told_to_end_leaves_traces_to_the_next_one() {
     let mut world = World::new();
     let victim = Victim::new();
-    let files = std::fs::File::open("/usr").unwrap();
+    let files = crate::world::path("/usr");
     let (_connection, id) =
         world.trace_without(&of(victim.pid()), &[std::os::fd::AsFd::as_fd(&files)]);
     let known = world.kernel.inside().forbidden.clone();

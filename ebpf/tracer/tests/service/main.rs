@@ -7,11 +7,14 @@
     reason = "tests"
 )]
 
+mod crowd;
 mod fake;
 mod hostile;
 mod lifetimes;
+mod limits;
 mod others;
 mod reading;
+mod reluctant;
 mod scopes;
 mod starving;
 mod world;

@@ -6,13 +6,13 @@ use agent_sandbox_events::protocol::{Enforce, EventKind, Lifetime, Request, Resp
 use agent_sandbox_events::raw::trace_flags;
 
 use crate::fake::opened;
-use crate::world::{Victim, World, kinds, me, of, registered};
+use crate::world::{Victim, World, kinds, me, of, refused, registered};
 
 #[test]
 fn a_trace_in_another_denies_and_shows_no_less_and_hands_its_tasks_back() {
     let world = World::new();
     let victim = Victim::new();
-    let usr = std::fs::File::open("/usr").unwrap();
+    let usr = crate::world::path("/usr");
     let mut outer = of(victim.pid());
     outer.enforce = Enforce::On;
     outer.no_internet = true;
@@ -95,7 +95,7 @@ fn what_is_forbidden_later_is_forbidden_in_the_traces_within() {
     outer.enforce = Enforce::On;
     let (connection, session) = world.trace(&outer);
     let (_inner, own) = world.trace(&of(victim.pid()));
-    let usr = std::fs::File::open("/usr").unwrap();
+    let usr = crate::world::path("/usr");
     let forbid = Request::Forbid {
         version: agent_sandbox_events::protocol::VERSION,
     };
@@ -151,7 +151,7 @@ fn children_are_traced_with_their_process_if_that_is_asked() {
 
 #[test]
 fn the_tasks_of_a_step_have_one_trace() {
-    let world = World::with(|config| config.limits.traces_per_user = 2);
+    let world = World::with(|config| config.limits.traces_per_user = 4);
     let ranks: Vec<Victim> = (0..8).map(|_| Victim::new()).collect();
     let of_step = |pid: u32, step: &str| {
         let mut register = of(pid);
@@ -227,7 +227,7 @@ fn the_tasks_of_a_step_that_all_come_at_once_have_one_trace() {
         config.limits.forbidden_per_user = 1;
     });
     let ranks: Vec<Victim> = (0..20).map(|_| Victim::new()).collect();
-    let usr = std::fs::File::open("/usr").unwrap();
+    let usr = crate::world::path("/usr");
     let forbid = Request::Forbid {
         version: agent_sandbox_events::protocol::VERSION,
     };
@@ -260,4 +260,48 @@ fn the_tasks_of_a_step_that_all_come_at_once_have_one_trace() {
     // Nothing is counted of those that have joined.
     let (_connection, other) = world.trace(&of(ranks[0].pid()));
     assert_ne!(other, id);
+}
+
+/// Where a hierarchy of cgroup v1 is mounted.
+fn first_version() -> Option<std::path::PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let mut all = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (at, kind) = (words.next()?, words.next()?);
+        let options = words.next()?;
+        // One that needs nothing to be set before a process can come.
+        let plain = ["freezer", "pids"].iter().any(|one| options.contains(one));
+        (kind == "cgroup" && plain).then(|| std::path::PathBuf::from(at))
+    });
+    all.next()
+}
+
+#[test]
+fn a_process_in_a_jobs_cgroup_is_traced_as_that_jobs() {
+    let (0, Some(root)) = (me(), first_version()) else {
+        println!("not checked: a process in a job's cgroup: it needs root and cgroup v1");
+        return;
+    };
+    let world = World::new();
+    let mut victim = Victim::new();
+    let top = root.join(format!("slurm_test{}", std::process::id()));
+    let job = top.join("uid_0/job_77");
+    std::fs::create_dir_all(&job).unwrap();
+    std::fs::write(job.join("cgroup.procs"), victim.pid().to_string()).unwrap();
+    let ask = |job: u32| {
+        let mut register = of(victim.pid());
+        register.job = Some(job);
+        world.connect().ask(&Request::Register(Box::new(register)))
+    };
+    let (wrong, right) = (ask(7), ask(77));
+    victim.end();
+    for directory in [&job, &top.join("uid_0"), &top] {
+        std::fs::remove_dir(directory).unwrap();
+    }
+    let why = refused(wrong);
+    assert!(why.contains("is of job 77, by its cgroup"), "{why}");
+    assert!(
+        matches!(right, Ok(Response::Registered { .. })),
+        "{right:?}"
+    );
 }

@@ -1,6 +1,6 @@
 //! A service with a kernel of the tests, and those who ask it.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -17,6 +17,8 @@ use agent_sandbox_tracer::service::config::Config;
 use agent_sandbox_tracer::service::serve::{Service, Turn};
 use agent_sandbox_tracer::service::{files, trail_settings};
 use agent_sandbox_tracer::trail::{Now, Trails};
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 use tempfile::TempDir;
 
 use crate::fake::Fake;
@@ -212,6 +214,11 @@ pub fn kinds(records: &[serde_json::Value]) -> Vec<&str> {
         .iter()
         .map(|record| record["event"].as_str().unwrap())
         .collect()
+}
+
+/// A descriptor of what is there, without opening it.
+pub fn path(path: &str) -> OwnedFd {
+    open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).unwrap()
 }
 
 pub fn me() -> u32 {
