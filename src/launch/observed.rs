@@ -17,7 +17,8 @@ use crate::config::source::{Layer, Source, Sourced};
 use crate::handoff::Watch;
 use crate::mediate::sight::calls::WATCHED;
 use crate::observe::witness;
-use crate::policy::{HomeMode, Policy, SlurmMode};
+use crate::policy::trace::{Events, Trace};
+use crate::policy::{HomeMode, Policy, SlurmMode, TraceMode};
 use crate::session;
 use crate::sys::passing;
 
@@ -82,6 +83,35 @@ pub(super) fn make_private(policy: &mut Policy) {
     policy.home.seed.clear();
     policy.home.keep.clear();
     policy.slurm.mode = Sourced::new(SlurmMode::Off, source());
+    have_told(&mut policy.trace);
+}
+
+/// Has a tracer record what a profile can be made of, where the run is traced at all. It is more than was asked
+/// for, and never less.
+fn have_told(trace: &mut Trace) {
+    if trace.mode.value == TraceMode::Off {
+        return;
+    }
+    let source = || Source::option(WHY);
+    let kinds = ["exec", "open", "connect", "operation"];
+    let more = kinds.into_iter().try_fold(trace.events.value, Events::with);
+    if let Some(more) = more.filter(|more| !more.are_in(trace.events.value)) {
+        trace.events = Sourced::new(more, source());
+    }
+    if !trace.missing.value {
+        trace.missing = Sourced::new(true, source());
+    }
+    if trace.every.value > 1 {
+        trace.every = Sourced::new(1, source());
+    }
+    if !trace.enforce.value && !trace.audit.value {
+        trace.audit = Sourced::new(true, source());
+    }
+}
+
+/// Whether it is this run alone that wants to hear what the second layer would deny: then it does without.
+pub(super) fn asks_for_audit(policy: &Policy) -> bool {
+    !policy.trace.enforce.value && policy.trace.audit.source == Source::option(WHY)
 }
 
 /// How the command of this plan is watched, if it is; `home` is the private one.

@@ -20,9 +20,10 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat, lstat};
 
-use super::Prepared;
+use super::{Prepared, observed};
 use crate::config::site::Site;
 use crate::failure::{self, Failure};
+use crate::observe::trail::Traced;
 use crate::plan::Plan;
 use crate::plan::trace::{RawPath, Wish, told};
 use crate::policy::{Trace as Policy, TraceMode};
@@ -154,6 +155,8 @@ pub struct Tracer {
     forbidden: Vec<OwnedFd>,
     /// Whether what is lacking is said.
     says: bool,
+    /// Whether nobody demands the second layer: it only tells more, where there is one.
+    modest: bool,
 }
 
 impl Prepared {
@@ -164,7 +167,10 @@ impl Prepared {
     /// The policy demands what cannot be had.
     pub fn tracer(&mut self, plan: &Plan, says: bool) -> Result<Option<Tracer>, Failure> {
         match &plan.trace.wish {
-            Some(wish) => ready(std::mem::take(&mut self.tracer), wish, says),
+            Some(wish) => {
+                let modest = self.witness.is_some() && observed::asks_for_audit(&self.policy);
+                ready(std::mem::take(&mut self.tracer), wish, says, modest)
+            }
             None => Ok(None),
         }
     }
@@ -178,10 +184,10 @@ impl Prepared {
 pub fn for_task(wish: &Wish, says: bool) -> Result<Option<Tracer>, Failure> {
     let site = Site::of_this_build();
     let found = connect(wish.socket.path(), patience(wish.required), &site);
-    ready(found, wish, says)
+    ready(found, wish, says, false)
 }
 
-fn ready(found: Found, wish: &Wish, says: bool) -> Result<Option<Tracer>, Failure> {
+fn ready(found: Found, wish: &Wish, says: bool, modest: bool) -> Result<Option<Tracer>, Failure> {
     let connection = match found {
         Found::Unwanted => return Ok(None),
         Found::Listens(connection) => connection,
@@ -205,6 +211,7 @@ fn ready(found: Found, wish: &Wish, says: bool) -> Result<Option<Tracer>, Failur
         wish: wish.clone(),
         forbidden: Vec::new(),
         says,
+        modest,
     };
     match tracer.arm() {
         Ok(()) => Ok(Some(tracer)),
@@ -240,6 +247,13 @@ impl Tracer {
             return Ok(());
         }
         let status = status(&self.connection)?;
+        if self.modest {
+            if !status.enforces || self.open_forbidden().is_err() {
+                self.forbidden.clear();
+                self.wish.enforce = Enforce::Off;
+            }
+            return Ok(());
+        }
         if status.enforces {
             return self.open_forbidden();
         }
@@ -296,7 +310,7 @@ impl Tracer {
     }
 
     /// Has a process traced, with all that it has started, and all that is in a cgroup. Returns when the trace has
-    /// begun; the connection is closed then. `command` is for the trail's header.
+    /// begun, and says which it is; the connection is closed then. `command` is for the trail's header.
     ///
     /// # Errors
     /// The policy demands it, and it cannot be had.
@@ -305,11 +319,11 @@ impl Tracer {
         process: u32,
         command: &[Vec<u8>],
         cgroup: Option<u64>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Traced>, Failure> {
         let (wish, says) = (self.wish.clone(), self.says);
         match self.conversation(process, command, cgroup) {
-            Ok(()) => Ok(()),
-            Err(trouble) => without(&wish, trouble, says),
+            Ok(traced) => Ok(Some(traced)),
+            Err(trouble) => without(&wish, trouble, says).map(|()| None),
         }
     }
 
@@ -318,18 +332,19 @@ impl Tracer {
         process: u32,
         command: &[Vec<u8>],
         cgroup: Option<u64>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<Traced, Trouble> {
         let Self {
             connection,
             wish,
             forbidden,
             says,
+            modest,
         } = self;
         let required = wish.required && wish.enforce == Enforce::On;
         let (job, step) = wish.step.unzip();
         let register = Register {
             version: VERSION,
-            session: Some(wish.session),
+            session: Some(wish.session.clone()),
             job,
             step,
             command: told(command),
@@ -351,13 +366,22 @@ impl Tracer {
             Response::Done => Ok(()),
             _ => Err(Trouble::from(Unanswered::Strange)),
         };
-        match connection.ask(&Request::Register(Box::new(register)))? {
-            Response::Registered { .. } => {}
+        let trace = match connection.ask(&Request::Register(Box::new(register)))? {
+            Response::Registered { trace, .. } => trace,
             _ => return Err(Unanswered::Strange.into()),
-        }
+        };
         for some in forbidden.chunks(DESCRIPTORS) {
             let lent: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
-            match connection.ask_with(&Request::Forbid { version: VERSION }, &lent)? {
+            let answer = connection.ask_with(&Request::Forbid { version: VERSION }, &lent);
+            if modest {
+                // There is no room for more, for example: so much less is told.
+                match answer {
+                    Ok(_) => continue,
+                    Err(Unanswered::Refused { .. }) => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            match answer? {
                 Response::Forbidden { blind, .. } if blind.is_empty() => {}
                 Response::Forbidden { blind, .. } => {
                     let what = format!(
@@ -372,7 +396,11 @@ impl Tracer {
                 _ => return Err(Unanswered::Strange.into()),
             }
         }
-        done(connection.ask(&Request::Begin)?)
+        done(connection.ask(&Request::Begin)?)?;
+        Ok(Traced {
+            session: wish.session,
+            trace,
+        })
     }
 }
 

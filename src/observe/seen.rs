@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
+use super::trail::Told;
 use crate::mediate::sight::calls::Act;
 use crate::plan::{Access, Mount, Step};
 
@@ -59,7 +60,7 @@ impl<T: Default> Bounded<T> {
         self.all.get(path)
     }
 
-    fn note(&mut self, path: PathBuf) -> Option<&mut T> {
+    pub(super) fn note(&mut self, path: PathBuf) -> Option<&mut T> {
         let known = self.all.contains_key(&path);
         let bytes = self.bytes + path.as_os_str().len();
         if !known && (self.all.len() >= MOST || bytes > MOST_BYTES) {
@@ -70,6 +71,22 @@ impl<T: Default> Bounded<T> {
             self.bytes = bytes;
         }
         Some(self.all.entry(path).or_default())
+    }
+
+    /// Takes what another witness of the same saw, and `both` where both have it. What one of them did not keep
+    /// the other may have: the larger count is nearer to the truth than the sum.
+    fn add(&mut self, other: Self, both: impl Fn(&mut T, T)) {
+        let left_out = self.left_out.max(other.left_out);
+        for (path, theirs) in other.all {
+            let known = self.all.contains_key(&path);
+            if let Some(ours) = self.note(path) {
+                match known {
+                    true => both(ours, theirs),
+                    false => *ours = theirs,
+                }
+            }
+        }
+        self.left_out = self.left_out.max(left_out);
     }
 }
 
@@ -102,9 +119,47 @@ pub struct Seen {
     pub hosts_left_out: u64,
     /// Calls of which the arguments could not be read.
     pub unread: u64,
+    /// What the node's tracer has told, if it traced the run.
+    pub told: Option<Told>,
 }
 
 impl Seen {
+    /// Nothing, of the same run: for another witness of it.
+    #[must_use]
+    pub fn other_witness(&self) -> Self {
+        Self {
+            homes: self.homes.clone(),
+            shown: self.shown.clone(),
+            made: self.made.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Takes what another witness saw, beside what it told of itself.
+    pub fn add(&mut self, other: Self) {
+        if !self.calls {
+            // What is left was counted as written once; now it is known how often.
+            for written in self.written.all.values_mut() {
+                written.times = 0;
+            }
+        }
+        self.written.add(other.written, |ours, theirs| {
+            // What stood there at the end says best what it is.
+            ours.directory |= theirs.directory && !ours.left;
+            ours.times = ours.times.max(theirs.times);
+        });
+        self.files.add(other.files, |(), ()| {});
+        self.looked
+            .add(other.looked, |ours, theirs| *ours |= theirs);
+        self.refused.add(other.refused, |(), ()| {});
+        let left_out = self.hosts_left_out.max(other.hosts_left_out);
+        for (host, port) in other.peers {
+            self.note_peer(host, port);
+        }
+        self.hosts_left_out = self.hosts_left_out.max(left_out);
+        self.told = other.told;
+    }
+
     /// A run begins in a jail of these steps, in a home of these names.
     pub fn begin<'a>(&mut self, steps: &[Step], homes: impl IntoIterator<Item = &'a Path>) {
         self.homes = homes.into_iter().map(Path::to_path_buf).collect();
@@ -132,7 +187,6 @@ impl Seen {
 
     /// Something is done at a path, which is absolute.
     pub fn note(&mut self, path: &Path, act: Act) {
-        self.calls = true;
         let Some(below) = self.below(path) else {
             return;
         };
@@ -153,6 +207,20 @@ impl Seen {
             }
             Act::Write | Act::MakeDirectory => self.write(below, act == Act::MakeDirectory),
         }
+    }
+
+    /// Something could not be written at a path: the jail may show that read-only; else it was looked for.
+    pub(super) fn note_unwritten(&mut self, path: &Path) {
+        let shown = self.below(path).and_then(|below| self.shown_around(&below));
+        match shown {
+            Some(_) => self.note(path, Act::Write),
+            None => self.note(path, Act::Open),
+        }
+    }
+
+    /// Whether a path lies below the home.
+    pub(super) fn is_in_home(&self, path: &Path) -> bool {
+        self.below(path).is_some()
     }
 
     /// Something stands in the home at the end; `below` it.
@@ -280,6 +348,7 @@ mod tests {
             homes: vec!["/home/ada".into()],
             shown: [(".gitconfig".into(), false), ("work/p".into(), true)].into(),
             made: [PathBuf::new(), "work".into()].into(),
+            calls: true,
             ..Seen::default()
         }
     }

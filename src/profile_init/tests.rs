@@ -15,7 +15,10 @@ use crate::mediate::sight::calls::Act;
 use crate::observe::seen::Seen;
 
 fn seen() -> Seen {
-    let mut seen = Seen::default();
+    let mut seen = Seen {
+        calls: true,
+        ..Seen::default()
+    };
     seen.begin(&[], [Path::new("/home/ada")]);
     seen
 }

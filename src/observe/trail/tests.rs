@@ -1,0 +1,1 @@
+//! Trails, recorded and made up, against what is taken from them.
