@@ -187,6 +187,11 @@ impl Seen {
 
     /// Something is done at a path, which is absolute.
     pub fn note(&mut self, path: &Path, act: Act) {
+        self.note_times(path, act, 1);
+    }
+
+    /// So many times.
+    pub(super) fn note_times(&mut self, path: &Path, act: Act, times: u64) {
         let Some(below) = self.below(path) else {
             return;
         };
@@ -205,7 +210,9 @@ impl Seen {
                     *opened |= act == Act::Open;
                 }
             }
-            Act::Write | Act::MakeDirectory => self.write(below, act == Act::MakeDirectory),
+            Act::Write | Act::MakeDirectory => {
+                self.write(below, act == Act::MakeDirectory, times);
+            }
         }
     }
 
@@ -270,7 +277,7 @@ impl Seen {
         }
     }
 
-    fn write(&mut self, below: PathBuf, directory: bool) {
+    fn write(&mut self, below: PathBuf, directory: bool, times: u64) {
         if self.is_nobodys(&below) {
             return;
         }
@@ -283,7 +290,7 @@ impl Seen {
         }
         if let Some(written) = self.written.note(root) {
             written.directory |= directory || !is_root;
-            written.times = written.times.saturating_add(1);
+            written.times = written.times.saturating_add(times);
         }
     }
 

@@ -276,11 +276,9 @@ impl<'a> Reading<'a> {
         let Some(path) = self.deny(path, verdict) else {
             return;
         };
-        let tries = verdict.count.clamp(1, 1 << 16);
         match act {
             Act::Write | Act::MakeDirectory if !went(verdict) => self.seen.note_unwritten(&path),
-            Act::Write | Act::MakeDirectory => (0..tries).for_each(|_| self.seen.note(&path, act)),
-            act => self.seen.note(&path, act),
+            act => self.seen.note_times(&path, act, verdict.count),
         }
     }
 
