@@ -17,16 +17,17 @@ use crate::mediate::sight::calls::Act;
 
 /// The most sentences of a trail's header that are kept, and kinds of operations.
 const MOST_TOLD: usize = 32;
-/// Operations that write at the paths they name, if they succeed: in the first, and in the second.
-const WRITING: [(&str, bool, bool); 8] = [
-    ("link", false, true),
-    ("rename", true, true),
-    ("unlink", true, false),
-    ("rmdir", true, false),
-    ("mkdir", true, false),
-    ("mknod", true, false),
-    ("symlink", false, true),
-    ("truncate", true, false),
+/// Operations on names, and what is done at the first and the second path of each if it succeeds. What is removed
+/// was there before.
+const NAMES: [(&str, Act, Act); 8] = [
+    ("link", Act::Look, Act::Write),
+    ("rename", Act::Write, Act::Write),
+    ("symlink", Act::Write, Act::Look),
+    ("mkdir", Act::MakeDirectory, Act::Look),
+    ("mknod", Act::Write, Act::Look),
+    ("truncate", Act::Write, Act::Look),
+    ("unlink", Act::Look, Act::Look),
+    ("rmdir", Act::Look, Act::Look),
 ];
 
 /// The trace of a run, as its launch began it.
@@ -244,14 +245,14 @@ impl<'a> Reading<'a> {
     }
 
     fn operation(&mut self, operation: &Operation) {
-        let row = WRITING.iter().find(|row| row.0 == operation.operation);
-        if let Some((_, first, second)) = row {
-            let paths = [(&operation.path, first), (&operation.other, second)];
-            for (path, writes) in paths {
-                let act = if *writes { Act::Write } else { Act::Look };
-                if let Some(path) = path {
-                    self.place(path, &operation.verdict, act);
-                }
+        let row = NAMES.iter().find(|row| row.0 == operation.operation);
+        if let Some((name, first, second)) = row {
+            if let Some(path) = &operation.path {
+                self.place(path, &operation.verdict, *first);
+            }
+            // Where a symbolic link leads is text, and need not be a path.
+            if let (Some(path), true) = (&operation.other, *name != "symlink") {
+                self.place(path, &operation.verdict, *second);
             }
             return;
         }
@@ -288,6 +289,7 @@ impl<'a> Reading<'a> {
             self.told.unplaced = self.told.unplaced.saturating_add(1);
             return None;
         };
+        // A call that has not run was answered by somebody else: Landlock's mediator does so with every open.
         let denied = matches!(verdict.verdict.as_str(), "denied" | "would_deny");
         // What is hidden in the home is found among what was looked for.
         let looks = !denied && !self.seen.is_in_home(&path);

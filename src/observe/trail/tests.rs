@@ -256,9 +256,41 @@ fn what_was_not_written_is_not_state() {
     let seen = read(lines.iter().map(String::as_str), None);
     let roots: Vec<_> = seen.written.iter().map(|(path, _)| path).collect();
     assert_eq!(roots, [Path::new(".would")]);
+    assert_eq!(seen.looked.get(Path::new(".no/y")), Some(&true));
     let how = "let through, and the tracer would deny it".to_owned();
     let would = ("/home/ada/.would/x".to_owned(), how, None);
     assert_eq!(denied(&seen), [would]);
+}
+
+#[test]
+fn operations_on_names_say_what_came_to_be() {
+    let operation = |seq, operation: &str, path: &str, other: Option<&str>| {
+        record(
+            seq,
+            json!({"event": "operation", "operation": operation, "path": path, "other": other}),
+        )
+    };
+    let lines = [
+        header(),
+        operation(2, "mkdir", "/home/ada/.made", None),
+        operation(3, "link", "/home/ada/.old", Some("/home/ada/.new")),
+        operation(4, "rename", "/home/ada/.s/tmp", Some("/home/ada/.s/token")),
+        operation(5, "unlink", "/home/ada/.removed", None),
+        operation(6, "symlink", "/home/ada/.link", Some("anywhere")),
+        operation(7, "userfaultfd", "relative", None),
+        end(8),
+    ];
+    let seen = read(lines.iter().map(String::as_str), None);
+    let written = |path: &str| seen.written.get(Path::new(path)).map(|one| one.directory);
+    assert_eq!(
+        [".made", ".new", ".s", ".link", ".removed", ".old"].map(written),
+        [Some(true), Some(false), Some(true), Some(false), None, None]
+    );
+    assert!(seen.files.get(Path::new(".s/token")).is_some());
+    assert!(seen.files.get(Path::new(".made")).is_none());
+    let all: Vec<_> = told(&seen).operations.keys().collect();
+    assert_eq!(all, [&("userfaultfd".to_owned(), "allowed".to_owned())]);
+    assert_eq!(told(&seen).unplaced, 1);
 }
 
 #[test]
