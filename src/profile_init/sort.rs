@@ -168,7 +168,11 @@ impl Sorted {
         }
         if let Some(told) = &seen.told {
             sorted.not_kept = sorted.not_kept.saturating_add(told.denied.left_out);
-            for (path, denied) in told.denied.iter() {
+            // What is hidden first: there may be more of the rest than is shown.
+            let all = || told.denied.iter();
+            let hidden = all().filter(|(_, denied)| denied.hidden.is_some());
+            for (path, denied) in hidden.chain(all().filter(|(_, denied)| denied.hidden.is_none()))
+            {
                 sorted.denied.add(cut(path), in_vain(denied));
             }
         }
