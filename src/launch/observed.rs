@@ -121,7 +121,13 @@ pub(super) fn watch(prepared: &Prepared, plan: &Plan, home: &Path) -> Option<Box
     let reals = host.home_reals.iter().map(std::path::PathBuf::as_path);
     let named = [host.home.as_path(), plan.home.as_path(), home];
     let homes = named.into_iter().chain(reals);
-    witness.borrow_mut().seen.begin(&plan.steps, homes);
+    {
+        let seen = &mut witness.borrow_mut().seen;
+        seen.begin(&plan.steps, homes);
+        if let (false, Some(own)) = (home == plan.home, home.parent()) {
+            seen.stands_in(own);
+        }
+    }
     let release = uname().ok();
     let release = release.map(|name| name.release().to_string_lossy().into_owned());
     let can = release.is_some_and(|release| witness::can_watch(&release));

@@ -400,6 +400,7 @@ impl Tracer {
         Ok(Traced {
             session: wish.session,
             trace,
+            first: process,
         })
     }
 }

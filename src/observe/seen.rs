@@ -97,6 +97,8 @@ pub struct Seen {
     homes: Vec<PathBuf>,
     /// What the jail shows of the host in the home, and whether it is writable.
     shown: BTreeMap<PathBuf, bool>,
+    /// The session's own directory, in which the home may stand.
+    own: Option<PathBuf>,
     /// Directories that the launch made, and those above what it shows.
     made: BTreeSet<PathBuf>,
     /// Whether calls were seen, and not only what is left.
@@ -129,6 +131,7 @@ impl Seen {
     pub fn other_witness(&self) -> Self {
         Self {
             homes: self.homes.clone(),
+            own: self.own.clone(),
             shown: self.shown.clone(),
             made: self.made.clone(),
             ..Self::default()
@@ -183,6 +186,17 @@ impl Seen {
                 }
             }
         }
+    }
+
+    /// The home stands in a directory of the session's own.
+    pub fn stands_in(&mut self, own: &Path) {
+        self.own = Some(own.to_owned());
+    }
+
+    /// Whether a path is the session's own, or above that.
+    pub(super) fn is_own(&self, path: &Path) -> bool {
+        let own = self.own.as_deref();
+        own.is_some_and(|own| path.starts_with(own) || own.starts_with(path))
     }
 
     /// Something is done at a path, which is absolute.

@@ -37,6 +37,8 @@ pub struct Traced {
     pub session: String,
     /// The trace's id on this node.
     pub trace: u32,
+    /// The process that it began with, by which the jail is built or mediated.
+    pub first: u32,
 }
 
 /// What a trail told of itself, and what no other witness sees.
@@ -256,6 +258,10 @@ impl<'a> Reading<'a> {
             }
             return;
         }
+        // How the jail is held up is nothing that the run did.
+        if operation.actor.pid == self.traced.first {
+            return;
+        }
         if let Some(path) = &operation.path {
             self.deny(path, &operation.verdict);
         }
@@ -290,7 +296,9 @@ impl<'a> Reading<'a> {
             return None;
         };
         // A call that has not run was answered by somebody else: Landlock's mediator does so with every open.
-        let denied = matches!(verdict.verdict.as_str(), "denied" | "would_deny");
+        let answered = verdict.by.as_deref() == Some("seccomp")
+            && !matches!(verdict.error.as_deref(), Some("EACCES" | "EPERM" | "EROFS"));
+        let denied = matches!(verdict.verdict.as_str(), "denied" | "would_deny") && !answered;
         // What is hidden in the home is found among what was looked for.
         let looks = !denied && !self.seen.is_in_home(&path);
         let hidden = if denied || looks {
@@ -299,6 +307,7 @@ impl<'a> Reading<'a> {
             None
         };
         if (denied || hidden.is_some())
+            && !self.seen.is_own(&path)
             && let Some(entry) = self.told.denied.note(path.clone())
         {
             entry.times = entry.times.saturating_add(verdict.count);

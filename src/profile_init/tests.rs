@@ -197,6 +197,7 @@ fn told(seen: &Seen, names: &[(Vec<u8>, usize)]) -> Seen {
     let traced = Traced {
         session: "s".to_owned(),
         trace: 1,
+        first: 2,
     };
     let hidden = |_: &Path| Some("~/a\nrule".to_owned());
     let mut reading = Reading::new(&traced, seen.other_witness(), &hidden);

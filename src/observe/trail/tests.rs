@@ -14,6 +14,7 @@ fn traced() -> Traced {
     Traced {
         session: "k3v9m2qp".to_owned(),
         trace: 17,
+        first: 2,
     }
 }
 
@@ -260,6 +261,46 @@ fn what_was_not_written_is_not_state() {
     let how = "let through, and the tracer would deny it".to_owned();
     let would = ("/home/ada/.would/x".to_owned(), how, None);
     assert_eq!(denied(&seen), [would]);
+}
+
+/// Landlock's mediator answers calls, and does by itself what it lets happen.
+#[test]
+fn what_holds_the_jail_up_is_not_the_runs() {
+    let traced = traced();
+    let mut seen = nothing_seen();
+    seen.begin(
+        &[],
+        [Path::new("/home/ada"), Path::new("/secrets/own/home")],
+    );
+    seen.stands_in(Path::new("/secrets/own"));
+    let mut reading = Reading::new(&traced, seen, &hidden);
+    let answered = json!({"verdict": "denied", "by": "seccomp", "error": "ENOENT"});
+    let refused = json!({"verdict": "denied", "by": "seccomp", "error": "EACCES"});
+    let vm = |seq, pid: u32| {
+        record(
+            seq,
+            json!({"event": "operation", "operation": "process_vm", "pid": pid}),
+        )
+    };
+    let lines = [
+        header(),
+        open(2, "/secrets", json!({})),
+        open(3, "/secrets/own/home/.x", answered.clone()),
+        open(4, "/secrets/own/sh", json!({})),
+        open(5, "/else", answered),
+        open(6, "/closed", refused),
+        open(7, "/secrets/x", json!({})),
+        vm(8, 2),
+        vm(9, 7),
+    ];
+    lines.iter().for_each(|line| reading.line(line));
+    let seen = reading.finish(None);
+    let all = denied(&seen);
+    let paths: Vec<_> = all.iter().map(|(path, ..)| path.as_str()).collect();
+    assert_eq!(paths, ["/closed", "/secrets/x"]);
+    assert_eq!(seen.looked.get(Path::new(".x")), Some(&true));
+    let all: Vec<_> = told(&seen).operations.values().collect();
+    assert_eq!(all, [&1]);
 }
 
 #[test]
