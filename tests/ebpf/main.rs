@@ -53,7 +53,7 @@ const MACHINES: [Machine; 6] = [
         name: "6.12",
         kernel: "6.12",
         object: TRAMPOLINES,
-        stages: "session,actions,scope,attempts,killed,speed",
+        stages: "session,profile,actions,scope,attempts,killed,speed",
         modules: WITH_BPF,
     },
     Machine {

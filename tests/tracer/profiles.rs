@@ -176,7 +176,7 @@ fn a_profile_is_the_same_by_either_witness() {
 
 #[test]
 fn events_that_were_lost_are_told_in_the_profile() {
-    let Some(site) = Site::new("ring_bytes = 65536\n") else {
+    let Some(site) = Site::new("ring_bytes = 262144\n") else {
         return;
     };
     let world = site.alice();
