@@ -185,11 +185,8 @@ impl<'a> Reading<'a> {
             }
         }
         // A trail begins with its header; one that does not is of another.
-        if !self
-            .begun
-            .as_ref()
-            .is_some_and(|(node, _)| *node == of.node)
-        {
+        let other = |(node, _): &(String, f64)| *node != of.node;
+        if self.begun.as_ref().is_none_or(other) {
             return;
         }
         let missing = record.seq.saturating_sub(self.next);
