@@ -261,7 +261,7 @@ fn summary(run: &text::Run<'_>, sorted: &Sorted, shown: &str) -> String {
         sorted.left_out()
     )));
     let told = run.seen.told.as_ref();
-    match (run.seen.calls, told) {
+    match (run.seen.calls, told.filter(|told| !told.object.is_empty())) {
         (true, _) => {}
         (false, None) => all.push_str(&line(
             "calls could not be watched here: the file has only what was left in the home",
