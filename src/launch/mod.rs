@@ -15,6 +15,7 @@ pub mod kept;
 pub mod meeting;
 pub mod modules;
 pub mod observed;
+pub mod retold;
 pub mod said;
 pub mod seal;
 pub mod stage;

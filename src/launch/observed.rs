@@ -17,7 +17,8 @@ use crate::config::source::{Layer, Source, Sourced};
 use crate::handoff::Watch;
 use crate::mediate::sight::calls::WATCHED;
 use crate::observe::witness;
-use crate::policy::{HomeMode, Policy, SlurmMode};
+use crate::policy::trace::{Events, Trace};
+use crate::policy::{HomeMode, Policy, SlurmMode, TraceMode};
 use crate::session;
 use crate::sys::passing;
 
@@ -82,6 +83,35 @@ pub(super) fn make_private(policy: &mut Policy) {
     policy.home.seed.clear();
     policy.home.keep.clear();
     policy.slurm.mode = Sourced::new(SlurmMode::Off, source());
+    have_told(&mut policy.trace);
+}
+
+/// Has a tracer record what a profile can be made of, where the run is traced at all. It is more than was asked
+/// for, and never less.
+fn have_told(trace: &mut Trace) {
+    if trace.mode.value == TraceMode::Off {
+        return;
+    }
+    let source = || Source::option(WHY);
+    let kinds = ["exec", "open", "connect", "operation"];
+    let more = kinds.into_iter().try_fold(trace.events.value, Events::with);
+    if let Some(more) = more.filter(|more| !more.are_in(trace.events.value)) {
+        trace.events = Sourced::new(more, source());
+    }
+    if !trace.missing.value {
+        trace.missing = Sourced::new(true, source());
+    }
+    if trace.every.value > 1 {
+        trace.every = Sourced::new(1, source());
+    }
+    if !trace.enforce.value && !trace.audit.value {
+        trace.audit = Sourced::new(true, source());
+    }
+}
+
+/// Whether it is this run alone that wants to hear what the second layer would deny: then it does without.
+pub(super) fn asks_for_audit(policy: &Policy) -> bool {
+    !policy.trace.enforce.value && policy.trace.audit.source == Source::option(WHY)
 }
 
 /// How the command of this plan is watched, if it is; `home` is the private one.
@@ -91,7 +121,13 @@ pub(super) fn watch(prepared: &Prepared, plan: &Plan, home: &Path) -> Option<Box
     let reals = host.home_reals.iter().map(std::path::PathBuf::as_path);
     let named = [host.home.as_path(), plan.home.as_path(), home];
     let homes = named.into_iter().chain(reals);
-    witness.borrow_mut().seen.begin(&plan.steps, homes);
+    {
+        let seen = &mut witness.borrow_mut().seen;
+        seen.begin(&plan.steps, homes);
+        if let (false, Some(own)) = (home == plan.home, home.parent()) {
+            seen.stands_in(own);
+        }
+    }
     let release = uname().ok();
     let release = release.map(|name| name.release().to_string_lossy().into_owned());
     let can = release.is_some_and(|release| witness::can_watch(&release));

@@ -366,7 +366,10 @@ impl Supervisor<'_> {
             let moved = |group: &Group| group.take(first).is_ok();
             self.company.group = self.company.group.take().filter(moved);
             let cgroup = self.company.group.as_ref().map(Group::id);
-            tracer.begin(first, &command, cgroup)?;
+            let traced = tracer.begin(first, &command, cgroup)?;
+            if let Some(witness) = &self.company.witness {
+                witness.borrow_mut().traced = traced;
+            }
         }
         self.request(&Request::Go);
         Ok(())

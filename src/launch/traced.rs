@@ -21,9 +21,10 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 
-use super::Prepared;
+use super::{Prepared, observed};
 use crate::config::site::Site;
 use crate::failure::{self, Failure};
+use crate::observe::trail::Traced;
 use crate::plan::Plan;
 use crate::plan::trace::{RawPath, Wish, told};
 use crate::policy::{Trace as Policy, TraceMode};
@@ -180,6 +181,8 @@ pub struct Tracer {
     says: bool,
     /// Whether it was said that it is slow.
     waits: Cell<bool>,
+    /// Whether nobody demands the second layer: it only tells more, where there is one.
+    modest: bool,
 }
 
 impl Prepared {
@@ -191,7 +194,8 @@ impl Prepared {
     pub fn tracer(&mut self, plan: &Plan, says: bool) -> Result<Option<Tracer>, Failure> {
         match &plan.trace.wish {
             Some(wish) => {
-                let ready = ready(std::mem::take(&mut self.tracer), wish, says)?;
+                let modest = self.witness.is_some() && observed::asks_for_audit(&self.policy);
+                let ready = ready(std::mem::take(&mut self.tracer), wish, says, modest)?;
                 self.is_traced = ready.is_some();
                 Ok(ready)
             }
@@ -208,10 +212,10 @@ impl Prepared {
 pub fn for_task(wish: &Wish, says: bool) -> Result<Option<Tracer>, Failure> {
     let site = Site::of_this_build();
     let found = connect(wish.socket.path(), &site);
-    ready(found, wish, says)
+    ready(found, wish, says, false)
 }
 
-fn ready(found: Found, wish: &Wish, says: bool) -> Result<Option<Tracer>, Failure> {
+fn ready(found: Found, wish: &Wish, says: bool, modest: bool) -> Result<Option<Tracer>, Failure> {
     let connection = match found {
         Found::Unwanted => return Ok(None),
         Found::Listens(connection) => connection,
@@ -236,6 +240,7 @@ fn ready(found: Found, wish: &Wish, says: bool) -> Result<Option<Tracer>, Failur
         forbidden: Vec::new(),
         says,
         waits: Cell::new(false),
+        modest,
     };
     match tracer.arm() {
         Ok(()) => Ok(Some(tracer)),
@@ -303,6 +308,13 @@ impl Tracer {
         let Response::Status(status) = self.ask(&request, &[])? else {
             return Err(Unanswered::Strange.into());
         };
+        if self.modest {
+            if !status.enforces || self.open_forbidden().is_err() {
+                self.forbidden.clear();
+                self.wish.enforce = Enforce::Off;
+            }
+            return Ok(());
+        }
         if status.enforces {
             return self.open_forbidden();
         }
@@ -359,7 +371,7 @@ impl Tracer {
     }
 
     /// Has a process traced, with all that it has started, and all that is in a cgroup. Returns when the trace has
-    /// begun; the connection is closed then. `command` is for the trail's header.
+    /// begun, and says which it is; the connection is closed then. `command` is for the trail's header.
     ///
     /// # Errors
     /// The policy demands it, and it cannot be had.
@@ -368,11 +380,11 @@ impl Tracer {
         process: u32,
         command: &[Vec<u8>],
         cgroup: Option<u64>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Traced>, Failure> {
         let (wish, says) = (self.wish.clone(), self.says);
         match self.conversation(process, command, cgroup) {
-            Ok(()) => Ok(()),
-            Err(trouble) => without(&wish, trouble.of_one_who_listens(), says),
+            Ok(traced) => Ok(Some(traced)),
+            Err(trouble) => without(&wish, trouble.of_one_who_listens(), says).map(|()| None),
         }
     }
 
@@ -381,13 +393,13 @@ impl Tracer {
         process: u32,
         command: &[Vec<u8>],
         cgroup: Option<u64>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<Traced, Trouble> {
         let (wish, says) = (self.wish.clone(), self.says);
         let required = wish.required && wish.enforce == Enforce::On;
         let (job, step) = wish.step.unzip();
         let register = Register {
             version: VERSION,
-            session: Some(wish.session),
+            session: Some(wish.session.clone()),
             job,
             step,
             command: told(command),
@@ -409,13 +421,22 @@ impl Tracer {
             Response::Done => Ok(()),
             _ => Err(Trouble::from(Unanswered::Strange)),
         };
-        match self.ask(&Request::Register(Box::new(register)), &[])? {
-            Response::Registered { .. } => {}
+        let trace = match self.ask(&Request::Register(Box::new(register)), &[])? {
+            Response::Registered { trace, .. } => trace,
             _ => return Err(Unanswered::Strange.into()),
-        }
+        };
         for some in self.forbidden.chunks(DESCRIPTORS) {
             let lent: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
-            match self.ask(&Request::Forbid { version: VERSION }, &lent)? {
+            let answer = self.ask(&Request::Forbid { version: VERSION }, &lent);
+            if self.modest {
+                // There is no room for more, for example: so much less is told.
+                match answer {
+                    Ok(_) => continue,
+                    Err(Unanswered::Refused { .. }) => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            match answer? {
                 Response::Forbidden { blind, .. } if blind.is_empty() => {}
                 Response::Forbidden { blind, .. } => {
                     let what = format!(
@@ -430,7 +451,12 @@ impl Tracer {
                 _ => return Err(Unanswered::Strange.into()),
             }
         }
-        done(self.ask(&Request::Begin, &[])?)
+        done(self.ask(&Request::Begin, &[])?)?;
+        Ok(Traced {
+            session: wish.session,
+            trace,
+            first: process,
+        })
     }
 }
 

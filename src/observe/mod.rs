@@ -3,4 +3,5 @@
 //! may make calls without end.
 
 pub mod seen;
+pub mod trail;
 pub mod witness;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
+use super::trail::Told;
 use crate::mediate::sight::calls::Act;
 use crate::plan::{Access, Mount, Step};
 
@@ -59,7 +60,7 @@ impl<T: Default> Bounded<T> {
         self.all.get(path)
     }
 
-    fn note(&mut self, path: PathBuf) -> Option<&mut T> {
+    pub(super) fn note(&mut self, path: PathBuf) -> Option<&mut T> {
         let known = self.all.contains_key(&path);
         let bytes = self.bytes + path.as_os_str().len();
         if !known && (self.all.len() >= MOST || bytes > MOST_BYTES) {
@@ -71,6 +72,22 @@ impl<T: Default> Bounded<T> {
         }
         Some(self.all.entry(path).or_default())
     }
+
+    /// Takes what another witness of the same saw, and `both` where both have it. What one of them did not keep
+    /// the other may have: the larger count is nearer to the truth than the sum.
+    fn add(&mut self, other: Self, both: impl Fn(&mut T, T)) {
+        let left_out = self.left_out.max(other.left_out);
+        for (path, theirs) in other.all {
+            let known = self.all.contains_key(&path);
+            if let Some(ours) = self.note(path) {
+                match known {
+                    true => both(ours, theirs),
+                    false => *ours = theirs,
+                }
+            }
+        }
+        self.left_out = self.left_out.max(left_out);
+    }
 }
 
 /// What was seen. All paths are below the home.
@@ -80,6 +97,8 @@ pub struct Seen {
     homes: Vec<PathBuf>,
     /// What the jail shows of the host in the home, and whether it is writable.
     shown: BTreeMap<PathBuf, bool>,
+    /// The session's own directory, in which the home may stand.
+    own: Option<PathBuf>,
     /// Directories that the launch made, and those above what it shows.
     made: BTreeSet<PathBuf>,
     /// Whether calls were seen, and not only what is left.
@@ -102,9 +121,48 @@ pub struct Seen {
     pub hosts_left_out: u64,
     /// Calls of which the arguments could not be read.
     pub unread: u64,
+    /// What the node's tracer has told, if it traced the run.
+    pub told: Option<Told>,
 }
 
 impl Seen {
+    /// Nothing, of the same run: for another witness of it.
+    #[must_use]
+    pub fn other_witness(&self) -> Self {
+        Self {
+            homes: self.homes.clone(),
+            own: self.own.clone(),
+            shown: self.shown.clone(),
+            made: self.made.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Takes what another witness saw, beside what it told of itself.
+    pub fn add(&mut self, other: Self) {
+        if !self.calls {
+            // What is left was counted as written once; now it is known how often.
+            for written in self.written.all.values_mut() {
+                written.times = 0;
+            }
+        }
+        self.written.add(other.written, |ours, theirs| {
+            // What stood there at the end says best what it is.
+            ours.directory |= theirs.directory && !ours.left;
+            ours.times = ours.times.max(theirs.times);
+        });
+        self.files.add(other.files, |(), ()| {});
+        self.looked
+            .add(other.looked, |ours, theirs| *ours |= theirs);
+        self.refused.add(other.refused, |(), ()| {});
+        let left_out = self.hosts_left_out.max(other.hosts_left_out);
+        for (host, port) in other.peers {
+            self.note_peer(host, port);
+        }
+        self.hosts_left_out = self.hosts_left_out.max(left_out);
+        self.told = other.told;
+    }
+
     /// A run begins in a jail of these steps, in a home of these names.
     pub fn begin<'a>(&mut self, steps: &[Step], homes: impl IntoIterator<Item = &'a Path>) {
         self.homes = homes.into_iter().map(Path::to_path_buf).collect();
@@ -130,9 +188,24 @@ impl Seen {
         }
     }
 
+    /// The home stands in a directory of the session's own.
+    pub fn stands_in(&mut self, own: &Path) {
+        self.own = Some(own.to_owned());
+    }
+
+    /// Whether a path is the session's own, or above that.
+    pub(super) fn is_own(&self, path: &Path) -> bool {
+        let own = self.own.as_deref();
+        own.is_some_and(|own| path.starts_with(own) || own.starts_with(path))
+    }
+
     /// Something is done at a path, which is absolute.
     pub fn note(&mut self, path: &Path, act: Act) {
-        self.calls = true;
+        self.note_times(path, act, 1);
+    }
+
+    /// So many times.
+    pub(super) fn note_times(&mut self, path: &Path, act: Act, times: u64) {
         let Some(below) = self.below(path) else {
             return;
         };
@@ -151,8 +224,24 @@ impl Seen {
                     *opened |= act == Act::Open;
                 }
             }
-            Act::Write | Act::MakeDirectory => self.write(below, act == Act::MakeDirectory),
+            Act::Write | Act::MakeDirectory => {
+                self.write(below, act == Act::MakeDirectory, times);
+            }
         }
+    }
+
+    /// Something could not be written at a path: the jail may show that read-only; else it was looked for.
+    pub(super) fn note_unwritten(&mut self, path: &Path) {
+        let shown = self.below(path).and_then(|below| self.shown_around(&below));
+        match shown {
+            Some(_) => self.note(path, Act::Write),
+            None => self.note(path, Act::Open),
+        }
+    }
+
+    /// Whether a path lies below the home.
+    pub(super) fn is_in_home(&self, path: &Path) -> bool {
+        self.below(path).is_some()
     }
 
     /// Something stands in the home at the end; `below` it.
@@ -202,7 +291,7 @@ impl Seen {
         }
     }
 
-    fn write(&mut self, below: PathBuf, directory: bool) {
+    fn write(&mut self, below: PathBuf, directory: bool, times: u64) {
         if self.is_nobodys(&below) {
             return;
         }
@@ -215,7 +304,7 @@ impl Seen {
         }
         if let Some(written) = self.written.note(root) {
             written.directory |= directory || !is_root;
-            written.times = written.times.saturating_add(1);
+            written.times = written.times.saturating_add(times);
         }
     }
 
@@ -280,6 +369,7 @@ mod tests {
             homes: vec!["/home/ada".into()],
             shown: [(".gitconfig".into(), false), ("work/p".into(), true)].into(),
             made: [PathBuf::new(), "work".into()].into(),
+            calls: true,
             ..Seen::default()
         }
     }

@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::MsgFlags;
 
 use super::seen::Seen;
+use super::trail::Traced;
 use crate::mediate::caller::Caller;
 use crate::mediate::sight::{self, Sighting};
 use crate::sys::notify::{self, Desk};
@@ -32,6 +33,8 @@ pub type Shared = Rc<RefCell<Witness>>;
 pub struct Witness {
     /// What it saw.
     pub seen: Seen,
+    /// The trace of the run, if the node's tracer has begun one.
+    pub traced: Option<Traced>,
     source: Option<Source>,
 }
 

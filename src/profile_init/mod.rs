@@ -19,7 +19,8 @@ use crate::config::load::{Owner, ProfileEntry, parse, place_of_new, profiles};
 use crate::config::source::Layer;
 use crate::failure::{self, Failure, one_line};
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
-use crate::launch::{self, Prepared, observed};
+use crate::launch::{self, Prepared, observed, retold};
+use crate::observe::trail::Told;
 use crate::observe::witness::Witness;
 use crate::plan::{Plan, protect};
 use sort::{Judgement, Sorted, Stands};
@@ -86,10 +87,18 @@ pub fn call(options: &Options, name: &str, command: &[OsString], force: bool) ->
         );
     }
     let code = launch::run(options, command, prepared)?;
-    let seen = std::mem::take(&mut witness.borrow_mut().seen);
+    let (mut seen, traced) = {
+        let mut witness = witness.borrow_mut();
+        (std::mem::take(&mut witness.seen), witness.traced.take())
+    };
     // As the host is now; what the launcher knew before did not stay with the run.
     let prepared = observed::prepare(options, command, Witness::shared())?;
     let plan = prepared.plan()?;
+    if let Some(traced) = &traced {
+        let hidden = |path: &Path| Some(plan.hidden.rule_for(path)?.value.to_string());
+        let told = retold::read(&prepared.tracer, traced, seen.other_witness(), &hidden);
+        seen.add(told);
+    }
     let protected = protected(&prepared);
     let sorted = Sorted::new(&seen, &|below| judge(&prepared, &plan, &protected, below));
     let run = text::Run {
@@ -251,10 +260,21 @@ fn summary(run: &text::Run<'_>, sorted: &Sorted, shown: &str) -> String {
         parts.join(", "),
         sorted.left_out()
     )));
-    if !run.seen.calls {
-        all.push_str(&line(
+    let told = run.seen.told.as_ref();
+    match (run.seen.calls, told.filter(|told| !told.object.is_empty())) {
+        (true, _) => {}
+        (false, None) => all.push_str(&line(
             "calls could not be watched here: the file has only what was left in the home",
-        ));
+        )),
+        (false, Some(_)) => all.push_str(&line(
+            "calls could not be watched here: the file has what the tracer recorded, and what was left in the home",
+        )),
+    }
+    if let Some(gaps) = told.map(Told::gaps).filter(|gaps| !gaps.is_empty()) {
+        all.push_str(&line(&format!(
+            "the tracer's trail is not complete: {}",
+            gaps.join("; ")
+        )));
     }
     let start = match &run.commands {
         Ok(command) => format!("agent-sandbox {command}"),

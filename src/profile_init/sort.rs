@@ -6,6 +6,7 @@ use std::path::{Component, Path};
 
 use crate::config::agent::HomePath;
 use crate::observe::seen::{Bounded, Seen, Written};
+use crate::observe::trail::Denied;
 use crate::policy::PathSpec;
 
 /// The most entries of a list in the file: more are not read by anybody.
@@ -109,6 +110,8 @@ pub struct Sorted {
     pub missing: Listed,
     /// Tried to write what the jail shows read-only.
     pub refused: Listed,
+    /// What was denied, or is hidden outside of the home, with absolute paths.
+    pub denied: Listed,
     /// What no policy can name.
     pub unnamed: Listed,
     /// How many places were written and were gone at the end.
@@ -163,6 +166,16 @@ impl Sorted {
         for (path, ()) in seen.refused.iter() {
             sorted.refused.add(shown(path), "");
         }
+        if let Some(told) = &seen.told {
+            sorted.not_kept = sorted.not_kept.saturating_add(told.denied.left_out);
+            // What is hidden first: there may be more of the rest than is shown.
+            let all = || told.denied.iter();
+            let hidden = all().filter(|(_, denied)| denied.hidden.is_some());
+            for (path, denied) in hidden.chain(all().filter(|(_, denied)| denied.hidden.is_none()))
+            {
+                sorted.denied.add(cut(path), in_vain(denied));
+            }
+        }
         sorted
     }
 
@@ -182,6 +195,7 @@ impl Sorted {
             &self.there,
             &self.missing,
             &self.refused,
+            &self.denied,
             &self.unnamed,
         ];
         let listed = lists.iter().map(|list| list.left_out);
@@ -327,10 +341,26 @@ fn named(below: &Path) -> Result<String, &'static str> {
 
 /// A path as near as text comes to it.
 fn shown(below: &Path) -> String {
-    let text = below.to_string_lossy();
+    format!("~/{}", cut(below))
+}
+
+fn cut(path: &Path) -> String {
+    let text = path.to_string_lossy();
     match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("~/{}…", &text[..end]),
-        None => format!("~/{text}"),
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into_owned(),
+    }
+}
+
+/// What was asked for and not had.
+fn in_vain(denied: &Denied) -> String {
+    let times = match denied.times {
+        0 | 1 => String::new(),
+        count => format!(", {count} times"),
+    };
+    match &denied.hidden {
+        Some(rule) => format!("asked for{times}: hidden, not given; files.hide has {rule}"),
+        None => format!("asked for{times}: {}", denied.how),
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use agent_sandbox_events::text::escape;
 use proptest::prelude::*;
 
 use super::check;
@@ -13,9 +14,11 @@ use super::sort::{Judgement, Sorted, Stands};
 use super::text::{Run, compose, string};
 use crate::mediate::sight::calls::Act;
 use crate::observe::seen::Seen;
+use crate::observe::trail::{Reading, Traced};
 
 fn seen() -> Seen {
     let mut seen = Seen::default();
+    seen.calls = true;
     seen.begin(&[], [Path::new("/home/ada")]);
     seen
 }
@@ -189,6 +192,39 @@ fn names() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(word, 1..5).prop_map(|words| words.join(&b'/'))
 }
 
+/// The same as a tracer's trail tells it; each is written, opened, denied, or hidden.
+fn told(seen: &Seen, names: &[(Vec<u8>, usize)]) -> Seen {
+    let traced = Traced {
+        session: "s".to_owned(),
+        trace: 1,
+        first: 2,
+    };
+    let hidden = |_: &Path| Some("~/a\nrule".to_owned());
+    let mut reading = Reading::new(&traced, seen.other_witness(), &hidden);
+    let head = "\"time\":1,\"node\":\"n\",\"uid\":1,\"session\":\"s\",\"trace\":1";
+    reading.line(&format!(
+        "{{\"seq\":1,{head},\"event\":\"header\",\"version\":1,\"object\":\"a\\nb\",\"kernel\":\"\\u001b\",\
+         \"blind\":[\"a\\nb = 1\"],\"events\":[],\"enforce\":\"off\",\"every\":1}}"
+    ));
+    for (seq, (name, kind)) in (2..).zip(names) {
+        let access = ["write", "read", "read", "read"][*kind];
+        let verdict = ["allowed", "allowed", "denied", "failed"][*kind];
+        let place = ["/home/ada/", "/home/ada/", "/home/ada/", "/else/"][*kind];
+        let path = escape(&[place.as_bytes(), name].concat());
+        let path = serde_json::to_string(&path).expect("JSON");
+        let operation = serde_json::to_string(&escape(name)).expect("JSON");
+        reading.line(&format!(
+            "{{\"seq\":{seq},{head},\"event\":\"open\",\"pid\":1,\"ppid\":1,\"comm\":\"x\",\"path\":{path},\
+             \"access\":[\"{access}\"],\"verdict\":\"{verdict}\"}}"
+        ));
+        reading.line(&format!(
+            "{{\"seq\":{seq},{head},\"event\":\"operation\",\"pid\":1,\"ppid\":1,\"comm\":\"x\",\
+             \"operation\":{operation},\"verdict\":\"{verdict}\"}}"
+        ));
+    }
+    reading.finish(Some("a\nb = 1".to_owned()))
+}
+
 fn acts() -> impl Strategy<Value = Act> {
     prop_oneof![
         Just(Act::Look),
@@ -210,6 +246,8 @@ proptest! {
         command in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20),
         left in prop::collection::vec((names(), any::<bool>()), 0..20),
         whole in any::<bool>(),
+        recorded in prop::collection::vec((names(), 0..4_usize), 0..40),
+        calls_are_seen in any::<bool>(),
     ) {
         let mut seen = seen();
         let mut paths = Vec::new();
@@ -224,6 +262,11 @@ proptest! {
             paths.push(name);
         }
         seen.whole = whole;
+        seen.calls = calls_are_seen;
+        for (name, _) in &recorded {
+            paths.push(PathBuf::from(OsString::from_vec(name.clone())));
+        }
+        seen.add(told(&seen, &recorded));
         seen.note_peer(IpAddr::from([127, 0, 0, 1]), 443);
         let command: Vec<OsString> = command.into_iter().map(OsString::from_vec).collect();
         let text = written(&seen, &command);
@@ -252,6 +295,6 @@ proptest! {
             }
         }
         let lines = text.lines().count();
-        prop_assert!(lines < 700 && text.len() < 400_000);
+        prop_assert!(lines < 800 && text.len() < 400_000);
     }
 }

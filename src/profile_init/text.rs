@@ -5,8 +5,9 @@
 use std::ffi::OsString;
 
 use super::sort::{Entry, Listed, Sorted};
-use crate::failure::visible;
+use crate::failure::{one_line, visible};
 use crate::observe::seen::Seen;
+use crate::observe::trail::Told;
 
 /// The most names of hosts, and of addresses, in the file.
 const MOST_HOSTS: usize = 40;
@@ -36,6 +37,13 @@ pub fn ended(code: u8) -> String {
     match code {
         0..=128 => format!("the run ended with exit code {code}"),
         code => format!("the run ended with exit code {code}: signal {}", code - 128),
+    }
+}
+
+fn times(count: u64) -> String {
+    match count {
+        0 | 1 => "once".to_owned(),
+        count => format!("{count} times"),
     }
 }
 
@@ -119,10 +127,7 @@ fn with_note(entry: &Entry, behind: &str) -> String {
     match entry.note.is_empty() {
         true => format!("{path}{behind}"),
         // A rule of the policy's is text of the site's or ours; it stays in its line all the same.
-        false => format!(
-            "{path}{behind}  # {}",
-            crate::failure::one_line(&entry.note)
-        ),
+        false => format!("{path}{behind}  # {}", one_line(&entry.note)),
     }
 }
 
@@ -148,16 +153,7 @@ fn head(out: &mut Lines, run: &Run<'_>, sorted: &Sorted) {
     };
     out.remark(&format!("command:   {}{more}", words.join(" ")));
     out.remark(&format!("end:       {}", ended(run.code)));
-    match seen.calls {
-        true => {
-            out.remark("observer:  its system calls, by seccomp user notification, which it can mislead; and what was");
-            out.remark("           left in its private home at the end");
-        }
-        false => {
-            out.remark("observer:  what was left in its private home at the end, and nothing else: what it only read,");
-            out.remark("           and where it connected to, was not seen");
-        }
-    }
+    observers(out, seen);
     out.remark("not seen:  names of environment variables; what it does with files of yours, for its home was empty;");
     out.remark("           what it does when it is logged in, unless it was");
     if seen.unread > 0 {
@@ -165,6 +161,9 @@ fn head(out: &mut Lines, run: &Run<'_>, sorted: &Sorted) {
             "           {} calls, whose arguments could not be read",
             seen.unread
         ));
+    }
+    if let Some(told) = &seen.told {
+        blind(out, told);
     }
     if !seen.whole {
         out.remark(
@@ -179,6 +178,51 @@ fn head(out: &mut Lines, run: &Run<'_>, sorted: &Sorted) {
     }
 }
 
+fn observers(out: &mut Lines, seen: &Seen) {
+    let told = seen.told.as_ref().filter(|told| !told.object.is_empty());
+    let tracer = told.map(|told| {
+        let (object, kernel) = (&told.object, &told.kernel);
+        one_line(&format!("the node's tracer ({object}, Linux {kernel})"))
+    });
+    let left = "what was left in its private home at the end";
+    match (seen.calls, tracer) {
+        (true, tracer) => {
+            out.remark("observer:  its system calls, by seccomp user notification, which it can mislead; and what was");
+            out.remark("           left in its private home at the end");
+            if let Some(tracer) = tracer {
+                out.remark(&format!("           {tracer}, whose trail has been added"));
+            }
+        }
+        (false, Some(tracer)) => {
+            out.remark(&format!("observer:  {tracer}; and {left}."));
+            out.remark("           What it only looked for with stat(2), and the names of hosts, were not seen");
+        }
+        (false, None) => {
+            out.remark(&format!(
+                "observer:  {left}, and nothing else: what it only read,"
+            ));
+            out.remark("           and where it connected to, was not seen");
+        }
+    }
+}
+
+/// What the tracer says that it cannot see, and what is missing of this trail.
+fn blind(out: &mut Lines, told: &Told) {
+    for gap in told.gaps() {
+        let gap = one_line(&gap);
+        out.remark(&format!("           NOT COMPLETE, of the tracer's: {gap}"));
+    }
+    if told.unplaced > 0 {
+        out.remark(&format!(
+            "           {} paths of the tracer's that are relative, cut off, or hold a secret",
+            told.unplaced
+        ));
+    }
+    for sentence in &told.blind {
+        out.remark(&format!("           by the tracer: {}", one_line(sentence)));
+    }
+}
+
 fn profile(out: &mut Lines, run: &Run<'_>) {
     out.line("");
     out.line("[profile]");
@@ -189,7 +233,7 @@ fn profile(out: &mut Lines, run: &Run<'_>) {
     match &run.commands {
         Ok(name) => out.line(&format!("commands = [{}]", string(name))),
         Err(why) => {
-            out.remark(&format!("{}; so:", crate::failure::one_line(why)));
+            out.remark(&format!("{}; so:", one_line(why)));
             out.remark(&format!("agent-sandbox -p {} COMMAND", run.name));
             out.line("commands = []");
         }
@@ -277,7 +321,24 @@ fn rest(out: &mut Lines, run: &Run<'_>, sorted: &Sorted) {
         &sorted.there,
     );
     out.told("It looked for these, and you have none:", &sorted.missing);
+    out.told(
+        "By the tracer, these were denied, or are hidden. Nothing of it is given:",
+        &sorted.denied,
+    );
     out.told("No entry of a policy can name these:", &sorted.unnamed);
+    if let Some(told) = run
+        .seen
+        .told
+        .as_ref()
+        .filter(|told| !told.operations.is_empty())
+    {
+        out.line("");
+        out.remark("By the tracer, it also did or tried these:");
+        for ((operation, how), count) in &told.operations {
+            let what = one_line(&format!("{operation}: {how}"));
+            out.remark(&format!("  {what}, {}", times(*count)));
+        }
+    }
     let peers = &run.seen.peers;
     if !peers.is_empty() {
         out.line("");

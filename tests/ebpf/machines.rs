@@ -40,7 +40,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
         name: "6.12",
         kernel: "6.12",
         object: TRAMPOLINES,
-        stages: "session,bubblewrap,actions,scope,attempts,killed",
+        stages: "session,profile,bubblewrap,actions,scope,attempts,killed",
         modules: WITH_BPF,
         clocks: Clocks::Time,
     },

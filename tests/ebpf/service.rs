@@ -180,3 +180,24 @@ fn a_session_of_the_launchers_has_a_trail_that_others_do_not_read() {
         wrong
     });
 }
+
+/// The second layer says what it would deny, and lets it through: nobody has it deny.
+#[test]
+fn a_profile_says_what_the_second_layer_would_deny() {
+    on_each_with("profile", "a run that is watched", |machine, said| {
+        let mut wrong = ended(said, "profile", 0, &["secret"]);
+        let text = said.stage("profile-text").text();
+        let object = format!("the node's tracer ({}, ", machine.object);
+        for line in [
+            object.as_str(),
+            "\"/srv/t/leak\"  # asked for: let through, and the tracer would deny it",
+            "\"~/.watched\",  # written once",
+        ] {
+            wrong.extend(unless(text.contains(line), || {
+                format!("no {line:?}: {text}")
+            }));
+        }
+        wrong.extend(unless(!text.contains("NOT COMPLETE"), || text.clone()));
+        wrong
+    });
+}

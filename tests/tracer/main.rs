@@ -12,6 +12,7 @@ mod ends;
 mod jobs;
 mod kept;
 mod nodes;
+mod profiles;
 mod service;
 mod sessions;
 mod shares;
