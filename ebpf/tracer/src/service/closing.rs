@@ -4,6 +4,7 @@
 //! as long as there is something: one that hangs is that user's own.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,14 +60,12 @@ impl Closing {
         if some.is_empty() {
             return;
         }
-        if !self.hands.contains_key(&uid) {
-            match Hand::new() {
-                Some(hand) => drop(self.hands.insert(uid, hand)),
+        let hand = match self.hands.entry(uid) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => match Hand::new() {
+                Some(hand) => entry.insert(hand),
                 None => return self.left.push((uid, some)),
-            }
-        }
-        let Some(hand) = self.hands.get(&uid) else {
-            return;
+            },
         };
         hand.pending.fetch_add(some.len(), Ordering::SeqCst);
         // Its thread ends when the other end of this is gone, and not before.
@@ -94,6 +93,11 @@ impl Closing {
 
 #[cfg(test)]
 mod tests {
+    #![allow(
+        clippy::disallowed_methods,
+        reason = "opens files, and waits for a thread"
+    )]
+
     use std::fs::File;
     use std::time::{Duration, Instant};
 

@@ -270,6 +270,7 @@ impl<K: Kernel> Service<K> {
             cgroup: register.scope.cgroup,
             command: wish::shortened(&register.command),
             redact: register.redact.clone(),
+            job_unverified: false,
         }
     }
 

@@ -96,6 +96,9 @@ impl<K: Kernel> Service<K> {
             });
         let mut trace = self.trace_of(registered, parent);
         trace.command = self.without_secrets(&trace)?;
+        let known = |process: &Process| matches!(process.job(), Ok(Some(_)));
+        trace.job_unverified =
+            trace.trail.job.is_some() && !registered.process.as_ref().is_some_and(known);
         let joined = self.registry.joined_by(&trace.trail, &trace);
         if let Some(joined) = joined.filter(|id| !self.ending.contains_key(id)) {
             let outer = self.registry.get(joined).and_then(|trace| trace.parent);
@@ -153,7 +156,7 @@ impl<K: Kernel> Service<K> {
             return Err(ended());
         }
         let redaction = Redaction::new(&trace.redact).map_err(|error| no(error.to_string()));
-        let header = trace.wish.header(self.kernel.about(), &trace.command);
+        let header = trace.header(self.kernel.about());
         let written = redaction.and_then(|redaction| {
             let trail = trace.trail.clone();
             let begun = self

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_sandbox_events::protocol::Lifetime;
-use agent_sandbox_events::record::Trail;
+use agent_sandbox_events::record::{Header, Trail};
 use serde::{Deserialize, Serialize};
 
 use super::wish::Wish;
+use crate::kernel::About;
 
 /// Ids are given out below this one: the self-test's is above, and `UINT_MAX` means "whatever mark".
 const IDS: u32 = 1 << 31;
@@ -48,9 +49,26 @@ pub struct Trace {
     pub command: Vec<String>,
     /// Patterns of secrets.
     pub redact: Vec<String>,
+    /// Whether nothing but its caller's word says of which job it is.
+    #[serde(default)]
+    pub job_unverified: bool,
 }
 
+/// What the header of such a trail says.
+const UNVERIFIED: &str =
+    "the number of the job is what the user's programs said: no cgroup of Slurm's tells it";
+
 impl Trace {
+    /// What its trail says of itself.
+    #[must_use]
+    pub fn header(&self, about: &About) -> Header {
+        let mut header = self.wish.header(about, &self.command);
+        if self.job_unverified {
+            header.blind.push(UNVERIFIED.to_owned());
+        }
+        header
+    }
+
     /// Whether another task of the same step, or of the same job, joins: it asks for the same.
     #[must_use]
     pub fn is_joined_by(&self, trail: &Trail, like: &Trace) -> bool {
@@ -282,6 +300,7 @@ mod tests {
             cgroup,
             command: Vec::new(),
             redact: Vec::new(),
+            job_unverified: false,
         }
     }
 

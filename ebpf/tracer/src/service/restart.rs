@@ -170,7 +170,7 @@ impl<K: Kernel> Service<K> {
     }
 
     fn resume(&mut self, id: u32, trace: &Trace, away: Duration) -> Result<()> {
-        let header = trace.wish.header(self.kernel.about(), &trace.command);
+        let header = trace.header(self.kernel.about());
         let redaction = Redaction::new(&trace.redact)?;
         let trail: Trail = trace.trail.clone();
         let parent = trace.parent;

@@ -503,7 +503,7 @@ impl<K: Kernel> Service<K> {
     fn read_history(&mut self, time: Duration) {
         let begin = Instant::now();
         while begin.elapsed() < time {
-            let Some(key) = self.turns.next() else {
+            let Some(key) = self.turns.take() else {
                 return;
             };
             let Some(mut client) = self.clients.remove(&key) else {

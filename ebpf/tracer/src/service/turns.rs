@@ -20,7 +20,7 @@ impl Turns {
     }
 
     /// The next one, which waits no more.
-    pub fn next(&mut self) -> Option<u64> {
+    pub fn take(&mut self) -> Option<u64> {
         let (uid, mut keys) = self.users.pop_front()?;
         let key = keys.pop_front();
         if !keys.is_empty() {
@@ -49,7 +49,7 @@ mod tests {
         }
         turns.add(2, 100);
         let order: Vec<u64> = std::iter::from_fn(|| {
-            let key = turns.next()?;
+            let key = turns.take()?;
             // Both have more to read.
             turns.add(if key < 100 { 1 } else { 2 }, key);
             Some(key)
@@ -65,8 +65,8 @@ mod tests {
         for key in [7, 7, 8] {
             turns.add(1, key);
         }
-        assert_eq!((turns.next(), turns.next()), (Some(7), Some(8)));
+        assert_eq!((turns.take(), turns.take()), (Some(7), Some(8)));
         assert!(turns.is_empty());
-        assert_eq!(turns.next(), None);
+        assert_eq!(turns.take(), None);
     }
 }

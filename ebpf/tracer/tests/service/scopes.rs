@@ -294,12 +294,33 @@ fn a_process_in_a_jobs_cgroup_is_traced_as_that_jobs() {
         world.connect().ask(&Request::Register(Box::new(register)))
     };
     let (wrong, right) = (ask(7), ask(77));
+    let sentence = |id: u32| {
+        let header = world.records(Which::Trace(id)).remove(0);
+        header["blind"]
+            .to_string()
+            .contains("what the user's programs said")
+    };
+    let mut register = of(victim.pid());
+    register.job = Some(77);
+    let (_inside, known) = world.trace(&register);
+    let outside = Victim::new();
+    register.scope.process = Some(outside.pid());
+    register.step = Some("0".to_owned());
+    let (_outside, said) = world.trace(&register);
+    let third = Victim::new();
+    let (_session, none) = world.trace(&of(third.pid()));
+    let told = [known, said, none].map(sentence);
     victim.end();
     for directory in [&job, &top.join("uid_0"), &top] {
         std::fs::remove_dir(directory).unwrap();
     }
     let why = refused(wrong);
     assert!(why.contains("is of job 77, by its cgroup"), "{why}");
+    assert_eq!(
+        told,
+        [false, true, false],
+        "each trail says what its number is worth"
+    );
     assert!(
         matches!(right, Ok(Response::Registered { .. })),
         "{right:?}"
