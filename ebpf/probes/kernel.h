@@ -230,6 +230,7 @@ struct task_struct {
 	struct mm_struct *mm;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
+	void *bpf_storage;
 } RELOCATED;
 
 struct kernel_siginfo {

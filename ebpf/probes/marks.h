@@ -51,7 +51,12 @@ outline void miss(void)
 
 inline_ struct mark *mark_of(struct task_struct *task)
 {
-	struct mark *mark = storage_get(&marks, task, 0, 0);
+	struct mark *mark;
+
+	/* Most tasks have no storage of any program's: one look instead of a call, as they all pay for it. */
+	if (has_field(task->bpf_storage) && !task->bpf_storage)
+		return 0;
+	mark = storage_get(&marks, task, 0, 0);
 	return mark && mark->trace ? mark : 0;
 }
 

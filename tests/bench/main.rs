@@ -13,7 +13,15 @@ mod landlock;
 mod mpi;
 mod slurm;
 mod trace;
+mod trampolines;
 
+/// The machines that tests of the tracer boot.
+#[allow(dead_code, clippy::expect_used)] // less is asked of them here; they are the tests'
+#[path = "../machine/mod.rs"]
+mod machine;
+#[allow(dead_code, clippy::expect_used)]
+#[path = "../ebpf/machines.rs"]
+mod machines;
 /// The tracer, in places of its own.
 #[allow(dead_code, clippy::unwrap_used)] // less is asked of it here; it is the tests'
 #[path = "../tracer/service.rs"]
@@ -101,6 +109,10 @@ fn main() -> ExitCode {
         Some(ONLY_MPI) => bench.mpi(),
         Some(ONLY_LANDLOCK) => bench.landlock(),
         Some(agent::ONLY_AGENT) => bench.agent(),
+        Some(trampolines::ONLY_TRAMPOLINES) => {
+            bench.trampolines();
+            Ok(())
+        }
         _ => bench.all(),
     };
     if let Err(error) = done {
@@ -157,7 +169,9 @@ impl Bench {
         self.size()?;
         self.agent()?;
         self.landlock()?;
-        self.slurm()
+        self.slurm()?;
+        self.trampolines();
+        Ok(())
     }
 
     fn row(&mut self, what: &str, target: f64, figure: f64, unit: &str) {

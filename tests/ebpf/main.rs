@@ -12,129 +12,29 @@ mod jails;
 mod load;
 #[path = "../machine/mod.rs"]
 mod machine;
+mod machines;
 mod scope;
 mod service;
 mod trail;
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex};
 use std::thread::scope;
 
-use machine::{Contents, Transcript, Workshop};
+use machine::{Transcript, Workshop};
 pub(crate) use machine::{ended, unless};
+pub(crate) use machines::{MACHINES, Machine, TRACEPOINTS, TRAMPOLINES};
 
-/// In MiB. Ten thousand tasks want 30 KiB each of the kernel.
-const MEMORY: u32 = 1024;
 /// More machines at a time share two processors, and none is done earlier.
 const AT_A_TIME: usize = 2;
-
-const KERNELS: [&str; 2] = ["6.1", "6.12"];
-/// The object of fentry, fexit and LSM programs.
-const TRAMPOLINES: &str = "trampolines";
-/// The one that works everywhere.
-const TRACEPOINTS: &str = "tracepoints";
-/// `lsm=` without `bpf`: programs at security hooks attach, and are never called.
-const WITHOUT_BPF: &str = "lsm=landlock,lockdown,capability,yama";
-/// Debian's kernels have it among them; here it does not depend on that.
-const WITH_BPF: &str = "lsm=landlock,lockdown,capability,yama,bpf";
-
-/// A machine that is booted.
-pub(crate) struct Machine {
-    pub(crate) name: &'static str,
-    pub(crate) kernel: &'static str,
-    pub(crate) object: &'static str,
-    stages: &'static str,
-    modules: &'static str,
-}
-
-/// Those that take longest come first.
-const MACHINES: [Machine; 6] = [
-    Machine {
-        name: "6.12",
-        kernel: "6.12",
-        object: TRAMPOLINES,
-        stages: "session,bubblewrap,actions,scope,attempts,killed,speed",
-        modules: WITH_BPF,
-    },
-    Machine {
-        name: "6.1",
-        kernel: "6.1",
-        object: TRAMPOLINES,
-        stages: "bubblewrap,actions,scope,attempts,killed,speed",
-        modules: WITH_BPF,
-    },
-    Machine {
-        name: "6.12, many",
-        kernel: "6.12",
-        object: TRAMPOLINES,
-        stages: "many,loss",
-        modules: WITH_BPF,
-    },
-    Machine {
-        name: "6.1, tracepoints",
-        kernel: "6.1",
-        object: TRACEPOINTS,
-        stages: "actions,scope,loss",
-        modules: WITH_BPF,
-    },
-    Machine {
-        name: "6.12, tracepoints",
-        kernel: "6.12",
-        object: TRACEPOINTS,
-        stages: "actions,scope",
-        modules: WITH_BPF,
-    },
-    Machine {
-        name: "6.1 without bpf",
-        kernel: "6.1",
-        object: "auto",
-        stages: "no-btf,nowhere,no-denial",
-        modules: WITHOUT_BPF,
-    },
-];
-
-fn contents(fetched: &Path) -> Contents<'static> {
-    let ours = ["agent-sandbox", "agent-sandbox-tracer"];
-    let mut programs: Vec<(PathBuf, String)> = ours
-        .iter()
-        .map(|name| (machine::beside_launcher(name), format!("usr/bin/{name}")))
-        .collect();
-    programs.push((asking(), "usr/bin/ask".to_owned()));
-    // Where the launcher does not look for it: `init` says when.
-    programs.push((BUBBLEWRAP.into(), "usr/libexec/bwrap".to_owned()));
-    Contents {
-        init: include_str!("init"),
-        probe: "tests/ebpf/probe",
-        programs,
-        files: KERNELS
-            .map(|kernel| format!("overlay-{kernel}.ko"))
-            .map(|module| (fetched.join(&module), format!("usr/lib/{module}")))
-            .to_vec(),
-        memory: MEMORY,
-    }
-}
-
-/// The example of the client: `tests/run` puts it beside the launcher, cargo into a directory of examples.
-fn asking() -> PathBuf {
-    let staged = machine::beside_launcher("ask");
-    if staged.exists() {
-        staged
-    } else {
-        machine::beside_launcher("examples/ask")
-    }
-}
-
-/// As the suites of jails need it.
-const BUBBLEWRAP: &str = "/usr/bin/bwrap";
 
 type Boots = BTreeMap<&'static str, Transcript>;
 
 /// What the machines said. Each boots once.
 static BOOTS: LazyLock<Result<Boots, String>> = LazyLock::new(|| {
     let fetched = machine::fetched()?;
-    let contents = contents(&fetched);
+    let contents = machines::contents(&fetched);
     let workshop = &Workshop::new(fetched, &contents);
     let waiting = &Mutex::new(MACHINES.iter());
     let next = || waiting.lock().expect("nobody panics with it").next();
@@ -144,10 +44,7 @@ static BOOTS: LazyLock<Result<Boots, String>> = LazyLock::new(|| {
                 threads.spawn(|| {
                     let mut said = Vec::new();
                     while let Some(machine) = next() {
-                        let more = format!("object={} {}", machine.object, machine.modules);
-                        let transcript =
-                            workshop.boot(machine.name, machine.kernel, machine.stages, &more);
-                        said.push((machine.name, transcript));
+                        said.push((machine.name, machine.boot(workshop)));
                     }
                     said
                 })

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::thread::scope;
 
-use machine::{Contents, Transcript, Workshop};
+use machine::{Clocks, Contents, Transcript, Workshop};
 pub(crate) use machine::{ended, unless};
 
 /// A kernel that Debian has, with Landlock.
@@ -71,10 +71,17 @@ static BOOTS: LazyLock<Result<Boots, String>> = LazyLock::new(|| {
     Ok(scope(|threads| {
         let full = KERNELS.map(|kernel| {
             let workshop = &workshop;
-            threads.spawn(move || workshop.boot(kernel.name, kernel.name, "full", ""))
+            threads.spawn(move || workshop.boot(kernel.name, kernel.name, "full", "", Clocks::Time))
         });
-        let refused = threads
-            .spawn(|| workshop.boot("refused", KERNELS[0].name, "refused", WITHOUT_LANDLOCK));
+        let refused = threads.spawn(|| {
+            workshop.boot(
+                "refused",
+                KERNELS[0].name,
+                "refused",
+                WITHOUT_LANDLOCK,
+                Clocks::Time,
+            )
+        });
         Boots {
             full: full
                 .into_iter()

@@ -17,6 +17,17 @@ const THE_END: &str = "the end";
 /// Two processors, so that races have a chance.
 const PROCESSORS: &str = "2";
 
+/// What a machine's clocks count.
+#[allow(dead_code)] // Not every suite counts instructions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clocks {
+    /// Time, on two processors.
+    Time,
+    /// Instructions, each as a nanosecond, on one processor (QEMU's `-icount`): figures that are the same on each run,
+    /// whatever else the host does. Translated code has no caches and no misses, so they are no times.
+    Instructions,
+}
+
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n";
 const GROUP: &str = "root:x:0:\ntty:x:5:\nuser:x:1000:\n";
 const SWITCH: &str = "passwd: files\ngroup: files\nhosts: files\n";
@@ -227,15 +238,27 @@ impl Workshop {
     }
 
     /// Boots a kernel and waits until the machine is off.
-    pub(crate) fn boot(&self, name: &str, kernel: &str, stages: &str, more: &str) -> Transcript {
+    pub(crate) fn boot(
+        &self,
+        name: &str,
+        kernel: &str,
+        stages: &str,
+        more: &str,
+        clocks: Clocks,
+    ) -> Transcript {
         let begin = Instant::now();
         let results = self.directory.path().join(format!("{name}.results"));
         let console = self.directory.path().join(format!("{name}.console"));
         let serial = |to: &Path| format!("file:{}", to.display());
+        let processors: &[&str] = match clocks {
+            Clocks::Time => &["-smp", PROCESSORS],
+            Clocks::Instructions => &["-smp", "1", "-icount", "shift=0,sleep=off"],
+        };
         let mut machine = Command::new(self.fetched.join("qemu"))
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
             .args(["-monitor", "none", "-no-reboot", "-accel", "tcg"])
-            .args(["-smp", PROCESSORS, "-cpu", "max", "-m"])
+            .args(processors)
+            .args(["-cpu", "max", "-m"])
             .arg(self.memory.to_string())
             .arg("-kernel")
             .arg(self.fetched.join(format!("linux-{kernel}")))

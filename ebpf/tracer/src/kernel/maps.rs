@@ -162,6 +162,13 @@ impl Maps {
         self.traces.keys().map(|key| key.map_err(failure)).collect()
     }
 
+    /// The traces with their flags.
+    pub(crate) fn flags(&self) -> io::Result<Vec<(u32, u32)>> {
+        let traces = self.traces.iter();
+        let flags = traces.map(|trace| trace.map(|(id, value)| (id, u32_at(&value, FLAGS))));
+        flags.collect::<Result<_, _>>().map_err(failure)
+    }
+
     pub(crate) fn remove_trace(&mut self, id: u32) -> io::Result<()> {
         gone_is_fine(self.traces.remove(&id))
     }
@@ -271,6 +278,8 @@ fn opened<K: Pod, V: Pod>(directory: &Path, name: &str) -> Option<HashMap<MapDat
     map.and_then(Map::from_map_data).ok()?.try_into().ok()
 }
 
+/// `struct trace`: where `flags` stands.
+const FLAGS: usize = 4;
 /// `lost`, `skipped` and `opens` in `struct trace`: these the probes count.
 const COUNTED: Range<usize> = 24..48;
 

@@ -1,6 +1,7 @@
 //! The probes in the kernel, from user space: loaded once a node, pinned so that they outlive whoever loaded
 //! them, tried before anyone relies on them, and talked to through their maps.
 
+mod demand;
 mod exercise;
 mod iterator;
 mod load;
@@ -23,6 +24,7 @@ pub use objects::Kind;
 pub use settings::{Choice, Error, Settings};
 
 use crate::sys::bpf;
+use demand::Demand;
 use maps::{MARK, Maps};
 use pins::{Home, Pins, Purpose};
 use programs::Running;
@@ -62,6 +64,7 @@ pub struct Probes {
     about: About,
     /// Programs, for what they missed.
     programs: Vec<OwnedFd>,
+    demand: Demand,
     /// Events of others that the self-test came across.
     kept: VecDeque<Vec<u8>>,
     kept_bytes: usize,
@@ -73,6 +76,7 @@ pub struct Probes {
 struct Tried {
     maps: Maps,
     programs: Vec<OwnedFd>,
+    demand: Demand,
     report: Report,
     running: Running,
 }
@@ -189,6 +193,7 @@ impl Probes {
             hash,
             about: About::default(),
             programs: tried.programs,
+            demand: tried.demand,
             kept: VecDeque::new(),
             kept_bytes: 0,
             dropped: 0,
@@ -234,6 +239,8 @@ impl Probes {
             path: pins.path().to_owned(),
             error,
         };
+        // What was detached as nobody needed it runs like the others.
+        demand::attach(pins).map_err(failed)?;
         let attached = pins.attached().map_err(failed)?;
         let absent = pins.absent().map_err(failed)?;
         let missing = programs::missing_essential(kind, &attached);
@@ -246,6 +253,7 @@ impl Probes {
             return Err(Error::Load { kind, why });
         }
         let maps = Maps::open(&pins.maps()).map_err(|error| failed(maps::failure(error)))?;
+        let demand = Demand::of(maps.flags().map_err(failed)?);
         let mut programs = Vec::new();
         for name in &attached {
             programs.push(bpf::pinned(&pins.programs().join(name)).map_err(failed)?);
@@ -253,6 +261,7 @@ impl Probes {
         Ok(Tried {
             maps,
             programs,
+            demand,
             report,
             running: Running { attached, absent },
         })
@@ -268,9 +277,12 @@ impl Probes {
     /// changed can be missed: a trace that records already is better left alone.
     ///
     /// # Errors
-    /// There are too many (`E2BIG`).
+    /// There are too many (`E2BIG`), or what it forbids cannot be denied.
     pub fn set_trace(&mut self, id: u32, entry: &TraceEntry) -> io::Result<()> {
-        self.maps.set_trace(id, entry)
+        self.demand.before(id, entry.flags, &self.pins)?;
+        self.maps.set_trace(id, entry)?;
+        self.demand.after(id, entry.flags, &self.pins);
+        Ok(())
     }
 
     /// What was counted of a trace.
@@ -286,7 +298,9 @@ impl Probes {
     /// # Errors
     /// The kernel's.
     pub fn remove_trace(&mut self, id: u32) -> io::Result<()> {
-        self.maps.remove_trace(id)
+        self.maps.remove_trace(id)?;
+        self.demand.after(id, 0, &self.pins);
+        Ok(())
     }
 
     /// All traces that the kernel knows.

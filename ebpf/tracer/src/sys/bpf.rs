@@ -8,9 +8,19 @@ use std::path::Path;
 
 /// Commands, from linux/bpf.h.
 const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
+const BPF_OBJ_PIN: libc::c_int = 6;
 const BPF_OBJ_GET: libc::c_int = 7;
+const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 
-/// `union bpf_attr` for `BPF_OBJ_GET`.
+/// `union bpf_attr` for `BPF_RAW_TRACEPOINT_OPEN`.
+#[repr(C)]
+struct Attach {
+    name: u64,
+    program: u32,
+    pad: u32,
+}
+
+/// `union bpf_attr` for `BPF_OBJ_GET` and `BPF_OBJ_PIN`.
 #[repr(C)]
 struct Get {
     path: u64,
@@ -44,12 +54,66 @@ pub(crate) fn pinned(path: &Path) -> io::Result<OwnedFd> {
     // SAFETY: the structure is what the command reads, of that length, and the path ends in a zero and
     // lives until the call returns. The kernel writes nothing.
     let result = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_GET, &raw mut get, length) };
+    opened(result)
+}
+
+/// What `bpf(2)` answers to a command that opens something.
+#[allow(unsafe_code)]
+fn opened(result: libc::c_long) -> io::Result<OwnedFd> {
     let number = RawFd::try_from(result).unwrap_or(-1);
     if number < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel has just opened it (with O_CLOEXEC) for nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Attaches a program to the place that it was loaded for (LSM, fentry, fexit); it is detached when nothing
+/// holds the link any more.
+///
+/// # Errors
+/// The kernel's.
+#[allow(unsafe_code)]
+pub(crate) fn attach(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut attach = Attach {
+        // The place has no name here: it is the program's.
+        name: 0,
+        program: number(program),
+        pad: 0,
+    };
+    let length = size_of::<Attach>();
+    // SAFETY: the structure is what the command reads, of that length. The kernel writes nothing.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_RAW_TRACEPOINT_OPEN,
+            &raw mut attach,
+            length,
+        )
+    };
+    opened(result)
+}
+
+/// Pins a link, a program or a map at a path.
+///
+/// # Errors
+/// The kernel's.
+#[allow(unsafe_code)]
+pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut pin = Get {
+        path: address(path.as_ptr()),
+        descriptor: number(object),
+        flags: 0,
+    };
+    let length = size_of::<Get>();
+    // SAFETY: the structure is what the command reads, of that length, and the path ends in a zero and
+    // lives until the call returns. The kernel writes nothing.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_PIN, &raw mut pin, length) };
+    if result == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
 }
 
 /// What a task storage holds for the process of a `pidfd_open(2)`; none if there is nothing for it. The
@@ -65,7 +129,7 @@ pub(crate) fn of_task<const N: usize>(
     let key: RawFd = process.as_raw_fd();
     let mut value = [0; N];
     let mut lookup = Lookup {
-        map: u32::try_from(map.as_raw_fd()).unwrap_or(u32::MAX),
+        map: number(map),
         pad: 0,
         key: address(&raw const key),
         value: address(value.as_mut_ptr()),
@@ -83,6 +147,11 @@ pub(crate) fn of_task<const N: usize>(
         error if error.kind() == io::ErrorKind::NotFound => Ok(None),
         error => Err(error),
     }
+}
+
+/// A descriptor as the kernel wants it.
+fn number(descriptor: BorrowedFd<'_>) -> u32 {
+    u32::try_from(descriptor.as_raw_fd()).unwrap_or(u32::MAX)
 }
 
 /// A pointer as the kernel wants it.
