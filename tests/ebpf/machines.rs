@@ -16,6 +16,9 @@ const WITHOUT_BPF: &str = "lsm=landlock,lockdown,capability,yama";
 /// Debian's kernels have it among them; here it does not depend on that.
 const WITH_BPF: &str = "lsm=landlock,lockdown,capability,yama,bpf";
 
+/// As the suites of jails need it.
+const BUBBLEWRAP: &str = "/usr/bin/bwrap";
+
 /// A machine that is booted.
 pub(crate) struct Machine {
     pub(crate) name: &'static str,

@@ -53,6 +53,7 @@ pub(crate) const EFFECTS: &[&str] = &[
     "ebpf/trail/src/watch/mod.rs",
     "ebpf/tracer/examples/",
     "ebpf/tracer/src/main.rs",
+    "ebpf/tracer/src/kernel/demand.rs",
     "ebpf/tracer/src/kernel/exercise.rs",
     "ebpf/tracer/src/kernel/iterator.rs",
     "ebpf/tracer/src/kernel/load.rs",
