@@ -79,18 +79,19 @@ inline_ u64 append_opened(struct task_struct *task, struct slot *slot, u64 at, u
 	return append_path(slot, at, dentry, mount);
 }
 
-outline int ended_open(struct ended *ended, u64 path, u64 flags)
+separate int ended_open(struct ended *ended, u64 path, u64 flags)
 {
 	struct task_struct *task = current_task();
 	struct mark *mark = mark_of(task);
-	s64 result = ended->result;
 	struct trace *trace;
 	struct slot *slot;
 	struct opened *event;
 	u64 at, from = sizeof(struct opened);
+	s64 result;
 
-	if (!mark)
+	if (!ended || !mark)
 		return 0;
+	result = ended->result;
 	trace = recorded(task, mark, KIND_OPEN);
 	if (!trace)
 		return 0;
@@ -120,17 +121,20 @@ outline int ended_open(struct ended *ended, u64 path, u64 flags)
 }
 
 /* A program that was not started: one that was does not come back. */
-outline int ended_exec(struct ended *ended, u64 path)
+separate int ended_exec(struct ended *ended, u64 path)
 {
 	struct task_struct *task = current_task();
 	struct mark *mark = mark_of(task);
 	struct trace *trace;
 	struct slot *slot;
 	struct exec *event;
-	s64 result = ended->result;
 	u64 at = sizeof(struct exec);
+	s64 result;
 
-	if (!mark || (result >= 0 && !ended->by))
+	if (!ended || !mark)
+		return 0;
+	result = ended->result;
+	if (result >= 0 && !ended->by)
 		return 0;
 	trace = recorded(task, mark, KIND_EXEC);
 	if (!trace)
@@ -302,7 +306,7 @@ outline int ended_messages(struct ended *ended)
 	return 0;
 }
 
-outline int ended_listen(struct ended *ended)
+separate int ended_listen(struct ended *ended)
 {
 	struct task_struct *task = current_task();
 	struct mark *mark = mark_of(task);
@@ -312,7 +316,7 @@ outline int ended_listen(struct ended *ended)
 	struct socket *socket;
 	u64 bytes = 0;
 
-	if (!mark)
+	if (!ended || !mark)
 		return 0;
 	trace = recorded(task, mark, KIND_LISTEN);
 	if (!trace)
@@ -331,10 +335,13 @@ outline int ended_listen(struct ended *ended)
 }
 
 /* An operation of numbers. */
-outline int ended_numbers(struct ended *ended, u32 what, u64 first, u64 second, u64 third)
+separate int ended_numbers(struct ended *ended, u32 what, u64 first, u64 second, u64 third)
 {
-	struct doing doing = operation(what, 0);
+	struct doing doing;
 
+	if (!ended)
+		return 0;
+	doing = operation(what, 0);
 	if (!doing.slot)
 		return 0;
 	set_result(&doing.event->head, ended);
@@ -346,11 +353,14 @@ outline int ended_numbers(struct ended *ended, u32 what, u64 first, u64 second, 
 }
 
 /* An operation with one or two names. A name fills half of the room at most. */
-outline int ended_names(struct ended *ended, u32 what, u64 first, u64 path, u64 other)
+separate int ended_names(struct ended *ended, u32 what, u64 first, u64 path, u64 other)
 {
-	struct doing doing = operation(what, 0);
+	struct doing doing;
 	u64 from;
 
+	if (!ended)
+		return 0;
+	doing = operation(what, 0);
 	if (!doing.slot)
 		return 0;
 	set_result(&doing.event->head, ended);

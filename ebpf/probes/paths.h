@@ -77,6 +77,17 @@ inline_ int walk_step(struct slot *slot)
 	return !(walk->flags & FLAG_TRUNCATED);
 }
 
+/* The walk, all of which stands in the slot: so it is the same wherever it begins. */
+separate int walk_path(struct slot *slot)
+{
+	if (!slot)
+		return 0;
+	for (int i = 0; i < STEPS; i++)
+		if (walk_step(slot))
+			break;
+	return 0;
+}
+
 /* Appends the path at byte `at` of the event and returns where it ends. Without a mount (0) the walk ends at
  * the root of the file system. */
 outline u64 append_path(struct slot *slot, u64 at, struct dentry *dentry, struct vfsmount *mount)
@@ -95,9 +106,7 @@ outline u64 append_path(struct slot *slot, u64 at, struct dentry *dentry, struct
 	walk->from = at;
 	walk->at = at;
 	walk->flags = FLAG_REVERSED | FLAG_TAIL | FLAG_TRUNCATED;
-	for (int i = 0; i < STEPS; i++)
-		if (walk_step(slot))
-			break;
+	walk_path(slot);
 	BEGIN(slot)->flags |= walk->flags;
 	return walk->at;
 }

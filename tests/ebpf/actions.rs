@@ -96,7 +96,10 @@ const ACTIONS: &[Row] = &[
         ],
     ),
     // The first argument is longer than what there is room for.
-    ok("fg-arguments", &["exec allowed", "xxx [...] fg-arguments"]),
+    ok(
+        "fg-arguments",
+        &["exec allowed", "xxx [...]", "fg-arguments"],
+    ),
     // Files.
     ok("open", &["open allowed: /srv/t/open (read)"]),
     ok("openat", &["open allowed: /srv/t/openat (read)"]),

@@ -394,10 +394,7 @@ mod tests {
         // Of which program it is an argument the head says.
         assert_eq!(sh("a\0b\0-pxyzzy\0d\0"), "[...] -pxyzzy d");
         let mysql = shown("mysql", "a\0b\0-pxyzzy\0d\0");
-        assert!(
-            !mysql.contains("xyzzy") && mysql.ends_with(" d"),
-            "{mysql}"
-        );
+        assert!(!mysql.contains("xyzzy") && mysql.ends_with(" d"), "{mysql}");
     }
 
     #[test]
