@@ -170,8 +170,12 @@ def ask(path):
     url = json.load(open(said))['url'] + path
     request = urllib.request.Request(url, headers={'Authorization': 'token word'})
     return json.load(urllib.request.urlopen(request))
-print('has', *sorted(ask('api/kernelspecs')['kernelspecs']))
-server.kill()
+try:
+    print('has', *sorted(ask('api/kernelspecs')['kernelspecs']))
+except OSError as error:
+    sys.exit(f'{error!r}: {open(said).read()}' + open('server.log').read())
+finally:
+    server.kill()
 ";
     let said = python(&world, &tools, script);
     assert_eq!(said, "has project python3\n");

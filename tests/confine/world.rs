@@ -16,8 +16,9 @@ use tempfile::TempDir;
 
 use crate::probe;
 
-/// No attack takes longer; a jail that hangs is killed with its process group.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+/// Nothing takes longer, on a busy machine with cold caches neither; a jail that hangs is killed with its process
+/// group.
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 /// The same, for [`crate::pty`].
 pub(crate) const PATIENCE: Duration = LIMIT;
 /// Between two looks at something that is waited for.
