@@ -254,7 +254,7 @@ const TRAIL: &[Row] = &[
     ("link", &["fault", "text"]),
     // What was read so far, counted.
     ("model", &["sensitive"]),
-    ("line", &["model", "text"]),
+    ("line", &["clock", "model", "text"]),
     (
         "report",
         &["clock", "fault", "link", "model", "sensitive", "text"],

@@ -210,11 +210,17 @@ pub(super) fn password(text: &[u8], from: usize, to: usize, edit: &mut Edit) {
 /// Hides passwords and tokens before the host of URLs (RFC 3986, section 3.2.1).
 pub(super) fn urls(text: &[u8], edit: &mut Edit) {
     let mut at = 0;
+    // One in another ends where that does: looked for once, with the last `@` in it.
+    let (mut end, mut sign) = (0, None);
     while let Some(found) = find(&text[at..], b"://") {
         let begin = at + found + 3;
-        let end = until(text, begin, |byte| {
-            byte.is_ascii_whitespace() || quote(byte) || b"<>|".contains(&byte)
-        });
+        if begin > end || end == 0 {
+            end = until(text, begin, |byte| {
+                byte.is_ascii_whitespace() || quote(byte) || b"<>|".contains(&byte)
+            });
+            let last = text[begin..end].iter().rposition(|byte| *byte == b'@');
+            sign = last.map(|at| begin + at);
+        }
         let whole = &text[begin..end];
         let authority = until(whole, 0, |byte| b"/?#".contains(&byte));
         let colon = whole[..authority].iter().position(|byte| *byte == b':');
@@ -223,7 +229,12 @@ pub(super) fn urls(text: &[u8], edit: &mut Edit) {
             // A password may hold a slash that nobody escaped; a port is a number.
             let port = &whole[colon? + 1..authority];
             let number = port.iter().all(u8::is_ascii_digit);
-            if number { None } else { last_at(whole) }
+            let sign = sign.filter(|sign| *sign >= begin);
+            if number {
+                None
+            } else {
+                sign.map(|sign| sign - begin)
+            }
         });
         if let Some(user) = user {
             match colon.filter(|colon| *colon < user) {

@@ -241,6 +241,8 @@ fn work_is_bounded() {
         "<<a ".repeat(500),
         "password: |\n a\n".repeat(130),
         "sk-a-".repeat(400),
+        "a@b://".repeat(340),
+        "a:b://".repeat(340),
     ];
     let bytes: Vec<&[u8]> = arguments.iter().map(|text| text.as_bytes()).collect();
     // Time of this thread on a processor: others do not count.
