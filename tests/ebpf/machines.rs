@@ -105,9 +105,6 @@ pub(crate) const MACHINES: [Machine; 8] = [
     },
 ];
 
-/// As the suites of jails need it.
-const BUBBLEWRAP: &str = "/usr/bin/bwrap";
-
 /// What is on each of them.
 pub(crate) fn contents(fetched: &Path) -> Contents<'static> {
     let ours = ["agent-sandbox", "agent-sandbox-tracer"];
