@@ -81,14 +81,19 @@ inline_ struct given given_message(int narrow, u64 message)
 	return given;
 }
 
-/* A call that has an address begins. */
-outline int begin_address(struct ended *call)
+/* A call that has an address begins. Separate, as before Linux 6.8 the verifier takes two states for the same that
+ * differ in what lies on the caller's stack, and cuts off the branch of the second: each call was then taken for
+ * connect(2). */
+separate int begin_address(struct ended *call)
 {
 	struct task_struct *task = current_task();
-	struct begun *begun = storage_get(&begun_calls, task, 0, 0);
+	struct begun *begun;
 	struct given given;
 	u64 bytes;
 
+	if (!call)
+		return 0;
+	begun = storage_get(&begun_calls, task, 0, 0);
 	if (begun)
 		begun->call = 0;
 	given.address = call->with.b;

@@ -177,7 +177,7 @@ mod tests {
             ..Verdict::default()
         };
         assert_eq!(outcome(&verdict), "not run, answered by seccomp");
-        assert_eq!(Way::of(&verdict), Way::Failed);
+        assert_eq!(Way::of(&verdict), Way::NotRun);
     }
 
     #[test]
