@@ -18,7 +18,7 @@ struct ended {
 };
 
 struct begun {
-	u64 socket;
+	u64 socket; /* to compare, and never to look at: nobody holds it */
 	u64 length; /* as the caller gave it */
 	u32 call;   /* 0: no address */
 	u32 bytes;  /* so many were copied */
@@ -56,6 +56,12 @@ inline_ struct socket *socket_of(struct task_struct *task, u64 descriptor)
 		return 0;
 	READ(socket, file->private_data);
 	return socket;
+}
+
+/* Whether others can change the task's descriptors while it is in a call. */
+inline_ int shares_files(struct task_struct *task)
+{
+	return task->files->count.counter > 1;
 }
 
 /* Where a message goes to. */

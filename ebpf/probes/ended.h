@@ -188,7 +188,10 @@ separate int ended_peer(struct ended *ended, struct begun *begun)
 
 	if (!ended || !begun || !connects(ended->result))
 		return 0;
-	socket = (void *)begun->socket;
+	/* Taken anew: nobody holds the one that was there at the begin, and another thread may have closed it. */
+	socket = socket_of(current_task(), (u32)ended->with.a);
+	if (!socket || (u64)socket != begun->socket)
+		return 0;
 	sock = sock_of(socket);
 	if (!sock)
 		return 0;
@@ -202,8 +205,8 @@ separate int ended_peer(struct ended *ended, struct begun *begun)
 		return 0;
 	}
 	same = is_given(slot, begun, bytes);
-	/* The kernel holds the socket until the call ends, but it may have found another one at its begin. */
-	if (socket_of(current_task(), (u32)ended->with.a) != socket)
+	/* The call may have found another socket than both looks, if a thread put it there and took it away again. */
+	if (!same && shares_files(current_task()))
 		BEGIN(slot)->flags |= FLAG_FROM_USER;
 	finish(slot, trace, sizeof(struct address) + bytes);
 	return same;
@@ -220,7 +223,10 @@ separate int ended_given(struct ended *ended, struct begun *begun, u64 from, u64
 	if (!ended)
 		return 0;
 	if (!ended->by)
-		socket = begun ? (void *)begun->socket : socket_of(current_task(), (u32)ended->with.a);
+		socket = socket_of(current_task(), (u32)ended->with.a);
+	/* Another thread has put another file there. */
+	if (begun && (u64)socket != begun->socket)
+		socket = 0;
 	slot = begin_peer(ended, &trace, socket);
 	if (!slot)
 		return 0;

@@ -162,7 +162,12 @@ struct fdtable {
 	struct file **fd;
 } RELOCATED;
 
+typedef struct {
+	int counter;
+} atomic_t;
+
 struct files_struct {
+	atomic_t count;
 	struct fdtable *fdt;
 } RELOCATED;
 
@@ -185,10 +190,6 @@ struct mm_struct {
 	unsigned long arg_start;
 	unsigned long arg_end;
 } RELOCATED;
-
-typedef struct {
-	int counter;
-} atomic_t;
 
 struct signal_struct {
 	atomic_t live;

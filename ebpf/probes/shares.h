@@ -38,7 +38,8 @@ inline_ int takes_share(u32 uid, u64 now, u64 bytes, u64 free)
 
 	if (!share)
 		return 1;
-	if (share->moment != moment) {
+	/* An event that was begun in the moment before can come after one of this: time does not go back. */
+	if (share->moment < moment) {
 		share->bytes = 0;
 		share->moment = moment;
 	}

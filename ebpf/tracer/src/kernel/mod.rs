@@ -16,6 +16,7 @@ mod settings;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 pub use exercise::child as exercise;
 pub use load::{Report, child as load};
@@ -24,7 +25,7 @@ pub use objects::Kind;
 pub use settings::{Choice, Error, Settings};
 
 use crate::sys::bpf;
-use demand::Demand;
+use demand::{Demand, REST};
 use maps::{MARK, Maps};
 use pins::{Home, Pins, Purpose};
 use programs::Running;
@@ -219,6 +220,7 @@ impl Probes {
         probes.about.refused = refused
             .map(|(name, why)| format!("{name}: {why}"))
             .collect();
+        probes.demand.rest(Duration::ZERO, &probes.pins);
         probes.tidy();
         Ok(probes)
     }
@@ -281,7 +283,7 @@ impl Probes {
     pub fn set_trace(&mut self, id: u32, entry: &TraceEntry) -> io::Result<()> {
         self.demand.before(id, entry.flags, &self.pins)?;
         self.maps.set_trace(id, entry)?;
-        self.demand.after(id, entry.flags, &self.pins);
+        self.demand.after(id, entry.flags);
         Ok(())
     }
 
@@ -299,7 +301,7 @@ impl Probes {
     /// The kernel's.
     pub fn remove_trace(&mut self, id: u32) -> io::Result<()> {
         self.maps.remove_trace(id)?;
-        self.demand.after(id, 0, &self.pins);
+        self.demand.after(id, 0);
         Ok(())
     }
 
@@ -430,6 +432,7 @@ impl Probes {
     /// Removes pins of other objects (of an older version) of whose traces no task is left. Says how many
     /// objects stay, as something of theirs is alive.
     pub fn tidy(&mut self) -> usize {
+        self.demand.rest(REST, &self.pins);
         let others = self.home.others(&self.hash);
         others
             .iter()
