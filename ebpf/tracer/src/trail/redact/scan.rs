@@ -53,8 +53,13 @@ fn assigned(text: &[u8], at: usize, length: usize) -> Option<(usize, usize)> {
     }
     let before = text[..at].trim_ascii_end();
     let spaced = before.len() < at;
-    let quoted = before.last().is_some_and(|byte| quote(*byte));
-    let name = if quoted {
+    // The element of an array or a map: `ENV["NAME"] =`, `$ENV{NAME} =`.
+    let element = before.strip_suffix(b"]").or(before.strip_suffix(b"}"));
+    let element = element.filter(|_| sign == b'=').map(<[u8]>::trim_ascii_end);
+    let before = element.unwrap_or(before);
+    let ends_quoted = before.last().is_some_and(|byte| quote(*byte));
+    let quoted = ends_quoted || element.is_some();
+    let name = if ends_quoted {
         let inner = &before[..before.len() - 1];
         let slashes = inner.iter().rev().take_while(|byte| **byte == b'\\');
         &inner[..inner.len() - slashes.count()]
@@ -72,20 +77,25 @@ fn assigned(text: &[u8], at: usize, length: usize) -> Option<(usize, usize)> {
     if !known && !names::perhaps(name) {
         return None;
     }
-    let value = assigned_value(text, (at, length), sign, around, (begin, spaced, quoted));
-    (known || names::secret_with(name, &text[value.0..value.1])).then_some(value)
+    // Whether a word is a key its letters say: what stands behind it is another word.
+    let whole = begin == 0 && known && !quoted && !spaced;
+    let (from, mut end) = assigned_value(text, (at, length), sign, around, (whole, spaced, quoted));
+    if element.is_some() {
+        end = end.max(word(text, from));
+    }
+    (known || names::secret_with(name, literal(&text[from..end]))).then_some((from, end))
 }
 
-/// Where the value begins and ends of the name that begins there.
+/// Where the value begins and ends of the name before that place. It may be the `whole` rest.
 fn assigned_value(
     text: &[u8],
     (at, length): (usize, usize),
     sign: u8,
     around: Option<u8>,
-    (begin, spaced, quoted): (usize, bool, bool),
+    (whole, spaced, quoted): (bool, bool, bool),
 ) -> (usize, usize) {
     let behind = &text[at + length..];
-    if begin == 0 && !quoted && !spaced {
+    if whole {
         // All of the argument is a name and its value, with spaces or without.
         return (at + length, text.len());
     }
@@ -96,7 +106,13 @@ fn assigned_value(
         from += spaces.count();
     }
     let loose = sign == b':' || spaced || quoted;
-    let end = match quotation(text, from) {
+    // A header's value is no string of a program.
+    let prefix = if quoted || spaced && sign == b'=' {
+        prefix(&text[from..])
+    } else {
+        0
+    };
+    let end = match quotation(text, from + prefix) {
         Some(end) if loose => end,
         _ if quoted => until(text, from, |byte| {
             b",}]".contains(&byte) || byte.is_ascii_whitespace()
@@ -186,6 +202,31 @@ fn name_length(text: &[u8]) -> usize {
 fn unquoted(text: &[u8]) -> &[u8] {
     match text {
         [first, inner @ .., last] if quote(*first) && first == last => inner,
+        _ => text,
+    }
+}
+
+/// The length of what stands before the quote of a string: `f"…"`, `rb'…'`.
+fn prefix(text: &[u8]) -> usize {
+    let letters = text.iter().take_while(|byte| b"fFbBrRuU".contains(byte));
+    let letters = letters.take(2).count();
+    let slashes = text[letters..].iter().take_while(|byte| **byte == b'\\');
+    match text.get(letters + slashes.count()) {
+        Some(byte) if quote(*byte) => letters,
+        _ => 0,
+    }
+}
+
+/// What stands in the string that begins there, up to its end or to the first sign that is escaped; the text, if it is none.
+fn literal(text: &[u8]) -> &[u8] {
+    let inner = &text[prefix(text)..];
+    let slashes = inner.iter().take_while(|byte| **byte == b'\\').count();
+    match inner.get(slashes) {
+        Some(byte) if quote(*byte) => {
+            let inner = &inner[slashes + 1..];
+            let end = inner.iter().position(|byte| quote(*byte) || *byte == b'\\');
+            &inner[..end.unwrap_or(inner.len())]
+        }
         _ => text,
     }
 }

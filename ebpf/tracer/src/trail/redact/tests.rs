@@ -124,6 +124,7 @@ fn secrets_are_hidden() {
 }
 
 mod commands;
+mod programs;
 
 #[test]
 fn other_arguments_stay() {
@@ -243,6 +244,8 @@ fn work_is_bounded() {
         "sk-a-".repeat(400),
         "a@b://".repeat(340),
         "a:b://".repeat(340),
+        "a['token']='".repeat(170),
+        "key = 'a' } ]=".repeat(140),
     ];
     let bytes: Vec<&[u8]> = arguments.iter().map(|text| text.as_bytes()).collect();
     // Time of this thread on a processor: others do not count.
