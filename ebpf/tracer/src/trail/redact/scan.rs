@@ -51,8 +51,10 @@ fn assigned(text: &[u8], at: usize, length: usize) -> Option<(usize, usize)> {
     if sign == b':' && (behind.starts_with(b"//") || behind.starts_with(b":")) {
         return None;
     }
-    let before = text[..at].trim_ascii_end();
-    let spaced = before.len() < at;
+    // `NAME+=VALUE`.
+    let signs = text[..at].strip_suffix(b"+").unwrap_or(&text[..at]);
+    let before = signs.trim_ascii_end();
+    let spaced = before.len() < signs.len();
     // The element of an array or a map: `ENV["NAME"] =`, `$ENV{NAME} =`.
     let element = before.strip_suffix(b"]").or(before.strip_suffix(b"}"));
     let element = element.filter(|_| sign == b'=').map(<[u8]>::trim_ascii_end);
