@@ -81,11 +81,20 @@ fn assigned(text: &[u8], at: usize, length: usize) -> Option<(usize, usize)> {
     }
     // Whether a word is a key its letters say: what stands behind it is another word.
     let whole = begin == 0 && known && !quoted && !spaced;
-    let (from, mut end) = assigned_value(text, (at, length), sign, around, (whole, spaced, quoted));
-    if element.is_some() {
-        end = end.max(word(text, from));
-    }
-    (known || names::secret_with(name, literal(&text[from..end]))).then_some((from, end))
+    let value = |text: &[u8]| {
+        let (from, end) = assigned_value(text, (at, length), sign, around, (whole, spaced, quoted));
+        match element {
+            Some(_) => (from, end.max(word(text, from))),
+            None => (from, end),
+        }
+    };
+    // The beginning says it: many names in one text, each before all the rest, would take long.
+    let near = &text[..text.len().min(at + length + LONGEST)];
+    let secret = || {
+        let (from, end) = value(near);
+        names::secret_with(name, literal(&near[from..end]))
+    };
+    (known || secret()).then(|| value(text))
 }
 
 /// Where the value begins and ends of the name before that place. It may be the `whole` rest.
@@ -209,7 +218,7 @@ fn unquoted(text: &[u8]) -> &[u8] {
 }
 
 /// The length of what stands before the quote of a string: `f"…"`, `rb'…'`.
-fn prefix(text: &[u8]) -> usize {
+pub(super) fn prefix(text: &[u8]) -> usize {
     let letters = text.iter().take_while(|byte| b"fFbBrRuU".contains(byte));
     let letters = letters.take(2).count();
     let slashes = text[letters..].iter().take_while(|byte| **byte == b'\\');
@@ -339,7 +348,7 @@ fn after_hidden(text: &[u8], at: usize) -> usize {
 }
 
 /// The end of a quotation that begins there; with backslashes before its quote, as many end it.
-fn quotation(text: &[u8], from: usize) -> Option<usize> {
+pub(super) fn quotation(text: &[u8], from: usize) -> Option<usize> {
     quoted(text, from).map(|(end, _)| end)
 }
 

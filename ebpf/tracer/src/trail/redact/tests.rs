@@ -245,7 +245,9 @@ fn work_is_bounded() {
         "a@b://".repeat(340),
         "a:b://".repeat(340),
         "a['token']='".repeat(170),
-        "key = 'a' } ]=".repeat(140),
+        "a[key]=$(".repeat(220),
+        "putenv('token','".repeat(120),
+        "<token>".repeat(290),
     ];
     let bytes: Vec<&[u8]> = arguments.iter().map(|text| text.as_bytes()).collect();
     // Time of this thread on a processor: others do not count.
@@ -296,6 +298,12 @@ fn argument() -> impl Strategy<Value = String> {
         ".",
         "mysql",
         "curl",
+        "machine x ",
+        "password",
+        "putenv(",
+        "<",
+        ">",
+        "+",
         "sshpass",
         "login",
         "wandb",
