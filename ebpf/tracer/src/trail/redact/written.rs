@@ -101,8 +101,9 @@ fn calls(text: &[u8], edit: &mut Edit) {
         at += found + 1;
         let before = &text[..at - 1];
         let function = &before[before.len() - name_before(before)..];
-        let setter = |setter: &&str| function.ends_with(setter.as_bytes());
-        if SETTERS.iter().any(|name| setter(&name))
+        if SETTERS
+            .iter()
+            .any(|setter| function.ends_with(setter.as_bytes()))
             && let Some((begin, end)) = argument(text, at)
         {
             edit.hide(begin, end);
