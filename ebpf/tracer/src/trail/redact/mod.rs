@@ -11,6 +11,7 @@ mod pattern;
 mod scan;
 mod shapes;
 mod shell;
+mod written;
 
 use std::borrow::Cow;
 
@@ -245,6 +246,7 @@ fn text(bytes: &[u8], cut: bool) -> Vec<u8> {
         let mut edit = Edit::default();
         scan::names(&text, &mut edit);
         scan::urls(&text, &mut edit);
+        written::hide(&text, &mut edit);
         shell::hide(&text, &mut edit);
         shapes::hide(&text, cut, &mut edit);
         let less = edit.apply(&text);

@@ -19,7 +19,7 @@ const STEMS: [&str; 14] = [
 ];
 
 /// A word that is one of these is.
-const WORDS: [&str; 11] = [
+const WORDS: [&str; 13] = [
     "jwt",
     "otp",
     "totp",
@@ -31,6 +31,8 @@ const WORDS: [&str; 11] = [
     "cred",
     "passin",
     "passout",
+    "storepass",
+    "keypass",
 ];
 
 /// `key` after one of these is a secret one. Alone it is what one sorts by, or a file.
@@ -64,8 +66,9 @@ const KEYS: [&str; 26] = [
 ];
 
 /// A name that ends so is about where a secret is, or how it is dealt with, not the secret.
-const NOT_AT_THE_END: [&str; 36] = [
+const NOT_AT_THE_END: [&str; 37] = [
     "algorithm",
+    "authentication",
     "budget",
     "cmd",
     "column",

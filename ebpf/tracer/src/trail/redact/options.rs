@@ -10,6 +10,8 @@ enum Takes {
     Joined,
     /// A secret, in the same argument or the next.
     Either,
+    /// A secret, in the next argument; what is longer is another option.
+    Behind,
     /// A user and a password, in the same argument or the next.
     User,
     /// The same, with a comma between them.
@@ -84,14 +86,19 @@ const PROGRAMS: &[(&[&str], &str, Takes)] = &[
         "-p",
         Takes::Either,
     ),
-    (&["openssl"], "-k", Takes::Either),
-    (&["openssl"], "-K", Takes::Either),
+    (&["openssl"], "-k", Takes::Behind),
+    (&["openssl"], "-K", Takes::Behind),
     (&["curl"], "-b", Takes::Cookie),
     (&["curl", "sclient"], "-u", Takes::User),
     (&["curl", "smbclient", "rpcclient"], "-U", Takes::User),
     (&["http", "https", "xh"], "-a", Takes::User),
     (&["lftp"], "-u", Takes::Comma),
+    (&[GH_SECRET], "--body", Takes::Either),
+    (&[GH_SECRET], "-b", Takes::Either),
 ];
+
+/// Stands for `gh` with its word `secret`.
+const GH_SECRET: &str = "gh secret";
 
 /// Commands behind which a word that is no option is a secret.
 const WORDS: &[(&str, &str)] = &[
@@ -105,10 +112,19 @@ const WORDS: &[(&str, &str)] = &[
 ];
 
 /// Programs that are told `user/password@database`.
-const SLASHED: [&str; 7] = ["sqlplus", "sqlldr", "expdp", "impdp", "exp", "imp", "rman"];
+const SLASHED: [&str; 4] = ["sqlplus", "sqlldr", "expdp", "impdp"];
+
+/// The same, of which the names are other words, too: only as the first word of a command.
+const SLASHED_FIRST: [&str; 3] = ["exp", "imp", "rman"];
 
 /// Words that stand before a name of a setting and its value.
-const SETS: [&str; 2] = ["config", "configure"];
+const SETS: [&str; 4] = ["config", "configure", "set-environment", "setenv"];
+
+/// The same, as the first word of a command (`fish(1)`).
+const SETS_FIRST: &str = "set";
+
+/// Options behind which a name and its value stand (`jq(1)`).
+const NAMES: [&[u8]; 2] = [b"--arg", b"--argjson"];
 
 /// Programs whose `login` takes `-p`; of others it can be a host or a file.
 const REGISTRIES: [&str; 15] = [
@@ -138,6 +154,8 @@ enum Next {
     #[default]
     Anything,
     Value(Takes),
+    /// The name of a setting.
+    Name,
     /// The value of a setting that is named like a secret.
     Setting,
 }
@@ -156,6 +174,8 @@ pub(super) struct Options {
     sets: bool,
     /// There is a program whose `login` is known.
     registry: bool,
+    /// There is `gh`.
+    gh: bool,
     /// A word that is no option was taken.
     begun: bool,
 }
@@ -163,10 +183,13 @@ pub(super) struct Options {
 impl Options {
     /// Takes the next word of the command, and says what is secret in it: where that begins and ends.
     pub(super) fn take(&mut self, word: &[u8]) -> Option<(usize, usize)> {
-        let hides = match std::mem::take(&mut self.next) {
+        let next = std::mem::take(&mut self.next);
+        let hides = match next {
             Next::Value(takes) => value(takes, word, 0),
             Next::Setting if !word.starts_with(b"-") => Some((0, word.len())),
-            Next::Setting | Next::Anything => self.joined(word).or_else(|| self.placed(word)),
+            Next::Setting | Next::Name | Next::Anything => {
+                self.joined(word).or_else(|| self.placed(word))
+            }
         };
         if word.starts_with(b"-") {
             self.option(word);
@@ -175,7 +198,7 @@ impl Options {
             if let Some(program) = program.and_then(|program| std::str::from_utf8(program).ok()) {
                 self.program(program);
             }
-            if self.sets && setting(word) {
+            if (self.sets || next == Next::Name) && setting(word) {
                 self.next = Next::Setting;
             }
         }
@@ -199,9 +222,11 @@ impl Options {
         }
         let mut fitting = self
             .rows()
+            .filter(|row| row.2 != Takes::Behind)
             .filter(|row| word.len() > row.1.len() && word.starts_with(row.1.as_bytes()));
         let row = fitting.next()?;
-        value(row.2, word, row.1.len())
+        let long = row.1.starts_with("--") && word[row.1.len()] == b'=';
+        value(row.2, word, row.1.len() + usize::from(long))
     }
 
     /// A word that is a secret by its place.
@@ -232,6 +257,10 @@ impl Options {
 
     /// An option: what the next word is.
     fn option(&mut self, word: &[u8]) {
+        if NAMES.contains(&word) {
+            self.next = Next::Name;
+            return;
+        }
         // The last letter of several counts: `curl -sSu user:VALUE`.
         let several = word.len() > 2 && word[1..].iter().all(u8::is_ascii_alphabetic);
         let last = word.last().copied();
@@ -250,6 +279,10 @@ impl Options {
     }
 
     fn program(&mut self, name: &str) {
+        let name = match name {
+            "secret" if self.gh => GH_SECRET,
+            name => name,
+        };
         let host = name == "login" && self.begun && !self.registry;
         let remote = REMOTE.contains(&name);
         for (at, (programs, _, _)) in PROGRAMS.iter().enumerate() {
@@ -268,8 +301,10 @@ impl Options {
                 self.words |= 1 << at;
             }
         }
-        self.slashed |= SLASHED.contains(&name);
-        self.sets |= SETS.contains(&name);
+        let first = !self.begun;
+        self.slashed |= SLASHED.contains(&name) || first && SLASHED_FIRST.contains(&name);
+        self.sets |= SETS.contains(&name) || first && name == SETS_FIRST;
+        self.gh |= name == "gh";
         self.registry |= REGISTRIES.contains(&name);
         self.begun = true;
     }
@@ -290,7 +325,7 @@ fn value(takes: Takes, word: &[u8], from: usize) -> Option<(usize, usize)> {
     let part = word.get(from..)?;
     let place = |sign: u8| part.iter().position(|byte| *byte == sign);
     let begin = match takes {
-        Takes::Joined | Takes::Either => from,
+        Takes::Joined | Takes::Either | Takes::Behind => from,
         Takes::User => from + 1 + place(b':').or_else(|| place(b'%'))?,
         Takes::Comma => from + 1 + place(b',')?,
         Takes::Cookie => place(b'=').map(|_| from)?,

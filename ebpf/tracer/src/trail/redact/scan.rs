@@ -51,10 +51,17 @@ fn assigned(text: &[u8], at: usize, length: usize) -> Option<(usize, usize)> {
     if sign == b':' && (behind.starts_with(b"//") || behind.starts_with(b":")) {
         return None;
     }
-    let before = text[..at].trim_ascii_end();
-    let spaced = before.len() < at;
-    let quoted = before.last().is_some_and(|byte| quote(*byte));
-    let name = if quoted {
+    // `NAME+=VALUE`.
+    let signs = text[..at].strip_suffix(b"+").unwrap_or(&text[..at]);
+    let before = signs.trim_ascii_end();
+    let spaced = before.len() < signs.len();
+    // The element of an array or a map: `ENV["NAME"] =`, `$ENV{NAME} =`.
+    let element = before.strip_suffix(b"]").or(before.strip_suffix(b"}"));
+    let element = element.filter(|_| sign == b'=').map(<[u8]>::trim_ascii_end);
+    let before = element.unwrap_or(before);
+    let ends_quoted = before.last().is_some_and(|byte| quote(*byte));
+    let quoted = ends_quoted || element.is_some();
+    let name = if ends_quoted {
         let inner = &before[..before.len() - 1];
         let slashes = inner.iter().rev().take_while(|byte| **byte == b'\\');
         &inner[..inner.len() - slashes.count()]
@@ -72,20 +79,34 @@ fn assigned(text: &[u8], at: usize, length: usize) -> Option<(usize, usize)> {
     if !known && !names::perhaps(name) {
         return None;
     }
-    let value = assigned_value(text, (at, length), sign, around, (begin, spaced, quoted));
-    (known || names::secret_with(name, &text[value.0..value.1])).then_some(value)
+    // Whether a word is a key its letters say: what stands behind it is another word.
+    let whole = begin == 0 && known && !quoted && !spaced;
+    let value = |text: &[u8]| {
+        let (from, end) = assigned_value(text, (at, length), sign, around, (whole, spaced, quoted));
+        match element {
+            Some(_) => (from, end.max(word(text, from))),
+            None => (from, end),
+        }
+    };
+    // The beginning says it: many names in one text, each before all the rest, would take long.
+    let near = &text[..text.len().min(at + length + LONGEST)];
+    let secret = || {
+        let (from, end) = value(near);
+        names::secret_with(name, literal(&near[from..end]))
+    };
+    (known || secret()).then(|| value(text))
 }
 
-/// Where the value begins and ends of the name that begins there.
+/// Where the value begins and ends of the name before that place. It may be the `whole` rest.
 fn assigned_value(
     text: &[u8],
     (at, length): (usize, usize),
     sign: u8,
     around: Option<u8>,
-    (begin, spaced, quoted): (usize, bool, bool),
+    (whole, spaced, quoted): (bool, bool, bool),
 ) -> (usize, usize) {
     let behind = &text[at + length..];
-    if begin == 0 && !quoted && !spaced {
+    if whole {
         // All of the argument is a name and its value, with spaces or without.
         return (at + length, text.len());
     }
@@ -96,7 +117,13 @@ fn assigned_value(
         from += spaces.count();
     }
     let loose = sign == b':' || spaced || quoted;
-    let end = match quotation(text, from) {
+    // A header's value is no string of a program.
+    let prefix = if quoted || spaced && sign == b'=' {
+        prefix(&text[from..])
+    } else {
+        0
+    };
+    let end = match quotation(text, from + prefix) {
         Some(end) if loose => end,
         _ if quoted => until(text, from, |byte| {
             b",}]".contains(&byte) || byte.is_ascii_whitespace()
@@ -186,6 +213,31 @@ fn name_length(text: &[u8]) -> usize {
 fn unquoted(text: &[u8]) -> &[u8] {
     match text {
         [first, inner @ .., last] if quote(*first) && first == last => inner,
+        _ => text,
+    }
+}
+
+/// The length of what stands before the quote of a string: `f"…"`, `rb'…'`.
+pub(super) fn prefix(text: &[u8]) -> usize {
+    let letters = text.iter().take_while(|byte| b"fFbBrRuU".contains(byte));
+    let letters = letters.take(2).count();
+    let slashes = text[letters..].iter().take_while(|byte| **byte == b'\\');
+    match text.get(letters + slashes.count()) {
+        Some(byte) if quote(*byte) => letters,
+        _ => 0,
+    }
+}
+
+/// What stands in the string that begins there, up to its end or to the first sign that is escaped; the text, if it is none.
+fn literal(text: &[u8]) -> &[u8] {
+    let inner = &text[prefix(text)..];
+    let slashes = inner.iter().take_while(|byte| **byte == b'\\').count();
+    match inner.get(slashes) {
+        Some(byte) if quote(*byte) => {
+            let inner = &inner[slashes + 1..];
+            let end = inner.iter().position(|byte| quote(*byte) || *byte == b'\\');
+            &inner[..end.unwrap_or(inner.len())]
+        }
         _ => text,
     }
 }
@@ -296,7 +348,7 @@ fn after_hidden(text: &[u8], at: usize) -> usize {
 }
 
 /// The end of a quotation that begins there; with backslashes before its quote, as many end it.
-fn quotation(text: &[u8], from: usize) -> Option<usize> {
+pub(super) fn quotation(text: &[u8], from: usize) -> Option<usize> {
     quoted(text, from).map(|(end, _)| end)
 }
 

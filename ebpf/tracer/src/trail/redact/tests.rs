@@ -124,6 +124,7 @@ fn secrets_are_hidden() {
 }
 
 mod commands;
+mod programs;
 
 #[test]
 fn other_arguments_stay() {
@@ -243,6 +244,10 @@ fn work_is_bounded() {
         "sk-a-".repeat(400),
         "a@b://".repeat(340),
         "a:b://".repeat(340),
+        "a['token']='".repeat(170),
+        "a[key]=$(".repeat(220),
+        "putenv('token','".repeat(120),
+        "<token>".repeat(290),
     ];
     let bytes: Vec<&[u8]> = arguments.iter().map(|text| text.as_bytes()).collect();
     // Time of this thread on a processor: others do not count.
@@ -293,6 +298,12 @@ fn argument() -> impl Strategy<Value = String> {
         ".",
         "mysql",
         "curl",
+        "machine x ",
+        "password",
+        "putenv(",
+        "<",
+        ">",
+        "+",
         "sshpass",
         "login",
         "wandb",

@@ -27,6 +27,7 @@ fn commands_in_scripts_are_read_as_in_arguments() {
         "curl -sSu me:LEAK https://h/",
         "curl -fsSL -U 'me:LEAK' https://h/",
         "curl -b 'session=LEAK' https://h/",
+        "openssl enc -aes-256-cbc -K LEAK -iv 0",
         "ipmitool -U me -P LEAK power status",
         "lftp -u me,LEAK h",
         "http -a me:LEAK h",
@@ -66,6 +67,18 @@ fn commands_in_scripts_are_read_as_in_arguments() {
         "curl 'https://api/x?a=1&key=LEAK'",
         "x 'token\\u003dLEAK'",
         "x token%3DLEAK",
+        "TOKEN+=LEAK",
+        "TOKEN+='LEAK b' x",
+        "setenv HF_TOKEN LEAK",
+        "setenv HF_TOKEN 'LEAK b'",
+        "tmux set-environment TOKEN LEAK",
+        "tmux set-environment -g TOKEN LEAK",
+        "tmux setenv -t x TOKEN LEAK",
+        "jq -n --arg token LEAK '{a: $token}'",
+        "keytool -list -storepass LEAK -keypass LEAK",
+        "gh secret set X --body LEAK",
+        "gh secret set X --body=LEAK",
+        "gh secret set X -b 'LEAK b' -R a/b",
     ] {
         for around in [
             "@",
@@ -155,6 +168,25 @@ fn what_stands_beside_a_secret_stays() {
 }
 
 #[test]
+fn some_words_count_as_the_first_alone() {
+    for (text, left) in [
+        ("set -gx API_KEY LEAK", "set -gx API_KEY [redacted]"),
+        ("ls; set -x TOKEN LEAK", "ls; set -x TOKEN [redacted]"),
+        ("exp scott/LEAK file=x", "exp scott/[redacted] file=x"),
+        (
+            "/opt/ora/bin/rman scott/LEAK",
+            "/opt/ora/bin/rman scott/[redacted]",
+        ),
+    ] {
+        assert_eq!(script(text), left);
+    }
+    assert_eq!(
+        built_in(&["imp", "scott/tiger@db"]),
+        "imp scott/[redacted]@db"
+    );
+}
+
+#[test]
 fn harmless_commands_stay_readable() {
     for text in [
         "git push -u origin main",
@@ -187,6 +219,14 @@ fn harmless_commands_stay_readable() {
         "mysql -P 3306 -h h -u root db -e 'select 1'",
         "psql -p 5432 -U ada -h h db",
         "openssl x509 -in a.pem -noout -text",
+        "openssl req -keyout k -key a.pem; openssl req -keyout k",
+        "cp -r exp data/in.csv out/x",
+        "ls imp a/b; python rman.py a/b; python -m exp conf/x",
+        "ssh -o PasswordAuthentication=no h",
+        "set -euo pipefail; set -- a b; set -gx EDITOR vim",
+        "setenv PATH /a:/b; tmux set-environment DISPLAY :0",
+        "jq --arg name ada --arg n 1 . x.json",
+        "gh pr create --body text -b x",
         "rsync -avP a/ login:b/",
         "echo su kinit passwd | wc -w",
         "find . -name '*.key' -newer login -print",
