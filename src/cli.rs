@@ -221,8 +221,10 @@ Subcommands:
   log [JOBID]             What was asked of Slurm; what Slurm said about a job
   doctor                  Whether a session would start here, and what to repair
   doctor --nodes NAME     The same on the nodes of a partition, compared
-  watch [SESSION|JOB]     What a session and its jobs do, live, where a tracer runs
-  report [SESSION|JOB]    The same, summed up: as text, JSON or Markdown
+  watch [SESSION|JOB[@UID]]
+                          What a session and its jobs do, live, where a tracer runs
+  report [SESSION|JOB[@UID]]
+                          The same, summed up: as text, JSON or Markdown
   trace COMMAND [ARGS]…   What a command does, without a jail, as `strace -f` shows it
 
 Exit status: the command's own; 128+N if signal N ended it; 125 if agent-sandbox

@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 /// As long as this it is read in all.
 const LONGEST: Duration = Duration::from_secs(60);
+/// One answer may take as long as this: of a long trail, on a slow file system.
+const ANSWER: Duration = Duration::from_secs(10);
 /// And so much of it: a million opens of long names.
 const MOST_BYTES: usize = 1 << 30;
 
@@ -48,6 +50,7 @@ fn read_all(
     traced: &Traced,
     reading: &mut Reading<'_>,
 ) -> Result<(), String> {
+    connection.wait_for(ANSWER).map_err(broken)?;
     let ends = wait_for_the_end(connection, traced).map_err(broken)?;
     let request = Request::Read {
         version: VERSION,

@@ -135,27 +135,24 @@ pub(crate) fn connect(socket: &Path, site: &Site) -> Found {
         slow();
         opened = Connection::open(socket, PATIENCE - SOON);
     }
-    let listens = full(&opened);
     let connection = match opened {
         Ok(connection) => connection,
         Err(Unanswered::Connect(error)) => {
             let none = [libc::ENOENT, libc::ENOTDIR, libc::ECONNREFUSED];
             return match error.raw_os_error() {
                 Some(errno) if none.contains(&errno) => Found::Nothing,
-                _ => Found::Unfit(Trouble {
-                    listens,
-                    ..Unanswered::Connect(error).into()
-                }),
+                // Somebody is there, or may be: what a job demands of a node with a tracer is not to be had by making the
+                // socket hard to reach.
+                _ => Found::Unfit(Trouble::from(Unanswered::Connect(error)).of_one_who_listens()),
             };
         }
-        Err(error) => return Found::Unfit(error.into()),
+        Err(error) => return Found::Unfit(Trouble::from(error).of_one_who_listens()),
     };
     let directory = socket.parent().unwrap_or(socket);
     if let Err(error) = site.only_root_changes(directory) {
-        return Found::Unfit(Trouble::new(
-            format!("its socket cannot be trusted: {error}"),
-            error.hint().map(str::to_owned),
-        ));
+        let what = format!("its socket cannot be trusted: {error}");
+        let trouble = Trouble::new(what, error.hint().map(str::to_owned));
+        return Found::Unfit(trouble.of_one_who_listens());
     }
     Found::Listens(connection)
 }
@@ -264,7 +261,7 @@ fn without(wish: &Wish, trouble: Trouble, says: bool) -> Result<(), Failure> {
     }
     if wish.held && listens {
         let mut failure = Failure::new(format!(
-            "the session of this job is traced, and this cannot be: {what}"
+            "the session of this job was to be traced, and this cannot be: {what}"
         ));
         failure.hints.extend(hint);
         return Err(failure.hint(format!("what asks for it: {}", wish.rule)));

@@ -346,7 +346,7 @@ pub fn root(below: &Path) -> Option<PathBuf> {
 }
 
 /// Works `.` and `..` off in the text: for a witness that is near enough.
-fn plain(path: &Path) -> PathBuf {
+pub(super) fn plain(path: &Path) -> PathBuf {
     let mut all = PathBuf::new();
     for part in path.components() {
         match part {

@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 use agent_sandbox_events::record::{self, Header, Open, Operation, Peer, REDACTED, Record, What};
 use agent_sandbox_events::text;
 
-use super::seen::{Bounded, Seen};
+use super::seen::{self, Bounded, Seen};
 use crate::mediate::sight::calls::Act;
 
+/// The link to its root that each process has: a longer name of everything.
+const ROOT: &str = "/proc/self/root";
 /// The most sentences of a trail's header that are kept, and kinds of operations.
 const MOST_TOLD: usize = 32;
 /// Operations on names, and what is done at the first and the second path of each if it succeeds. What is removed
@@ -335,14 +337,28 @@ fn in_words(verdict: &record::Verdict) -> String {
     words
 }
 
-/// A path as it was, if it is all there and absolute.
+/// A path as it was, if it is all there and absolute: with `..` worked off, and without the link to the root that each
+/// process has, for what sees only calls has names as the program wrote them.
 fn placed(path: &str, verdict: &record::Verdict) -> Option<PathBuf> {
     let cut = |weak: &String| weak == "truncated" || weak == "tail";
     if path.contains(REDACTED) || verdict.weak.iter().any(cut) {
         return None;
     }
     let path = PathBuf::from(OsString::from_vec(text::unescape(path)?));
-    path.is_absolute().then_some(path)
+    if !path.is_absolute() {
+        return None;
+    }
+    let mut path = path;
+    loop {
+        // First the link: `..` behind it is that of the root.
+        while let Ok(below) = path.strip_prefix(ROOT) {
+            path = Path::new("/").join(below);
+        }
+        path = seen::plain(&path);
+        if !path.starts_with(ROOT) {
+            return Some(path);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ pub struct Job {
     pub memory: Option<u64>,
     /// Slurm's number of the job, and the step's name ([`trace::step_name`]).
     pub step: Option<(u32, String)>,
-    /// Whether the session is traced that the job is of.
+    /// Whether the session was to be traced that the job is of: its own trace may have failed to begin.
     pub traced: bool,
 }
 

@@ -49,7 +49,7 @@ impl Trace {
 pub struct Wish {
     /// Whether nothing may start without it.
     pub required: bool,
-    /// Whether it is for a job of a session that is traced: where somebody listens it does not start without.
+    /// Whether it is for a job of a session that was to be traced: where somebody listens it does not start without.
     pub held: bool,
     /// The key and the place that ask for it.
     pub rule: String,

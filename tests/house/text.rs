@@ -48,6 +48,7 @@ pub(crate) const EFFECTS: &[&str] = &[
     "chaperon/shim/src/signals.rs",
     "ebpf/events/examples/ask.rs",
     "ebpf/trail/src/main.rs",
+    "ebpf/trail/src/report/write.rs",
     "ebpf/trail/src/trace/",
     "ebpf/trail/src/watch/copy.rs",
     "ebpf/trail/src/watch/mod.rs",

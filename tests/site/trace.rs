@@ -321,8 +321,10 @@ fn a_job_of_a_traced_session_does_not_start_untraced_where_a_tracer_listens() {
         ] {
             let (tried, output) = job(backend, true, Some(manners));
             assert_ne!(output.code, 0, "{output}");
-            let output =
-                output.says(&["the session of this job is traced, and this cannot be", why]);
+            let output = output.says(&[
+                "the session of this job was to be traced, and this cannot be",
+                why,
+            ]);
             assert!(!started(&tried).exists(), "{backend}: {output}");
         }
         // Of a session that is not, and on a node without a tracer, it starts as ever.

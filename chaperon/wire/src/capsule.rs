@@ -48,7 +48,7 @@ pub struct Seal {
     pub variables: Vec<Vec<u8>>,
     /// What the user was told already of what cannot be enforced or given, a line each.
     pub told: Vec<String>,
-    /// Whether the session is traced: then no job of it runs untraced where a tracer listens.
+    /// Whether the session was to be traced: then no job of it runs untraced where a tracer listens.
     pub traced: bool,
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::socket::sockopt::{PeerCredentials, ReceiveTimeout, SendTimeout};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt,
@@ -128,14 +129,16 @@ impl Connection {
         }
         let rights = [ControlMessage::ScmRights(&raw)];
         let rights = if raw.is_empty() { &[][..] } else { &rights[..] };
-        sendmsg::<UnixAddr>(
-            self.socket.as_raw_fd(),
-            &[IoSlice::new(&packet)],
-            rights,
-            MsgFlags::MSG_NOSIGNAL,
-            None,
-        )
-        .map_err(|error| Unanswered::Broken(error.into()))?;
+        let packet = [IoSlice::new(&packet)];
+        whole(|| {
+            sendmsg::<UnixAddr>(
+                self.socket.as_raw_fd(),
+                &packet,
+                rights,
+                MsgFlags::MSG_NOSIGNAL,
+                None,
+            )
+        })?;
         Ok(())
     }
 
@@ -145,8 +148,7 @@ impl Connection {
     /// There is none, or it is a refusal.
     pub fn next(&self) -> Result<Response, Unanswered> {
         let mut packet = vec![0; PACKET_BYTES];
-        let length = recv(self.socket.as_raw_fd(), &mut packet, MsgFlags::empty())
-            .map_err(|error| Unanswered::Broken(error.into()))?;
+        let length = whole(|| recv(self.socket.as_raw_fd(), &mut packet, MsgFlags::empty()))?;
         if length == 0 {
             return Err(Unanswered::Broken(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -154,6 +156,17 @@ impl Connection {
             Some(Response::Refused { why, hint }) => Err(Unanswered::Refused { why, hint }),
             Some(response) => Ok(response),
             None => Err(Unanswered::Strange),
+        }
+    }
+}
+
+/// Does it again where a signal broke it off. On a socket with a time limit, `SIGSTOP` and `SIGCONT` do so even where
+/// nobody handles them (`signal(7)`): Ctrl-Z at the right moment must not end the conversation.
+fn whole(mut call: impl FnMut() -> nix::Result<usize>) -> Result<usize, Unanswered> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) => {}
+            done => return done.map_err(|error| Unanswered::Broken(error.into())),
         }
     }
 }

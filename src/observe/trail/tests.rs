@@ -400,3 +400,32 @@ proptest! {
         prop_assert!(told(&seen).ended);
     }
 }
+
+#[test]
+fn what_is_hidden_is_found_by_every_name_of_it() {
+    let names = [
+        "/secrets/key",
+        "//secrets/key",
+        "/srv/../secrets/key",
+        "/./secrets//key",
+        "/../secrets/key",
+        "/proc/self/root/secrets/key",
+        "/proc/self/root/../secrets/key",
+        "/proc/self/root/proc/self/root/secrets/key",
+        "/srv/../proc//self/./root/secrets/key",
+    ];
+    for name in names {
+        // As what sees only calls has it.
+        let weak =
+            json!({"verdict": "failed", "error": "ENOENT", "weak": ["unresolved", "from_user"]});
+        let lines = [header(), open(2, name, weak), end(3)];
+        let seen = read(lines.iter().map(String::as_str), None);
+        let found = denied(&seen);
+        let hidden = (
+            "/secrets/key".to_owned(),
+            "failed (ENOENT)".to_owned(),
+            Some("/a/rule".to_owned()),
+        );
+        assert_eq!(found, [hidden], "{name}");
+    }
+}

@@ -91,11 +91,12 @@ pub enum Way {
     Allowed,
     /// It was denied.
     Denied,
-    /// It failed for another reason, or has not run (`not_run`); so does what is not understood.
+    /// It failed for another reason; so does what is not understood.
     Failed,
     /// It would be denied.
     WouldDeny,
-    /// It did not run: a filter of the process's own, or whoever debugs it, answered in the kernel's place.
+    /// It did not run as the process called it: a filter (with Landlock that of the jail, whose mediator then does it
+    /// itself, recorded apart), or whoever debugs it, answered in the kernel's place.
     NotRun,
 }
 

@@ -100,6 +100,15 @@ impl Trails {
         }
     }
 
+    /// Whether one goes on whose first or last record is at most so many seconds old. One of another node, whose clock
+    /// may differ, is as well.
+    #[must_use]
+    pub fn any_is_fresh(&self, now: f64, seconds: f64) -> bool {
+        let fresh = |time: f64| (now - time).abs() < seconds;
+        let mut all = self.seen.values();
+        all.any(|one| one.ended.is_none() && (fresh(one.first) || fresh(one.last)))
+    }
+
     /// Takes a record.
     pub fn take(&mut self, record: &Record) {
         let name = name(&record.trail);

@@ -158,7 +158,7 @@ pub fn how_it_went(summary: &Summary) -> Vec<String> {
     if summary.verdicts.not_run > 0 {
         let calls = counted(summary.verdicts.not_run, "call", "calls");
         lines.push(format!(
-            "{calls} did not run: a filter of the process's own, or whoever debugs it, answered in the kernel's place; nothing of that happened"
+            "{calls} did not run as the process called them: a filter (with Landlock that of the jail, whose mediator then does it itself, recorded apart), or whoever debugs it, answered in the kernel's place"
         ));
     }
     lines

@@ -1,13 +1,24 @@
 //! `agent-sandbox report`: asks for trails, and prints what they come to.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "effects: looks at the clock and waits"
+)]
+
 use std::io::{self, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_sandbox_events::ask::Ask;
 
 use super::{Summary, markdown, text};
 use crate::fault::Fault;
-use crate::link::{Came, Link};
+use crate::link::{Came, Link, Meant, Reading};
 use crate::model::{Limits, Model};
+
+/// A trail that has just begun or gone on may be about to have more: records are written within a second.
+const FRESH: f64 = 2.0;
+/// After so long they are there.
+const WRITTEN: Duration = Duration::from_millis(1200);
 
 /// Prints a report.
 ///
@@ -16,19 +27,11 @@ use crate::model::{Limits, Model};
 pub fn report(ask: &Ask, word: Option<&str>, as_markdown: bool) -> Result<u8, Fault> {
     let link = Link::new(&ask.socket);
     let meant = link.which(word)?;
-    let mut reading = link.read_meant(&meant, false)?;
-    let mut model = Model::new(Limits::REPORT);
-    loop {
-        match reading.take() {
-            Ok(Came::Records(records)) => {
-                for (record, _) in &records {
-                    model.take(record);
-                }
-            }
-            Ok(Came::Dropped(lines)) => model.dropped(lines),
-            Ok(Came::Done) => break,
-            Err(error) => return Err(link.fault(error)),
-        }
+    let (mut reading, mut model) = read(&link, &meant)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    if now.is_ok_and(|now| model.trails.any_is_fresh(now.as_secs_f64(), FRESH)) {
+        std::thread::sleep(WRITTEN);
+        (reading, model) = read(&link, &meant)?;
     }
     if let Some(fault) = reading.several(&meant) {
         return Err(fault);
@@ -44,6 +47,24 @@ pub fn report(ask: &Ask, word: Option<&str>, as_markdown: bool) -> Result<u8, Fa
             "cannot write to standard output: {error}"
         ))),
         _ => Ok(0),
+    }
+}
+
+/// Reads all that there is of trails.
+fn read(link: &Link, meant: &Meant) -> Result<(Reading, Model), Fault> {
+    let mut reading = link.read_meant(meant, false)?;
+    let mut model = Model::new(Limits::REPORT);
+    loop {
+        match reading.take() {
+            Ok(Came::Records(records)) => {
+                for (record, _) in &records {
+                    model.take(record);
+                }
+            }
+            Ok(Came::Dropped(lines)) => model.dropped(lines),
+            Ok(Came::Done) => return Ok((reading, model)),
+            Err(error) => return Err(link.fault(error)),
+        }
     }
 }
 

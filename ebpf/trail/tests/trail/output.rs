@@ -2,10 +2,14 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use agent_sandbox_events::ask::{Ask, VERSION, What};
+use agent_sandbox_events::protocol::Request;
+use agent_sandbox_events::record::Record;
 
-use crate::fake::{Fake, listed};
+use crate::fake::{Fake, listed, until};
+use crate::records::{self, Writer};
 
 /// The program, with what is asked of it.
 pub(crate) fn program(ask: &Ask) -> Command {
@@ -87,6 +91,42 @@ fn a_report_is_text_json_or_markdown() {
     assert_eq!(value["unseen"]["lost"], 5);
     assert_eq!(value["trails"].as_array().unwrap().len(), 3);
     assert_eq!(value["written"][0]["path"], "/home/ada/work/notes");
+}
+
+/// Records are written within a second of what they tell.
+#[test]
+fn what_has_just_happened_is_in_a_report() {
+    let reads = |fake: &Fake| {
+        let asked = fake.asked();
+        let reads = |asked: &&Request| matches!(asked, Request::Read { .. });
+        asked.iter().filter(reads).count()
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let mut writer = Writer::session("k3v9m2qp", "n1", 7);
+    let mut record = |what, time: f64| {
+        let record = writer.write(what);
+        records::line(&Record { time, ..record })
+    };
+    let now = now.as_secs_f64();
+    let (begin, end) = (
+        record(records::header(&[]), now),
+        record(records::end(), now),
+    );
+    let fake = Fake::new(vec![listed(Some("k3v9m2qp"), None, 7)], vec![begin]);
+    let out = std::thread::scope(|scope| {
+        let report = scope.spawn(|| run(&ask(fake.socket(), report_of(None, false))).1);
+        until(|| reads(&fake) == 1);
+        fake.happen(end);
+        report.join().unwrap()
+    });
+    assert!(out.contains(", ended: "), "{out}");
+    assert_eq!(reads(&fake), 2);
+    // It has ended: nobody waits for more. Nor where nothing has happened for long.
+    for fake in [&fake, &Fake::with_session()] {
+        let before = reads(fake);
+        run(&ask(fake.socket(), report_of(None, false)));
+        assert_eq!(reads(fake), before + 1);
+    }
 }
 
 #[test]
