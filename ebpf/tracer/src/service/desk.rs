@@ -108,6 +108,12 @@ fn is_its_job(register: &Register, process: Option<&Process>) -> Result<(), Refu
     }
 }
 
+/// Whether no job is said, or Slurm keeps the process in the one that is.
+fn is_known(said: Option<u32>, process: Option<&Process>) -> bool {
+    let kept = |process: &Process| matches!(process.job(), Ok(job) if job == said);
+    said.is_none() || process.is_some_and(kept)
+}
+
 impl<K: Kernel> Service<K> {
     /// Answers one request.
     pub(super) fn request(&mut self, client: &mut Client, request: Request, with: &[OwnedFd]) {
@@ -270,7 +276,7 @@ impl<K: Kernel> Service<K> {
             cgroup: register.scope.cgroup,
             command: wish::shortened(&register.command),
             redact: register.redact.clone(),
-            job_unverified: false,
+            job_unverified: !is_known(register.job, registered.process.as_ref()),
         }
     }
 
