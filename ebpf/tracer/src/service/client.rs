@@ -169,7 +169,8 @@ impl Client {
     pub fn receive(&self, buffer: &mut [u8]) -> Received {
         let mut descriptors = Vec::new();
         match socket::receive(&self.socket, buffer, &mut descriptors) {
-            Ok(0) => Received::End,
+            // A packet without a byte looks like the end, but can bring descriptors: they are not closed here.
+            Ok(0) if descriptors.is_empty() => Received::End,
             Ok(length) => Received::Packet(length, descriptors),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Received::Nothing,

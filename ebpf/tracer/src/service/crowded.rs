@@ -23,6 +23,8 @@ impl Trace {
         its.job.is_some()
             && its.session.is_some()
             && (own.uid, &own.session) == (its.uid, &its.session)
+            // What Slurm knows of a job stays apart from what is only said of one.
+            && (own.job.is_none() || self.job_unverified == other.job_unverified)
             && self.lifetime == Lifetime::Tasks
             && other.lifetime == Lifetime::Tasks
             && (shown.events, shown.every, shown.missing)
@@ -79,5 +81,6 @@ impl<K: Kernel> Service<K> {
             self.drain(BUDGET, SLICE);
             self.end_those_read();
         }
+        self.forget_ended(uid, LOOKED_AT);
     }
 }

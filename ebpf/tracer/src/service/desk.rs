@@ -61,6 +61,12 @@ impl From<Refusal> for Response {
     }
 }
 
+/// A refusal to read.
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn unreadable(error: std::io::Error) -> Refusal {
+    no(format!("the records cannot be read: {error}"))
+}
+
 /// What a refusal of a trace by its number of things says.
 pub(super) fn room(verdict: Verdict, things: &str) -> Result<(), Refusal> {
     match verdict {
@@ -108,6 +114,12 @@ fn is_its_job(register: &Register, process: Option<&Process>) -> Result<(), Refu
     }
 }
 
+/// Whether no job is said, or Slurm keeps the process in the one that is.
+fn is_known(said: Option<u32>, process: Option<&Process>) -> bool {
+    let kept = |process: &Process| matches!(process.job(), Ok(job) if job == said);
+    said.is_none() || process.is_some_and(kept)
+}
+
 impl<K: Kernel> Service<K> {
     /// Answers one request.
     pub(super) fn request(&mut self, client: &mut Client, request: Request, with: &[OwnedFd]) {
@@ -125,7 +137,7 @@ impl<K: Kernel> Service<K> {
             Request::Forbid { version: is } => version(is).and_then(|()| self.forbid(client, with)),
             Request::Begin => self.begin(client),
             Request::End => self.end_asked(client),
-            Request::List { version: is } => version(is).map(|()| self.list(client)),
+            Request::List { version: is } => version(is).and_then(|()| self.list(client)),
             Request::Read {
                 version: is,
                 which,
@@ -270,7 +282,7 @@ impl<K: Kernel> Service<K> {
             cgroup: register.scope.cgroup,
             command: wish::shortened(&register.command),
             redact: register.redact.clone(),
-            job_unverified: false,
+            job_unverified: !is_known(register.job, registered.process.as_ref()),
         }
     }
 
@@ -438,7 +450,7 @@ impl<K: Kernel> Service<K> {
         Ok(())
     }
 
-    fn list(&mut self, client: &Client) -> Response {
+    fn list(&mut self, client: &Client) -> Result<Response, Refusal> {
         let mut room = LINES_BYTES;
         let mut fits = |listed: &Listed| {
             let words = [&listed.session, &listed.step].into_iter().flatten();
@@ -447,8 +459,9 @@ impl<K: Kernel> Service<K> {
             room = left.unwrap_or(0);
             left.is_some()
         };
-        let all = self.trails.list(client.peer.uid);
-        Response::Trails(all.into_iter().take_while(|listed| fits(listed)).collect())
+        let all = self.trails.list(client.peer.uid).map_err(unreadable)?;
+        let listed = all.into_iter().take_while(|listed| fits(listed));
+        Ok(Response::Trails(listed.collect()))
     }
 
     /// Begins to read; no answer: it comes by itself.
@@ -464,7 +477,7 @@ impl<K: Kernel> Service<K> {
         }
         let viewer = client.peer.uid;
         let which = match which {
-            Which::Newest => match self.trails.newest(viewer) {
+            Which::Newest => match self.trails.newest(viewer).map_err(unreadable)? {
                 Some(which) => which,
                 None => return Err(no("nothing of yours has been recorded here")),
             },
@@ -477,8 +490,7 @@ impl<K: Kernel> Service<K> {
         self.spread();
         if history {
             let reader = self.trails.reader(viewer, &which);
-            client.reader =
-                Some(reader.map_err(|error| no(format!("the records cannot be read: {error}")))?);
+            client.reader = Some(reader.map_err(unreadable)?);
         }
         client.done_after_reading = !follow;
         if follow {

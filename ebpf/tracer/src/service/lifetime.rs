@@ -96,9 +96,6 @@ impl<K: Kernel> Service<K> {
             });
         let mut trace = self.trace_of(registered, parent);
         trace.command = self.without_secrets(&trace)?;
-        let known = |process: &Process| matches!(process.job(), Ok(Some(_)));
-        trace.job_unverified =
-            trace.trail.job.is_some() && !registered.process.as_ref().is_some_and(known);
         let joined = self.registry.joined_by(&trace.trail, &trace);
         if let Some(joined) = joined.filter(|id| !self.ending.contains_key(id)) {
             let outer = self.registry.get(joined).and_then(|trace| trace.parent);
@@ -429,9 +426,9 @@ impl<K: Kernel> Service<K> {
     }
 
     fn finish(&mut self, id: u32, why: &str) {
-        let Some(uid) = self.registry.get(id).map(|trace| trace.trail.uid) else {
+        if self.registry.get(id).is_none() {
             return;
-        };
+        }
         let mut skipped = 0;
         if let Ok(counts) = self.kernel.counts(id) {
             self.trails.lost(id, counts.lost);
@@ -440,10 +437,8 @@ impl<K: Kernel> Service<K> {
         let ended = self.trails.end(id, why, skipped, Now::read());
         self.complain("the end of a trail cannot be written", ended);
         self.spread();
-        if let Some(trace) = self.registry.end(id) {
-            let files = u32::try_from(trace.forbidden.len()).unwrap_or(u32::MAX);
-            self.usage.untraced(uid, files);
-        }
+        // It still takes a place in the kernel, and one of the user's, until it is forgotten there.
+        self.registry.end(id);
         self.held.remove(&id);
         self.checks.remove(&id);
         self.remember();

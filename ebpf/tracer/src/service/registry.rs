@@ -69,7 +69,8 @@ impl Trace {
         header
     }
 
-    /// Whether another task of the same step, or of the same job, joins: it asks for the same.
+    /// Whether another task of the same step, or of the same job, joins: it asks for the same. Who only says that
+    /// it is of the job does not come to what Slurm knows of it.
     #[must_use]
     pub fn is_joined_by(&self, trail: &Trail, like: &Trace) -> bool {
         let name = |trail: &Trail| {
@@ -85,6 +86,7 @@ impl Trace {
             && self.wish == like.wish
             && self.redact == like.redact
             && self.cgroup == like.cgroup
+            && self.job_unverified == like.job_unverified
             && self.lifetime == Lifetime::Tasks
             && like.lifetime == Lifetime::Tasks
     }
@@ -99,6 +101,12 @@ pub struct Ended {
     pub forbade: bool,
     /// So many times in a row none was found.
     pub none: u32,
+    /// Whose it was: until it is forgotten it takes the place of one of that user's. None if nobody knows.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    /// As many forbidden files the kernel has of it.
+    #[serde(default)]
+    pub files: u32,
 }
 
 /// All of them.
@@ -107,6 +115,9 @@ pub struct Registry {
     last: u32,
     traces: BTreeMap<u32, Trace>,
     ended: BTreeMap<u32, Ended>,
+    /// The one of those that was looked at last.
+    #[serde(skip)]
+    turn: u32,
 }
 
 impl Registry {
@@ -214,6 +225,8 @@ impl Registry {
             heir: None,
             forbade: true,
             none: 0,
+            uid: None,
+            files: 0,
         };
         self.ended.insert(id, ended);
     }
@@ -253,6 +266,8 @@ impl Registry {
             heir: trace.parent,
             forbade: !trace.forbidden.is_empty(),
             none: 0,
+            uid: Some(trace.trail.uid),
+            files: u32::try_from(trace.forbidden.len()).unwrap_or(u32::MAX),
         };
         self.ended.insert(id, ended);
         Some(trace)
@@ -261,6 +276,16 @@ impl Registry {
     /// Those that have ended and of which tasks may still be found.
     pub fn ended(&mut self) -> &mut BTreeMap<u32, Ended> {
         &mut self.ended
+    }
+
+    /// As many of those as that, in turn: none waits for others that are not forgotten.
+    pub fn ended_in_turn(&mut self, count: usize) -> Vec<u32> {
+        let after = self.ended.range(self.turn.saturating_add(1)..);
+        let before = self.ended.range(..=self.turn);
+        let ids = after.chain(before).map(|(id, _)| *id).take(count);
+        let ids: Vec<u32> = ids.collect();
+        self.turn = ids.last().copied().unwrap_or(self.turn);
+        ids
     }
 
     /// The trace whose event it is, if an event says that it is this one's.
@@ -348,6 +373,36 @@ mod tests {
         assert!(!registry.has_children(1));
         registry.end(1);
         assert_eq!(registry.owner(1), None);
+    }
+
+    #[test]
+    fn those_that_have_ended_are_looked_at_in_turn() {
+        let mut registry = Registry::default();
+        for id in 1..=5 {
+            let mut one = trace(None, None);
+            one.trail.uid = 7;
+            one.forbidden.insert((1, u64::from(id)));
+            registry.insert(id, one);
+            registry.end(id);
+        }
+        let ended = registry.ended()[&5];
+        assert_eq!((ended.uid, ended.files), (Some(7), 1), "it still counts");
+        assert_eq!(registry.ended_in_turn(2), [1, 2]);
+        assert_eq!(registry.ended_in_turn(2), [3, 4]);
+        registry.forget(5);
+        assert_eq!(registry.ended_in_turn(3), [1, 2, 3]);
+        assert_eq!(registry.ended_in_turn(9), [4, 1, 2, 3]);
+    }
+
+    #[test]
+    fn what_slurm_knows_and_what_is_said_of_a_job_stay_apart() {
+        let mut known = trace(None, None);
+        known.trail.job = Some(7);
+        let mut said = known.clone();
+        assert!(known.is_joined_by(&said.trail, &said));
+        said.job_unverified = true;
+        assert!(!known.is_joined_by(&said.trail, &said));
+        assert!(!said.is_joined_by(&known.trail, &known));
     }
 
     #[test]

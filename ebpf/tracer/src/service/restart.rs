@@ -96,6 +96,12 @@ impl<K: Kernel> Service<K> {
                 self.registry.unknown(id);
             }
         }
+        for ended in self.registry.ended().values() {
+            if let Some(uid) = ended.uid {
+                self.usage.traced(uid);
+                self.usage.forbade(uid, ended.files);
+            }
+        }
         for id in self.registry.outer_first() {
             self.go_on(id, away);
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use agent_sandbox_events::protocol::Lifetime;
 
 use super::kernel::Kernel;
+use super::limits::COSTLY;
 use super::process::Kept;
 use super::registry::{Named, Trace};
 use super::scope;
@@ -21,6 +22,8 @@ const NONE_LEFT: u32 = 3;
 /// Sweeps over all tasks in one tick at most, of each kind: one takes about a millisecond with ten thousand
 /// tasks.
 const SWEEPS: usize = 4;
+/// The same for those that have ended: who begins and ends traces all the time must not be faster than this.
+const SWEEPS_LEFT: usize = 16;
 /// A trace whose tasks go on without its process is not looked at again for so many ticks at first, and at most.
 const FIRST_WAIT: u64 = 2;
 const LONGEST_WAIT: u64 = 10 * SECOND;
@@ -154,31 +157,58 @@ impl<K: Kernel> Service<K> {
 
     /// Tasks that a sweep has missed when their trace ended.
     fn look_for_the_left(&mut self) {
-        let ids: Vec<u32> = self.registry.ended().keys().copied().take(SWEEPS).collect();
-        for id in ids {
-            let Some(ended) = self.registry.ended().get(&id).copied() else {
-                continue;
-            };
-            let found = scope::hand_over_once(&mut self.kernel, id, ended.heir);
-            let none = match found {
-                Ok(0) => ended.none + 1,
-                _ => 0,
-            };
-            if none < NONE_LEFT {
-                if let Some(ended) = self.registry.ended().get_mut(&id) {
-                    ended.none = none;
-                }
-                continue;
-            }
-            if ended.forbade {
-                let pardoned = self.kernel.pardon(id);
-                self.complain("forbidden files cannot be forgotten", pardoned);
-            }
-            let removed = self.kernel.remove_trace(id);
-            self.complain("a trace cannot be forgotten", removed);
-            self.registry.forget(id);
+        let mut forgotten = false;
+        for id in self.registry.ended_in_turn(SWEEPS_LEFT) {
+            forgotten |= self.is_forgotten(id);
+        }
+        if forgotten {
             self.remember();
         }
+    }
+
+    /// Forgets at once what has ended of a user's traces, as many as that, if no task of it is found.
+    pub(super) fn forget_ended(&mut self, uid: u32, most: usize) {
+        let own = self.registry.ended().iter();
+        let own = own.filter(|(_, ended)| ended.uid == Some(uid));
+        let ids: Vec<u32> = own.map(|(id, _)| *id).take(most).collect();
+        let mut forgotten = false;
+        for id in ids {
+            self.usage.asked(uid, COSTLY);
+            forgotten |= (0..NONE_LEFT).any(|_| self.is_forgotten(id));
+        }
+        if forgotten {
+            self.remember();
+        }
+    }
+
+    /// Looks for tasks of a trace that has ended. Whether it is forgotten: none was found so often that there are
+    /// none.
+    fn is_forgotten(&mut self, id: u32) -> bool {
+        let Some(ended) = self.registry.ended().get(&id).copied() else {
+            return false;
+        };
+        let found = scope::hand_over_once(&mut self.kernel, id, ended.heir);
+        let none = match found {
+            Ok(0) => ended.none + 1,
+            _ => 0,
+        };
+        if none < NONE_LEFT {
+            if let Some(ended) = self.registry.ended().get_mut(&id) {
+                ended.none = none;
+            }
+            return false;
+        }
+        if ended.forbade {
+            let pardoned = self.kernel.pardon(id);
+            self.complain("forbidden files cannot be forgotten", pardoned);
+        }
+        let removed = self.kernel.remove_trace(id);
+        self.complain("a trace cannot be forgotten", removed);
+        self.registry.forget(id);
+        if let Some(uid) = ended.uid {
+            self.usage.untraced(uid, ended.files);
+        }
+        true
     }
 
     /// Threads of a process that was moved to a cgroup as one are marked only so, and what came by ways that the

@@ -312,7 +312,7 @@ impl Trails {
     /// The trails cannot be read.
     pub fn reader(&mut self, viewer: u32, which: &Which) -> io::Result<Reader> {
         let which = match which {
-            Which::Newest => match self.newest(viewer) {
+            Which::Newest => match self.newest(viewer)? {
                 Some(newest) => newest,
                 // There is nothing: nor is there of a session without a name.
                 None => Which::Session(String::new()),
@@ -323,8 +323,10 @@ impl Trails {
     }
 
     /// What there is to read for that viewer: the newest thousand, the newest first.
-    #[must_use]
-    pub fn list(&self, viewer: u32) -> Vec<Listed> {
+    ///
+    /// # Errors
+    /// The trails cannot be read, or there are too many.
+    pub fn list(&self, viewer: u32) -> io::Result<Vec<Listed>> {
         let writers = &self.out.writers;
         let live = |file: &store::Found| {
             let writer = writers.get(&file.trail.trace);
@@ -332,13 +334,15 @@ impl Trails {
                 writer.trail == file.trail && clock::same(writer.header.began, file.began)
             })
         };
-        reading::list(&self.out.store, viewer, &live).unwrap_or_default()
+        reading::list(&self.out.store, viewer, &live)
     }
 
     /// What [`Which::Newest`] is for that viewer; none if there is nothing.
-    #[must_use]
-    pub fn newest(&self, viewer: u32) -> Option<Which> {
-        reading::newest(&self.out.store, viewer).ok().flatten()
+    ///
+    /// # Errors
+    /// As [`Trails::list`].
+    pub fn newest(&self, viewer: u32) -> io::Result<Option<Which>> {
+        reading::newest(&self.out.store, viewer)
     }
 
     /// Whether a trail is among those that are asked for by that viewer. [`Which::Newest`] has to be said

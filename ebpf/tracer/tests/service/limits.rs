@@ -161,3 +161,24 @@ fn who_has_no_room_need_not_wait_until_ends_are_noticed() {
         victim.end();
     }
 }
+
+#[test]
+fn who_begins_and_ends_traces_all_the_time_fills_nothing() {
+    let mut world = with_limit(4);
+    let victim = Victim::new();
+    let mut register = of(victim.pid());
+    register.lifetime = Lifetime::Connection;
+    let begin_and_end = |world: &World, times: usize| {
+        for _ in 0..times {
+            let (connection, _) = world.trace(&register);
+            assert_eq!(connection.ask(&Request::End).unwrap(), Response::Done);
+            let entries = world.kernel.inside().traces.len();
+            assert!(entries <= 4, "{entries} entries in the kernel");
+        }
+    };
+    begin_and_end(&world, 30);
+    // Those that have ended count after a restart as well.
+    world.stop();
+    world.start();
+    begin_and_end(&world, 30);
+}

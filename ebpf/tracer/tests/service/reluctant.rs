@@ -8,6 +8,7 @@ use agent_sandbox_events::protocol::{Request, Response, VERSION};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 use nix::sys::stat::Mode;
 use nix::unistd::{read, write};
 
@@ -142,6 +143,13 @@ fn what_never_closes_keeps_nobody_waiting() {
     gone.ask_with(&status, &[file.as_fd()]).unwrap_err();
     let _ = gone.ask_with(&forbid, &[file.as_fd()]);
     drop(gone);
+    is_served(&world);
+    // With a packet that is empty, and looks like the end of the conversation.
+    let empty = world.connect();
+    let rights = [file.as_raw_fd()];
+    let with = [ControlMessage::ScmRights(&rights)];
+    let number = empty.as_fd().as_raw_fd();
+    sendmsg::<UnixAddr>(number, &[], &with, MsgFlags::MSG_NOSIGNAL, None).unwrap();
     is_served(&world);
     // The trace begins, and the tracer ends and begins again.
     assert_eq!(connection.ask(&Request::Begin).unwrap(), Response::Done);

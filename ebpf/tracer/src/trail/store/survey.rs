@@ -21,9 +21,11 @@ const HEADER: usize = 4096;
 /// The last line of a trail that has ended is shorter, in bytes.
 const END: u64 = 2048;
 
-/// More files are not looked at at a time: it would take seconds, in which nothing else is done. They are
-/// asked for by session or job then.
+/// More files of one user are not looked at at a time: it would take seconds, in which nothing else is done. They
+/// are asked for by session or job then. A node keeps fewer of a user; nodes that share a directory have more.
 const LOOKED_AT: usize = 20_000;
+/// The same of all users, of whom root alone asks: a launch waits for longer than this takes.
+const LOOKED_AT_ALL: usize = 100_000;
 
 /// A file of a trail.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,8 +60,8 @@ pub(super) struct Head {
 /// Headers that were read, by user, name and inode: whoever asks again and again takes little time.
 pub(super) type Heads = RefCell<HashMap<(u32, String, u64), Head>>;
 
-/// So many are kept.
-const HEADS: usize = 8192;
+/// So many are kept: more than are looked at of one user at a time.
+const HEADS: usize = 32_768;
 
 /// Files, by trail and then by their order in it.
 #[derive(Debug)]
@@ -117,8 +119,9 @@ impl Store {
         wanted: &dyn Fn(&str) -> bool,
     ) -> io::Result<Survey> {
         let mut files = Vec::new();
-        let mut looked = 0;
+        let mut all = 0;
         for uid in uids {
+            let mut looked = 0;
             let directory = match self.user_there(*uid) {
                 Ok(directory) => directory,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -129,10 +132,12 @@ impl Store {
                     continue;
                 }
                 looked += 1;
+                all += 1;
                 if looked > LOOKED_AT {
-                    let why =
-                        "there are too many trails to look at all: ask for a session or a job";
-                    return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
+                    return Err(too_many(&format!("user {uid} has")));
+                }
+                if all > LOOKED_AT_ALL {
+                    return Err(too_many("all users together have"));
                 }
                 // What is no trail, or was removed meanwhile, is left out.
                 files.extend(self.look(&directory, *uid, name));
@@ -236,7 +241,9 @@ impl Store {
                 let head = head(directory, &key.1)?;
                 let mut heads = self.heads.borrow_mut();
                 if heads.len() >= HEADS {
-                    heads.clear();
+                    // Any one: were all forgotten, each look at all of them would read all of them.
+                    let one = heads.keys().next().cloned();
+                    one.and_then(|one| heads.remove(&one));
                 }
                 heads.insert(key.clone(), head.clone());
                 head
@@ -261,6 +268,11 @@ impl Store {
     pub(in crate::trail) fn root(&self) -> io::Result<OwnedFd> {
         self.root.try_clone()
     }
+}
+
+fn too_many(who: &str) -> io::Error {
+    let why = format!("{who} too many trails to look at all: ask for a session or a job");
+    io::Error::new(io::ErrorKind::QuotaExceeded, why)
 }
 
 /// What tells trails apart that began at the same time.

@@ -122,7 +122,7 @@ fn a_trail_goes_on_after_the_tracer_was_away() {
     assert_eq!(began[0], began[1]);
     assert_eq!(paths(&records).len(), 2);
     assert_eq!(records.last().unwrap().lost, 3);
-    assert_eq!(house.trails.list(1000).len(), 1);
+    assert_eq!(house.trails.list(1000).unwrap().len(), 1);
 }
 
 #[test]
@@ -210,4 +210,23 @@ fn a_full_disk_leaves_whole_lines() {
             .iter()
             .any(|record| matches!(&record.what, What::Lost(said) if said.more == lost))
     );
+}
+
+#[test]
+fn too_many_files_of_a_user_are_said_and_not_an_empty_list() {
+    let mut house = house(Limits::default());
+    house.begin(1000, 1, None);
+    house.begin(1001, 2, None);
+    house.trails.flush(now(START));
+    let mine = house.files(1000).remove(0);
+    // As other nodes leave them in a directory that they share: each is a link to one inode.
+    let name = mine.file_name().unwrap().to_str().unwrap().to_owned();
+    for number in 0..20_001 {
+        let other = mine.with_file_name(format!("x{number}-{name}"));
+        fs::hard_link(&mine, other).unwrap();
+    }
+    let why = house.trails.list(0).unwrap_err().to_string();
+    assert!(why.contains("user 1000 has too many trails"), "{why}");
+    assert!(house.trails.newest(1000).is_err());
+    assert_eq!(house.trails.list(1001).unwrap().len(), 1);
 }
