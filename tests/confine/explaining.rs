@@ -12,7 +12,7 @@ const MARK: &str = "mArKeD";
 
 /// What is ours inside, as a shell finds it.
 const OURS: &str =
-    "ours=/run/agent-sandbox; [ -d $ours ] || ours=$(dirname \"$AGENT_SANDBOX_EXPLAIN\"); ";
+    "ours=/run/agent-sandbox; [ -e $ours/explain ] || ours=$(dirname \"$AGENT_SANDBOX_EXPLAIN\"); ";
 
 fn inside(world: &World, script: &str) -> Output {
     world
