@@ -4,7 +4,7 @@
 
 SHELL       := /bin/sh
 CARGO       ?= cargo
-# The machine for which is built. TARGET=x86_64-unknown-linux-musl makes static programs.
+# The machine to build for. TARGET=x86_64-unknown-linux-musl makes static programs.
 TARGET      ?=
 # `debug` is for tests of the installation, which need no fast programs.
 PROFILE     ?= release
@@ -33,7 +33,7 @@ SITE_DIR    ?= $(or $(shell cat '$(SITE_RECORD)' 2>/dev/null),/etc/agent-sandbox
 SOURCES     := $(shell find src chaperon ebpf profiles docs/pages docs/reference/cli.md build.rs Cargo.toml Cargo.lock \
                  -type f 2>/dev/null)
 
-.PHONY: help demo test test-agents bench build static install uninstall lint clean
+.PHONY: help demo recording quick test test-agents bench build static install uninstall lint clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -48,6 +48,12 @@ help: ## this list
 
 demo: ## what a jailed shell sees and what it cannot, in one screen
 	@tests/demo
+
+recording: ## record the session that the README shows, anew, as docs/session.svg
+	@tests/demo --record docs/session.svg
+
+quick: ## try a change in under a minute, without root or Slurm (P=chaperon: one crate)
+	@tests/quick $(P)
 
 test: ## install what the tests need, build, run all of them, count
 	@tests/run

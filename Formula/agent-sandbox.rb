@@ -21,7 +21,7 @@ class AgentSandbox < Formula
 
   def caveats
     <<~EOS
-      A jail is made by bubblewrap 0.8 or newer that root has installed in /usr/bin or
+      A jail is made by bubblewrap 0.4.0 or newer that root has installed in /usr/bin or
       /usr/local/bin, or by Landlock (Linux 5.19 or newer). Whether one works here:
         agent-sandbox doctor
 

@@ -7,7 +7,7 @@
 )]
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -59,7 +59,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// A file with what Slurm said about a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// Its path.
     pub file: PathBuf,
@@ -132,7 +132,10 @@ pub fn messages(state: &Path) -> Result<Vec<Message>> {
 fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        // A home that is no directory (`/dev/null`) has no records either.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
         Err(error) => bail!("cannot read `{}`: {error}", directory.display()),
     };
     let mut all: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

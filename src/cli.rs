@@ -3,6 +3,7 @@
 //! `agent-sandbox [OPTIONS] [--] COMMAND [ARGS]…`: the first word that is no option ends the
 //! options. If it names a subcommand and no `--` stands before it, it is one.
 
+mod explain;
 mod trail;
 
 use std::ffi::{OsStr, OsString};
@@ -10,6 +11,8 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
+use explain::ExplainWords;
+pub use explain::Question;
 pub use trail::TrailCall;
 
 /// What the user asks for.
@@ -34,6 +37,11 @@ pub enum Call {
         /// What is asked.
         question: Question,
     },
+    /// `explain --backend`
+    ExplainBackend {
+        /// The options.
+        options: Options,
+    },
     /// `log`
     Log {
         /// The options.
@@ -42,6 +50,8 @@ pub enum Call {
         session: Option<String>,
         /// The job whose messages are wanted.
         job: Option<String>,
+        /// The user to narrow it to, for root.
+        user: Option<String>,
     },
     /// `profile list`
     ProfileList {
@@ -79,6 +89,8 @@ pub enum Call {
     Sessions {
         /// The options.
         options: Options,
+        /// The user to narrow it to, for root.
+        user: Option<String>,
     },
     /// `doctor`
     Doctor {
@@ -91,19 +103,6 @@ pub enum Call {
     Trail(Box<TrailCall>),
     /// Text for standard output: help or the version.
     Print(String),
-}
-
-/// What `explain` is asked about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Question {
-    /// A path.
-    Path(OsString),
-    /// The name of an environment variable.
-    Variable(OsString),
-    /// A host, with or without a port; a socket.
-    Host(OsString),
-    /// A command of Slurm's with its arguments, as typed.
-    Slurm(OsString),
 }
 
 /// Which kernel facility makes the jail.
@@ -212,12 +211,13 @@ Subcommands:
   explain --env NAME      The same for an environment variable
   explain --host NAME     Whether a host or a socket can be connected to
   explain --slurm LINE    What is allowed of a command line of Slurm's, and why
+  explain --backend       What makes the jail here, and what it lacks
   profile list            The profiles: which agents are installed, and logged in
   profile init NAME -- COMMAND
                           A new profile from a run that is watched, for you to read
   profile show NAME       What a profile says, and its text (`default`: the built-in policy)
   notify [TITLE] TEXT     Ring the terminal's bell, and ask it for a desktop notification
-  sessions                The sessions that run on this node
+  sessions                The sessions that run on this node; for root of all users
   log [JOBID]             What was asked of Slurm; what Slurm said about a job
   doctor                  Whether a session would start here, and what to repair
   doctor --nodes NAME     The same on the nodes of a partition, compared
@@ -251,27 +251,6 @@ struct Top {
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox policy")]
 struct PolicyWords {
-    #[command(flatten)]
-    options: Options,
-}
-
-/// What the jail makes of a path, a device, a variable, a host or a command line of Slurm's: the rule, its
-/// place, and how to change it. Inside the jail the same command answers for what is visible there
-#[derive(Debug, Parser)]
-#[command(
-    name = "agent-sandbox explain",
-    override_usage = "agent-sandbox explain [OPTIONS] PATH\n       agent-sandbox explain [OPTIONS] --env NAME\n       agent-sandbox explain [OPTIONS] --host NAME[:PORT]\n       agent-sandbox explain [OPTIONS] --slurm LINE"
-)]
-struct ExplainWords {
-    /// The path: a file, a directory, a device node, a socket
-    #[arg(value_name = "PATH")]
-    path: Option<OsString>,
-    /// A host, with or without a port: "login2", "[::1]:22", "@NAME" for an abstract socket
-    #[arg(long, value_name = "NAME[:PORT]")]
-    host: Option<OsString>,
-    /// A command of Slurm's with its options, as one word: "sbatch --uid=0"
-    #[arg(long, value_name = "LINE", allow_hyphen_values = true)]
-    slurm: Option<OsString>,
     #[command(flatten)]
     options: Options,
 }
@@ -322,15 +301,18 @@ struct NotifyWords {
     words: Vec<OsString>,
 }
 
-/// The sessions that run on this node
+/// The sessions that run on this node: yours, for root those of all users
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox sessions")]
 struct SessionsWords {
+    /// For root: only those of this user, by name or number
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     #[command(flatten)]
     options: Options,
 }
 
-/// What was asked of Slurm from inside jails, and what Slurm said about jobs
+/// What was asked of Slurm from inside jails, and what Slurm said about jobs; for root of all users known on this node
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox log")]
 struct LogWords {
@@ -340,6 +322,9 @@ struct LogWords {
     /// Only what this session asked
     #[arg(long, value_name = "ID")]
     session: Option<String>,
+    /// For root: only what this user's sessions asked, by name or number
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     #[command(flatten)]
     options: Options,
 }
@@ -431,12 +416,13 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
         Some("policy") => sub(&first, rest).map(|words: PolicyWords| Call::Policy {
             options: options.and(words.options),
         }),
-        Some("explain") => sub(&first, rest).and_then(|words| explain(options, words)),
+        Some("explain") => sub(&first, rest).and_then(|words| explain::read(options, words)),
         Some("profile") => sub(&first, rest).and_then(|words| profile(options, words)),
         Some("log") => sub(&first, rest).map(|words: LogWords| Call::Log {
             options: options.and(words.options),
             session: words.session,
             job: words.job,
+            user: words.user,
         }),
         Some("doctor") => sub(&first, rest).map(|words: DoctorWords| Call::Doctor {
             options: options.and(words.options),
@@ -445,6 +431,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
         Some("notify") => sub(&first, rest).map(notify),
         Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {
             options: options.and(words.options),
+            user: words.user,
         }),
         Some("watch") => sub(&first, rest).and_then(|words| trail::watch(options, words)),
         Some("report") => sub(&first, rest).and_then(|words| trail::report(options, words)),
@@ -492,39 +479,6 @@ fn sub<T: CommandFactory + FromArgMatches>(name: &OsStr, rest: &[OsString]) -> R
     full.push(name);
     let arguments: Vec<OsString> = std::iter::once(full).chain(rest.iter().cloned()).collect();
     read(&arguments)
-}
-
-fn explain(options: Options, mut words: ExplainWords) -> Result<Call, End> {
-    // Behind `explain`, `--env NAME` is the question and not an option of the launch.
-    let names = std::mem::take(&mut words.options.env);
-    let options = options.and(words.options);
-    let mut questions: Vec<Question> = names.into_iter().map(Question::Variable).collect();
-    questions.extend(words.path.map(Question::Path));
-    questions.extend(words.host.map(Question::Host));
-    questions.extend(words.slurm.map(Question::Slurm));
-    let mut questions = questions.into_iter();
-    match (questions.next(), questions.next()) {
-        (Some(Question::Path(path)), None) if path.is_empty() => {
-            misuse("`agent-sandbox explain` needs a PATH, and this one is empty")
-        }
-        (Some(Question::Variable(name)), None) if !is_variable(&name) => misuse(&format!(
-            "`--env {}` names no variable: a name is not empty and has no `=`",
-            name.display()
-        )),
-        (Some(question), None) => Ok(Call::Explain { options, question }),
-        (None, _) => misuse(
-            "`agent-sandbox explain` needs one of PATH, --env NAME, --host NAME and --slurm LINE",
-        ),
-        (Some(_), Some(_)) => misuse(
-            "`agent-sandbox explain` takes one of PATH, --env NAME, --host NAME and --slurm LINE",
-        ),
-    }
-}
-
-/// Whether an entry of the environment can have this name (`environ(7)`).
-fn is_variable(name: &OsStr) -> bool {
-    let bytes = name.as_encoded_bytes();
-    !bytes.is_empty() && !bytes.contains(&b'=')
 }
 
 fn notify(words: NotifyWords) -> Call {

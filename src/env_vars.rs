@@ -36,6 +36,11 @@ pub const TMUX_TMPDIR: &str = "TMUX_TMPDIR";
 pub const TMPPREFIX: &str = "TMPPREFIX";
 /// Cleaned of relative entries for the shell that loads modules (ld.so(8)).
 pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// Read: the names of the modules that are loaded, with `:` between them, and the paths of their modulefiles in the same
+/// order (Lmod and Environment Modules, module(1), ENVIRONMENT).
+pub const LOADEDMODULES: &str = "LOADEDMODULES";
+/// See [`LOADEDMODULES`].
+pub const LMFILES: &str = "_LMFILES_";
 /// Read: Lmod's program (Lmod sets it in every shell that it initialises).
 pub const LMOD_CMD: &str = "LMOD_CMD";
 /// Read: Slurm's configuration, for the real commands (`slurm.conf(5)`). Never passed inside.
@@ -50,6 +55,13 @@ pub const SLURM_RESERVATION: &str = "SLURM_RESERVATION";
 pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Set by Slurm in a job and in an allocation: its partition (`sbatch(1)`, `salloc(1)`).
 pub const SLURM_JOB_PARTITION: &str = "SLURM_JOB_PARTITION";
+/// Set by Slurm in a job and in an allocation: its number (`sbatch(1)`, `salloc(1)`). A hint alone: a
+/// session believes what Slurm says of the job.
+pub const SLURM_JOB_ID: &str = "SLURM_JOB_ID";
+/// The older name of the same.
+pub const SLURM_JOBID: &str = "SLURM_JOBID";
+/// Set by slurmd for what it starts: the node's name in Slurm (`sbatch(1)`).
+pub const SLURMD_NODENAME: &str = "SLURMD_NODENAME";
 /// Set by Slurm in a job that was put back into the queue and runs again (`sbatch(1)`).
 pub const SLURM_RESTART_COUNT: &str = "SLURM_RESTART_COUNT";
 /// Set by Slurm's plugin `mpi/pmix` for each task of a step.

@@ -151,6 +151,36 @@ pub struct HandedOver {
     pub signals: bool,
     /// `truncate(2)`: Landlock knows no such right (before ABI 3).
     pub truncations: bool,
+    /// `execve(2)`: Slurm's own commands are in sight ([`StandIn`]).
+    pub executions: bool,
+}
+
+/// What is executed in the place of Slurm's own commands, which stay in sight at their paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StandIn {
+    /// The names of the commands, sorted.
+    pub names: Vec<Vec<u8>>,
+    /// Device and inode of each that is in sight, sorted.
+    pub commands: Vec<(u64, u64)>,
+    /// The real path of what stands in for all of them.
+    pub program: Vec<u8>,
+}
+
+impl StandIn {
+    /// Whether it is the name of a command.
+    #[must_use]
+    pub fn is_name(&self, name: &[u8]) -> bool {
+        let found = self
+            .names
+            .binary_search_by(|known| known.as_slice().cmp(name));
+        found.is_ok()
+    }
+
+    /// Whether it is a command.
+    #[must_use]
+    pub fn stands_for(&self, id: (u64, u64)) -> bool {
+        self.commands.binary_search(&id).is_ok()
+    }
 }
 
 /// How the process that becomes the command is fenced in.
@@ -169,6 +199,24 @@ pub struct Fence {
     pub mediator: i32,
 }
 
+/// The configuration of a git repository, read-only inside, into which a mediator carries over what runs
+/// nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitConfig {
+    /// Its real path on the host.
+    pub at: Vec<u8>,
+    /// Device and inode that must be found there.
+    pub id: (u64, u64),
+}
+
+impl GitConfig {
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.at))
+    }
+}
+
 /// What the mediator is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge {
@@ -179,6 +227,10 @@ pub struct Charge {
     pub rules: Vec<Rule>,
     /// The kernel's Landlock ABI.
     pub abi: i32,
+    /// What is executed in the place of Slurm's commands, if they are in sight.
+    pub stand_in: Option<StandIn>,
+    /// The configuration of git that it writes, if there is one.
+    pub git_config: Option<GitConfig>,
 }
 
 impl Charge {
@@ -247,6 +299,8 @@ mod tests {
             territory: all,
             rules: vec![rule("/p", None), rule("/p/src", Some((1, 2)))],
             abi: 6,
+            stand_in: None,
+            git_config: None,
         };
         assert_eq!(charge.planned(Path::new("/p/src")), Some((1, 2)));
         for path in ["/", "/p", "/p/src/x", "/p/srd"] {

@@ -11,6 +11,9 @@ pub const LONGEST_DATAGRAM: usize = 16 * 1024;
 /// What init does, in this order.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
+    /// Whether the launcher has to finish the mounts before anything else: init lends it the mount
+    /// namespace ([`Report::Unfinished`]), and waits for [`Request::Go`].
+    pub unfinished: bool,
     /// Mounts that must be what was planned.
     pub expect: Vec<Expect>,
     /// A file that takes the place of standard input, at the same offset.
@@ -50,6 +53,8 @@ pub struct Run {
     /// Whether [`Request::Go`] is waited for, behind [`Report::Held`], before a path is opened that was chosen
     /// inside, and before the command is executed.
     pub held: bool,
+    /// The private home, if it is to be told what was installed there and goes with it.
+    pub home: Option<Vec<u8>>,
 }
 
 /// What a command's process takes from itself.
@@ -68,8 +73,22 @@ pub struct Confinement {
     /// Landlock and a mediator as the whole jail, in place of the three above; `None`: mounts and
     /// namespaces are the jail.
     pub fence: Option<Box<Fence>>,
+    /// The filter that hands the calls over of which a mediator outside knows ids that the jail's user
+    /// namespace lacks; `None`: there is no mediator, or the process has such a filter already.
+    pub mediated: Option<Box<Mediated>>,
     /// Whether it is watched, and how; it takes nothing from the command.
     pub watch: Option<Box<Watch>>,
+}
+
+/// The programs of a filter that a mediator answers, see `backend::seccomp::group`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mediated {
+    /// Hands calls over.
+    pub handing_over: Vec<u8>,
+    /// The same, and those that make local sockets.
+    pub with_sockets: Vec<u8>,
+    /// Refuses what must not be the kernel's to judge, where no filter can hand over.
+    pub refusing: Vec<u8>,
 }
 
 /// How a command is watched, so that a profile can be written of what it did.
@@ -133,6 +152,8 @@ pub struct Expect {
 /// Init to launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Report {
+    /// Comes with the descriptor of init's mount namespace, first of all, if so ordered.
+    Unfinished,
     /// The jail is there, and what becomes the command has confined itself: it goes on at [`Request::Go`].
     Held,
     /// The jail is as planned; the command is about to be started.
@@ -145,6 +166,9 @@ pub enum Report {
     /// Comes with the listener of the filter that watches the command, when it is about to be
     /// executed.
     Watched,
+    /// Comes with the listener of the filter that a mediator answers, when the command is about to be
+    /// executed.
+    Mediated,
     /// What stands in the private home when the command is over, of a command that is watched.
     Left {
         /// The path below the home, cut off if it is very long.
@@ -156,6 +180,8 @@ pub enum Report {
     LeftAll,
     /// There was more in the private home than is told of.
     LeftMore,
+    /// Where something was installed in the private home, by the numbers of `init::gone`.
+    Gone(Vec<u8>),
     /// Something is not as ordered; nothing was started. A sentence.
     Refused(String),
     /// The command could not be executed: `errno` for a path.
@@ -200,7 +226,7 @@ impl End {
 /// Launcher to init.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Go on: the jail is traced, or need not be.
+    /// Go on: the mounts are finished; or the jail is traced, or need not be.
     Go,
     /// Send this signal to the command.
     Signal(i32),

@@ -31,3 +31,4 @@ pub mod report;
 pub mod session;
 pub mod share;
 pub mod sys;
+pub mod users;

@@ -5,7 +5,7 @@
     reason = "an effect module: it keeps records in files"
 )]
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -130,7 +130,10 @@ pub fn running(directory: &Path) -> Result<Vec<Record>> {
     let mut all = Vec::new();
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(all),
+        // A home that is no directory (`/dev/null`) has no records either.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(all);
+        }
         Err(error) => bail!("cannot read `{}`: {error}", directory.display()),
     };
     let boot = boot();
@@ -154,7 +157,10 @@ pub fn running(directory: &Path) -> Result<Vec<Record>> {
 
 fn read(path: &Path) -> Option<Record> {
     let mut text = Vec::new();
-    std::fs::File::open(path)
+    std::fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
         .ok()?
         .take(LONGEST_RECORD)
         .read_to_end(&mut text)
@@ -169,13 +175,27 @@ pub fn now() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-fn boot() -> String {
+/// The kernel's id of this boot: says which node, too.
+pub fn boot() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.trim().to_owned()
 }
 
-/// Field 22 of `/proc/PID/stat`; the second field, the command, may hold spaces and parentheses.
-fn start_ticks(pid: u32) -> Option<u64> {
+impl Record {
+    /// Whether the process that a record names is that user's, who wrote the record and may name any.
+    pub fn is_of(&self, uid: u32) -> bool {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        // The first is the real one (proc_pid_status(5)).
+        let real = ids.and_then(|ids| ids.split_whitespace().next()?.parse().ok());
+        real == Some(uid) && start_ticks(self.pid) == Some(self.start_ticks)
+    }
+}
+
+/// When a process was started, in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)); `None` if there
+/// is none. The second field, the command, may hold spaces and parentheses.
+pub fn start_ticks(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
     rest.split_whitespace().nth(19)?.parse().ok()

@@ -15,6 +15,7 @@
 //! their own, ahead of the others, in which every `RET ALLOW` is a jump to the next part. Where
 //! conditions of both hold, the answer that [`Answer`] names first is given.
 
+pub mod group;
 pub mod mediated;
 pub mod notify;
 pub mod watched;
@@ -26,7 +27,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
 
-use crate::plan::syscalls::{Answer, SyscallRule, When};
+use crate::plan::model::syscalls::{Answer, SyscallRule, When};
 
 /// The longest program that the kernel takes (BPF_MAXINSNS, include/uapi/linux/bpf_common.h).
 pub const MAX_INSTRUCTIONS: usize = 4096;

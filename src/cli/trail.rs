@@ -61,6 +61,9 @@ pub(super) struct ReportWords {
     /// Print Markdown
     #[arg(long)]
     markdown: bool,
+    /// For root: only trails of this user, by name or number
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     #[command(flatten)]
     tracer: Tracer,
 }
@@ -121,6 +124,8 @@ pub struct TrailCall {
     pub ask: Ask,
     /// The command that is traced, and its arguments.
     pub command: Vec<OsString>,
+    /// The user to narrow a report to, for root.
+    pub user: Option<String>,
 }
 
 fn call(
@@ -142,12 +147,15 @@ fn call(
         state: None,
         json: options.json || json,
         quiet: options.quiet || quiet,
+        untraced: Vec::new(),
+        uid: None,
         what,
     };
     Ok(Call::Trail(Box::new(TrailCall {
         options,
         ask,
         command,
+        user: None,
     })))
 }
 
@@ -178,7 +186,11 @@ pub(super) fn report(options: Options, words: ReportWords) -> Result<Call, End> 
         which: words.which,
         markdown: words.markdown,
     };
-    call(options, words.tracer, words.json, false, what, Vec::new())
+    let mut called = call(options, words.tracer, words.json, false, what, Vec::new())?;
+    if let Call::Trail(trail) = &mut called {
+        trail.user = words.user;
+    }
+    Ok(called)
 }
 
 pub(super) fn trace(options: Options, words: TraceWords) -> Result<Call, End> {

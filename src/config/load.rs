@@ -226,10 +226,7 @@ fn for_project(
     let real = fs::canonicalize(project).unwrap_or_else(|_| project.to_owned());
     let mut matching = Vec::new();
     for (written, sections) in sections {
-        let path = match written.get_ref().strip_prefix('~') {
-            Some(below) => locations.home.join(below.trim_start_matches('/')),
-            None => PathBuf::from(written.get_ref()),
-        };
+        let path = in_home(locations, written.get_ref());
         let covers = |path: &Path| project.starts_with(path) || real.starts_with(path);
         if covers(&path) || covers(&resolve_system_links(&path)) {
             let start = written.span().start;
@@ -242,6 +239,34 @@ fn for_project(
         .into_iter()
         .map(|(_, _, written, sections)| (written, sections))
         .collect()
+}
+
+/// The `[projects]` sections of the user's file whose directory does not exist, as written. Of one that does not
+/// answer nobody says so.
+///
+/// # Errors
+/// The file cannot be read, or is no policy.
+pub fn projects_that_are_missing(locations: &Locations) -> Result<Vec<String>, ConfigError> {
+    let path = locations.config_dir.join("config.toml");
+    let file = locations.shown(&path);
+    let Some(bytes) = read(&path, &file)? else {
+        return Ok(Vec::new());
+    };
+    let user = parse(Layer::User, &file, &decode(&file, bytes)?)?;
+    let written = user.projects.into_iter().map(|(path, _)| path.into_inner());
+    Ok(written
+        .filter(|written| {
+            let found = fs::metadata(in_home(locations, written));
+            found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        })
+        .collect())
+}
+
+fn in_home(locations: &Locations, written: &str) -> PathBuf {
+    match written.strip_prefix('~') {
+        Some(below) => locations.home.join(below.trim_start_matches('/')),
+        None => PathBuf::from(written),
+    }
 }
 
 /// Follows the symbolic links that the system made: those owned by root in directories owned by

@@ -3,7 +3,9 @@
 //! this module never looks at.
 
 pub mod agent;
+mod built_in;
 pub mod diagnostic;
+mod index;
 pub mod load;
 pub mod parse;
 pub mod pattern;

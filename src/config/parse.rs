@@ -1,5 +1,6 @@
 //! From the text of one layer to its sections: a policy file, or a `--set` option. Pure.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Component, Path};
@@ -8,32 +9,31 @@ use std::sync::Arc;
 use toml::Spanned;
 
 use super::agent::Agent;
+use super::built_in;
 use super::diagnostic::{self, ConfigError};
+use super::index;
 use super::schema::{Document, Sections};
 use super::source::{Layer, Source};
 use super::when::When;
 
 /// The built-in policy, which is also the reference of every key.
-pub const DEFAULT: &str = include_str!("../../profiles/default.toml");
+pub const DEFAULT: &str = built_in::DEFAULT.text;
 
 /// What messages call [`DEFAULT`].
-pub(super) const DEFAULT_NAME: &str = "built-in default.toml";
+pub(super) const DEFAULT_NAME: &str = built_in::DEFAULT.file;
 
 /// A file's text, with the places of its line breaks: a launch asks for the lines of some six
 /// hundred values.
 #[derive(Debug)]
 pub struct Text {
-    content: String,
+    content: Cow<'static, str>,
     breaks: Vec<usize>,
 }
 
 impl Text {
-    fn new(content: &str) -> Self {
+    fn new(content: Cow<'static, str>) -> Self {
         let breaks = content.match_indices('\n').map(|(at, _)| at).collect();
-        Self {
-            content: content.to_owned(),
-            breaks,
-        }
+        Self { content, breaks }
     }
 
     /// The line in which a byte stands, counted from 1.
@@ -102,11 +102,16 @@ pub struct Parsed {
 
 /// Parses one policy file. `file` is its name in messages.
 pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError> {
-    let mut document: Document = toml::from_str(text).map_err(|error| {
-        let (path, prefix) = named(layer, file);
-        let error = diagnostic::from_toml(path, prefix, text, &error, sections_with);
-        addressed(layer, error)
-    })?;
+    let built_in = built_in::with_text(text);
+    let indexed = built_in.and_then(|one| index::read::<Document>(one.text, one.index).ok());
+    let mut document = match indexed {
+        Some(document) => document,
+        None => toml::from_str(text).map_err(|error| {
+            let (path, prefix) = named(layer, file);
+            let error = diagnostic::from_toml(path, prefix, text, &error, sections_with);
+            addressed(layer, error)
+        })?,
+    };
     let sections = document.take_sections();
     let (profile, projects) = (document.profile, document.projects);
     if let Some(profile) = &profile
@@ -152,7 +157,10 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
     let mut raw = RawLayer {
         layer,
         file: Arc::from(file),
-        text: Arc::new(Text::new(text)),
+        text: Arc::new(Text::new(match built_in {
+            Some(one) => Cow::Borrowed(one.text),
+            None => Cow::Owned(text.to_owned()),
+        })),
         project: None,
         when: false,
         sections,

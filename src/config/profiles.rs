@@ -21,14 +21,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::agent::Agent;
+use super::built_in::{BuiltIn, PROFILES};
 use super::diagnostic::{ConfigError, nearest};
 use super::load::{Locations, Request, decode, names, read};
 use super::parse::{RawLayer, parse};
 use super::source::Layer;
-
-mod built_in;
-
-use built_in::{BUILT_IN, BuiltIn};
 
 /// Whose profile it is, the weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +57,7 @@ pub struct ProfileEntry {
 /// lists profiles is about to use one.
 pub fn profiles(locations: &Locations) -> Result<Vec<ProfileEntry>, ConfigError> {
     let mut entries = BTreeMap::new();
-    for built_in in BUILT_IN {
+    for built_in in PROFILES {
         entries.insert(built_in.name.to_owned(), entry(&File::of(built_in))?);
     }
     for owner in [Owner::Site, Owner::User] {
@@ -76,7 +73,7 @@ pub fn profiles(locations: &Locations) -> Result<Vec<ProfileEntry>, ConfigError>
 
 /// The profiles that are compiled in, by name, whatever takes their place here.
 pub fn built_in_profiles() -> Result<Vec<ProfileEntry>, ConfigError> {
-    let entries = BUILT_IN.iter().map(|built_in| entry(&File::of(built_in)));
+    let entries = PROFILES.iter().map(|built_in| entry(&File::of(built_in)));
     entries.collect()
 }
 
@@ -139,7 +136,7 @@ fn file(locations: &Locations, owner: Owner, name: &str) -> Result<Option<File>,
     };
     match owner {
         Owner::BuiltIn => {
-            let mut all = BUILT_IN.iter();
+            let mut all = PROFILES.iter();
             Ok(all.find(|built_in| built_in.name == name).map(File::of))
         }
         Owner::Site => {
@@ -194,7 +191,7 @@ fn by_command(locations: &Locations, command: &OsStr) -> Result<Option<RawLayer>
     }
     let name = match claimed(locations, Owner::Site, command)? {
         Some((name, _)) => Some(name),
-        None => BUILT_IN
+        None => PROFILES
             .iter()
             .find(|built_in| built_in.commands.contains(&command))
             .map(|built_in| built_in.name.to_owned()),
@@ -255,7 +252,7 @@ fn directory(locations: &Locations) -> PathBuf {
 fn candidates(locations: &Locations, owner: Owner) -> Result<Vec<String>, ConfigError> {
     let files: Vec<OsString> = match owner {
         Owner::BuiltIn => {
-            let names = BUILT_IN.iter().map(|built_in| built_in.name.to_owned());
+            let names = PROFILES.iter().map(|built_in| built_in.name.to_owned());
             return Ok(names.collect());
         }
         Owner::Site => locations.site.profile_files()?,

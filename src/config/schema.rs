@@ -168,6 +168,8 @@ pub struct ProjectSection {
     pub parents: Option<Strings>,
     /// `"protect"` or `"writable"`: git's hooks and configuration.
     pub git: Option<Spanned<String>>,
+    /// `"protect"` or `"writable"`: settings that programs outside obey.
+    pub settings: Option<Spanned<String>>,
 }
 
 /// `[home]`
@@ -248,7 +250,7 @@ pub struct JailSection {
     pub keyctl: Option<Spanned<bool>>,
 }
 
-/// `[landlock]`: what to do without where Landlock makes the jail; `"refuse"` or `"degraded"` each.
+/// `[landlock]`: whether a jail starts without what Landlock cannot give; `"refuse"`, `"auto"` or `"degraded"` each.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LandlockSection {
@@ -276,6 +278,9 @@ pub struct SlurmSection {
     pub scope: Option<Spanned<String>>,
     /// `"none"`, `"counts"` or `"names"`: what is shown of other jobs.
     pub queries: Option<Spanned<String>>,
+    /// `"off"`, `"steps"` or `"control"`: what a session may do with the allocation in which it is
+    /// started.
+    pub allocation: Option<Spanned<String>>,
     /// Directories in which Slurm's commands are looked for.
     pub directories: Option<Strings>,
     /// `[slurm.limits]`

@@ -59,6 +59,15 @@ impl Source {
 }
 
 impl Source {
+    /// Whether a person wrote it for their own launches: in a policy file of theirs, or as an option.
+    pub fn is_users(&self) -> bool {
+        match self.layer {
+            Layer::User | Layer::Project | Layer::CommandLine => true,
+            Layer::Profile => !self.is_built_in(),
+            Layer::BuiltIn | Layer::SiteDefaults | Layer::SiteEnforced => false,
+        }
+    }
+
     /// Whether the place is in what is compiled in: the built-in policy and its profiles.
     pub fn is_built_in(&self) -> bool {
         self.line.is_some() && self.file.starts_with("built-in ")

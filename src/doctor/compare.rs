@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
+use super::judge::ALLOCATION;
 use super::line::{Examination, Status};
 use super::lists;
-use super::show;
 
 /// What came of asking a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,10 +157,11 @@ fn rows(examined: &[(&str, &Examination)]) -> Vec<Row> {
     row("digest", &|found| {
         plain(found.digest.clone().unwrap_or_else(|| NONE.to_owned()))
     });
-    row("verdict", &|found| plain(show::verdict(found)));
+    row("verdict", &|found| plain(found.verdict()));
     let mut names: Vec<&str> = Vec::new();
     for line in examined.iter().flat_map(|(_, found)| &found.checks) {
-        if !names.contains(&line.name.as_str()) {
+        // Each node is asked by a job of its own.
+        if line.name != ALLOCATION && !names.contains(&line.name.as_str()) {
             names.push(&line.name);
         }
     }

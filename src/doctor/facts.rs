@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use agent_sandbox_events::protocol::Status;
 
 use crate::cli::Backend;
+use crate::host::allocation::Found;
 use crate::host::mediation;
 use crate::launch::diagnose;
 use crate::policy::TraceMode;
@@ -58,6 +59,8 @@ pub struct Kernel {
     pub namespaces: diagnose::Findings,
     /// What Landlock's mediator needs.
     pub mediation: mediation::Findings,
+    /// Why no mediator can stand beside a jail of bubblewrap's; `None`: one can.
+    pub no_mediator: Option<String>,
     /// `/proc/sys/kernel/seccomp/actions_avail` (seccomp(2)).
     pub seccomp: Option<String>,
     /// Control groups.
@@ -99,6 +102,8 @@ pub struct Bubblewrap {
     pub version: Option<String>,
     /// Whether it is set-user-ID, so that it needs no user namespaces.
     pub set_id: bool,
+    /// Options that it lacks, so that the launcher does what they do.
+    pub lacks: Vec<&'static str>,
     /// Why it builds no jail at all, by trying; `None`: it does.
     pub reason: Option<Trouble>,
 }
@@ -139,6 +144,12 @@ pub struct Files {
     pub other_home: Option<PathBuf>,
     /// Where records are kept.
     pub state: Place,
+    /// Why nothing can be written in it, by trying (`No space left on device`).
+    pub state_refuses: Option<String>,
+    /// Why no session can be recorded, by trying. Running sessions may be recorded elsewhere.
+    pub records_refuse: Option<String>,
+    /// Whether a session would keep anything in the state directory.
+    pub keeps: bool,
     /// The user's directory of the node's own, or where it would be; `None`: nowhere.
     pub node_local: Option<Place>,
     /// The project; `None` if nothing is known of it.
@@ -207,6 +218,8 @@ pub struct Policy {
     pub file: String,
     /// Whether it exists.
     pub exists: bool,
+    /// `[projects]` sections whose directory does not exist, as written.
+    pub missing_projects: Vec<String>,
     /// Files and options that took part, weakest first.
     pub layers: Vec<String>,
     /// A sum over all of it.
@@ -266,6 +279,8 @@ pub struct Slurm {
     pub munge: Vec<(PathBuf, bool)>,
     /// Whether jails use Slurm; `None` if there is no telling.
     pub on: Option<bool>,
+    /// The allocation in which a session would start.
+    pub allocation: Found,
     /// A request from inside to Slurm and back.
     pub request: Option<Result<u64, String>>,
 }

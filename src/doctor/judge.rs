@@ -23,6 +23,9 @@ const fn check(group: Group, name: &'static str, judge: fn(&Facts) -> Option<Fin
     Check { group, name, judge }
 }
 
+/// The check of the allocation around who asks: of the one who asks, and not of the node.
+pub(super) const ALLOCATION: &str = "slurm-allocation";
+
 /// All checks, in the order in which they are shown.
 const CHECKS: &[Check] = &[
     check(Group::Node, "user", node::user),
@@ -49,6 +52,7 @@ const CHECKS: &[Check] = &[
     check(Group::Slurm, "slurm-programs", slurm::programs),
     check(Group::Slurm, "slurm-controller", slurm::controller),
     check(Group::Slurm, "munge", slurm::munge),
+    check(Group::Slurm, ALLOCATION, slurm::allocation),
     check(Group::Slurm, "chaperon", slurm::chaperon),
     check(Group::Trace, "tracer", tracer::tracer),
     check(Group::Trace, "tracer-blind", tracer::blind),
@@ -108,6 +112,10 @@ fn verdict(facts: &Facts) -> (bool, Option<&'static str>, String) {
         return (false, None, message.clone());
     }
     if let Some(why) = tracer::in_the_way(facts) {
+        return (false, None, why);
+    }
+    // The trials record elsewhere, so they would start.
+    if let Some(why) = directories::in_the_way(facts) {
         return (false, None, why);
     }
     let (starts, backend, mut why) = by_trial(facts);

@@ -147,3 +147,15 @@ pub struct Examination {
     /// What people ask about and this version does not have.
     pub absent: Vec<String>,
 }
+
+impl Examination {
+    /// Whether a session would start, and why, in one sentence.
+    pub fn verdict(&self) -> String {
+        let why = &self.why;
+        match self.backend.as_deref() {
+            Some("landlock") => format!("A session would start. Landlock makes its jail: {why}."),
+            Some(_) => format!("A session would start. bubblewrap makes its jail: {why}."),
+            None => format!("No session would start: {why}."),
+        }
+    }
+}

@@ -25,6 +25,7 @@ use super::facts::{Bubblewrap, Facts, Jail, Project, Tools, Trouble, User};
 use crate::cli::Options;
 use crate::env_vars;
 use crate::host;
+use crate::host::allocation::Found;
 use crate::host::files::HostFiles;
 use crate::launch::bubblewrap;
 use crate::launch::fallback::Reason;
@@ -91,7 +92,17 @@ pub(super) fn facts(options: &Options, held: &mut Held, words: Words) -> Result<
         given,
         trouble: unfit.as_ref().map(&trouble),
     });
+    let allocation = match root {
+        true => Found::Nothing,
+        false => {
+            prepared.find_allocation();
+            prepared.allocation.clone()
+        }
+    };
     all.slurm = slurm::look(held, &prepared, prepared.plan().ok().as_ref());
+    if let Some(slurm) = &mut all.slurm {
+        slurm.allocation = allocation;
+    }
     if root || (unfit.is_some() && given) {
         return Ok(all);
     }
@@ -105,6 +116,9 @@ pub(super) fn facts(options: &Options, held: &mut Held, words: Words) -> Result<
         return Ok(all);
     }
     let plan = prepared.plan().ok();
+    all.files.keeps = plan
+        .as_ref()
+        .is_some_and(|plan| plan.kept().next().is_some());
     let place = place(&prepared);
     let tried = trial::all(
         held,
@@ -164,6 +178,7 @@ fn bubblewrap(held: &mut Held, trouble: &dyn Fn(&anyhow::Error) -> Trouble) -> B
     let meta = std::fs::metadata(&path).ok();
     Bubblewrap {
         version: version(held, &path),
+        lacks: host::bubblewrap::lacks(&path),
         set_id: meta.is_some_and(|meta| meta.mode() & 0o4000 != 0),
         reason: Reason::found(&path).map(|reason| Trouble {
             message: reason.what,

@@ -69,18 +69,8 @@ fn ending(examination: &Examination, something: bool) -> String {
             count(Status::Broken)
         );
     }
-    text.push_str(&wrapped(&verdict(examination), 0, SENTENCE));
+    text.push_str(&wrapped(&examination.verdict(), 0, SENTENCE));
     text
-}
-
-/// One sentence.
-pub(super) fn verdict(examination: &Examination) -> String {
-    let why = &examination.why;
-    match examination.backend.as_deref() {
-        Some("landlock") => format!("A session would start. Landlock makes its jail: {why}."),
-        Some(_) => format!("A session would start. bubblewrap makes its jail: {why}."),
-        None => format!("No session would start: {why}."),
-    }
 }
 
 /// A comparison of nodes.

@@ -5,9 +5,9 @@
 //! and what cannot be asked is an error, since a site's policy may depend on the answer.
 
 #[cfg(target_env = "musl")]
-pub use asked::{account, group, groups_of};
+pub use asked::{account, group, groups_of, named};
 #[cfg(not(target_env = "musl"))]
-pub use library::{account, group, groups_of};
+pub use library::{account, group, groups_of, named};
 
 /// A line of passwd(5).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ mod library {
     use anyhow::{Context, Result};
     use nix::unistd::{Gid, Uid};
 
-    use super::Account;
+    use crate::host::accounts::Account;
 
     /// The account of a user; none: the database has no such user.
     ///
@@ -55,17 +55,29 @@ mod library {
     pub fn account(uid: Uid) -> Result<Option<Account>> {
         let user = nix::unistd::User::from_uid(uid)
             .with_context(|| format!("cannot ask the user database for user {uid}"))?;
-        Ok(user.and_then(|user| {
-            Account::of_line(&format!(
-                "{}:x:{}:{}:{}:{}:{}",
-                user.name,
-                user.uid,
-                user.gid,
-                user.gecos.to_string_lossy(),
-                user.dir.display(),
-                user.shell.display()
-            ))
-        }))
+        Ok(user.and_then(of))
+    }
+
+    /// The account of that name; none: the database has no such user.
+    ///
+    /// # Errors
+    /// The database cannot be asked.
+    pub fn named(name: &str) -> Result<Option<Account>> {
+        let user = nix::unistd::User::from_name(name)
+            .with_context(|| format!("cannot ask the user database for user `{name}`"))?;
+        Ok(user.and_then(of))
+    }
+
+    fn of(user: nix::unistd::User) -> Option<Account> {
+        Account::of_line(&format!(
+            "{}:x:{}:{}:{}:{}:{}",
+            user.name,
+            user.uid,
+            user.gid,
+            user.gecos.to_string_lossy(),
+            user.dir.display(),
+            user.shell.display()
+        ))
     }
 
     /// The name of a group; none: the database has no such group.
@@ -102,7 +114,7 @@ pub mod asked {
     use anyhow::{Context, Result, bail};
     use nix::unistd::{Gid, Uid};
 
-    use super::Account;
+    use crate::host::accounts::Account;
 
     /// glibc's, where distributions have it.
     const GETENT: &str = "/usr/bin/getent";
@@ -114,6 +126,13 @@ pub mod asked {
     /// See the other `account`.
     pub fn account(uid: Uid) -> Result<Option<Account>> {
         Ok(ask("passwd", &uid.to_string())?.and_then(|line| Account::of_line(&line)))
+    }
+
+    /// See the other `named`.
+    pub fn named(name: &str) -> Result<Option<Account>> {
+        let account = ask("passwd", name)?.and_then(|line| Account::of_line(&line));
+        // A number is one of getent's keys, too.
+        Ok(account.filter(|account| account.name == name))
     }
 
     /// See the other `group`.
@@ -171,9 +190,14 @@ pub mod asked {
             let text = String::from_utf8_lossy(&text).into_owned();
             text.lines().map(str::to_owned).collect::<Vec<_>>()
         };
-        let third = |line: &String| line.split(':').nth(2) == Some(key);
+        let has = |at: usize| move |line: &String| line.split(':').nth(at) == Some(key);
+        let third = has(2);
         match database {
-            "passwd" => lines("/etc/passwd").into_iter().find(third),
+            "passwd" => {
+                let all = lines("/etc/passwd");
+                let named = all.iter().find(|line| has(0)(line)).cloned();
+                named.or_else(|| all.into_iter().find(third))
+            }
             "group" => lines("/etc/group").into_iter().find(third),
             _ => {
                 let groups = lines("/etc/group");
@@ -217,6 +241,11 @@ mod tests {
             let by_getent = asked::account(uid).unwrap();
             assert_eq!(by_getent, by_library, "user {uid}");
             let Some(account) = by_library else { continue };
+            assert_eq!(
+                asked::named(&account.name).unwrap(),
+                named(&account.name).unwrap()
+            );
+            assert_eq!(named(&uid.to_string()).unwrap(), None);
             let sorted = |groups: Result<Vec<Gid>>| {
                 let mut groups: Vec<u32> = groups.unwrap().into_iter().map(Gid::as_raw).collect();
                 groups.sort_unstable();

@@ -1,4 +1,5 @@
-//! Whether Landlock and a mediator can be a jail on this host.
+//! Whether Landlock and a mediator can be a jail on this host, and whether a mediator can stand beside one
+//! of bubblewrap's.
 
 use std::io;
 use std::path::Path;
@@ -19,6 +20,16 @@ pub struct Missing {
     pub admin: &'static str,
 }
 
+/// Why no mediator stands beside a jail of bubblewrap's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoMediator {
+    /// The run is watched, and a process has one filter that hands calls over at most (`seccomp(2)`,
+    /// `EBUSY`).
+    Watched,
+    /// The host does not let one; a sentence.
+    Refused(String),
+}
+
 /// What was found.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
@@ -29,6 +40,10 @@ pub struct Findings {
     /// The first call of the mediator's that the kernel refuses, and its `errno`.
     pub refused: Option<(&'static str, i32)>,
 }
+
+/// The largest scope in which a process has access to those of user namespaces that its user made: as
+/// their owner it has every capability there (user_namespaces(7)), which is what scope 2 asks for.
+const LARGEST_SCOPE_OF_OWNERS: u32 = 2;
 
 /// A call of the mediator's, and how it is tried.
 type Attempt = (&'static str, fn() -> io::Result<()>);
@@ -50,11 +65,44 @@ pub fn findings() -> Findings {
     });
     Findings {
         abi: process::landlock_abi(),
-        scope: std::fs::read_to_string(Path::new(YAMA))
-            .ok()
-            .and_then(|text| text.trim().parse().ok()),
+        scope: scope(),
         refused,
     }
+}
+
+fn scope() -> Option<u32> {
+    let text = std::fs::read_to_string(Path::new(YAMA)).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Why no mediator can stand beside a jail of bubblewrap's; `None`: one can.
+pub fn beside_bubblewrap() -> Option<String> {
+    let tries: [Attempt; 4] = [
+        (
+            "seccomp(2) with SECCOMP_FILTER_FLAG_NEW_LISTENER",
+            probe::notifications,
+        ),
+        ("openat2(2)", probe::guarded_paths),
+        ("pidfd_getfd(2)", probe::copies_of_descriptors),
+        ("process_vm_readv(2)", probe::memory_of_others),
+    ];
+    let refused = tries
+        .into_iter()
+        .find_map(|(call, attempt)| Some((call, attempt().err()?)));
+    why_none(scope(), refused)
+}
+
+/// The sentence. Pure.
+fn why_none(scope: Option<u32>, refused: Option<(&str, io::Error)>) -> Option<String> {
+    if let Some(scope) = scope.filter(|scope| *scope > LARGEST_SCOPE_OF_OWNERS) {
+        return Some(format!(
+            "Yama forbids what the mediator needs (kernel.yama.ptrace_scope is {scope})"
+        ));
+    }
+    let (call, error) = refused?;
+    Some(format!(
+        "this kernel, or a container around this process, refuses what the mediator needs: {call}: {error}"
+    ))
 }
 
 impl Findings {
@@ -90,7 +138,22 @@ impl Findings {
 
 #[cfg(test)]
 mod tests {
-    use super::Findings;
+    use super::{Findings, why_none};
+
+    #[test]
+    fn why_no_mediator_stands_beside_bubblewrap_is_said() {
+        assert_eq!(why_none(None, None), None);
+        // The owner of a user namespace has every capability in it.
+        assert_eq!(why_none(Some(2), None), None);
+        let why = why_none(Some(3), None).unwrap();
+        assert!(why.contains("ptrace_scope is 3"), "{why}");
+        let error = std::io::Error::from_raw_os_error(libc::ENOSYS);
+        let why = why_none(Some(1), Some(("openat2(2)", error))).unwrap();
+        assert!(
+            why.contains("openat2(2): Function not implemented"),
+            "{why}"
+        );
+    }
 
     #[test]
     fn each_lack_is_said_and_none_is_none() {

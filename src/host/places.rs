@@ -7,8 +7,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::HostFacts;
-use super::files::{Files, Kind, Look};
+use super::facts::HostFacts;
+use super::files::Files;
+use super::found::{Kind, Look};
 use crate::policy::PathSpec;
 use crate::policy::paths::{Expansion, glob};
 

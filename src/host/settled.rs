@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::HostFacts;
+use super::facts::HostFacts;
 use super::files::{Files, HostFiles};
 use crate::policy::{PathSpec, Policy};
 
 /// How often the host is looked at anew. What is mounted later is found by the plan
-/// (`plan::arrivals`).
+/// (`plan::check::arrivals`).
 const MOST_LOOKS: usize = 4;
 
 /// Looks at the host and at the paths that the policy and the invocation name, until nothing is

@@ -8,7 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use agent_sandbox_wire::command::Command;
 
 use super::authority;
-use super::files::{Files, Found, Kind, Look};
+use super::files::Files;
+use super::found::{Found, Kind, Look};
 use crate::policy::paths::glob;
 
 /// File name of the chaperon's program.

@@ -16,7 +16,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{AccessFlags, access, geteuid};
 use serde::{Deserialize, Serialize};
 
-use super::files::{Entry, Found, Kind, Look};
+use super::found::{Entry, Found, Kind, Look};
 use super::mount_table::MountTable;
 
 /// As many symbolic links as the kernel follows in one path (`path_resolution(7)`).

@@ -9,9 +9,9 @@ use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::MsgFlags;
 use nix::unistd::Pid;
 
+use super::control::{Control, FAILED};
 use super::copies::Copies;
 use super::said::Said;
-use super::{Control, FAILED};
 use crate::handoff::{End, Report, Request};
 use crate::sys::process::Change;
 use crate::sys::{passing, process};

@@ -1,15 +1,19 @@
 //! A command inside the jail: started, and stood by.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::MsgFlags;
 use nix::unistd::Pid;
 
 use super::attend::Attendance;
-use super::{Control, FAILED, confine, execute, streams, watched};
-use crate::handoff::{ErrorStream, Report, Request, Run};
-use crate::sys::{fds, passing, process};
+use super::control::{Control, FAILED};
+use super::{confine, execute, gone, streams, watched};
+use crate::handoff::{ErrorStream, Mediated, Report, Request, Run};
+use crate::sys::{fds, passing, privileges, process};
 
 /// What the child and the process that stands by it say to each other, of a command that is held.
 const WORD: &[u8] = b"h";
@@ -53,6 +57,12 @@ pub(super) fn attend(control: &Control, signals: &SignalFd, run: &Run) -> Result
             if let Some(watch) = &run.confinement.watch {
                 watched::tell_what_is_left(control, watch);
             }
+            if let Some(home) = &run.home {
+                let places = gone::of(Path::new(OsStr::from_bytes(home)));
+                if !places.is_empty() {
+                    control.send(&Report::Gone(places));
+                }
+            }
             Ok(code)
         }
     }
@@ -91,6 +101,23 @@ fn wait_to_go(init: &OwnedFd) {
     }
 }
 
+/// Installs the filter that hands calls over, and passes its listener to the launcher. Where the kernel,
+/// or a container around the jail, has no such filter, those calls are refused that the kernel must not
+/// judge.
+///
+/// # Errors
+/// Neither filter can be installed.
+fn hand_over(control: &Control, mediated: &Mediated) -> std::io::Result<()> {
+    match privileges::filter_with_listener(&mediated.handing_over) {
+        Ok(listener) => {
+            // By a call that the filter lets through.
+            control.send_with(&Report::Mediated, Some(listener.as_fd()));
+            Ok(())
+        }
+        Err(_) => privileges::filter(&mediated.refusing),
+    }
+}
+
 /// The child: becomes the command.
 fn become_command(control: &Control, run: &Run, init: OwnedFd, parent: Pid) -> ! {
     let cwd = match confine::confine(run, parent) {
@@ -100,6 +127,13 @@ fn become_command(control: &Control, run: &Run, init: OwnedFd, parent: Pid) -> !
             process::exit_now(FAILED);
         }
     };
+    // Nobody need hear of a jail in which the command is not.
+    if run.held && !run.by_slurm && !execute::is_there(run) {
+        control.send(&Report::NotExecuted {
+            errno: libc::ENOENT,
+        });
+        process::exit_now(FAILED);
+    }
     // From here on whatever is opened was chosen inside.
     if run.held {
         wait_to_go(&init);
@@ -131,6 +165,14 @@ fn become_command(control: &Control, run: &Run, init: OwnedFd, parent: Pid) -> !
     }
     if let Some(watch) = &run.confinement.watch {
         watched::begin(control, watch);
+    }
+    if let Some(mediated) = &run.confinement.mediated
+        && let Err(error) = hand_over(control, mediated)
+    {
+        control.send(&Report::Refused(format!(
+            "cannot install the filter of set-group-ID bits: {error}"
+        )));
+        process::exit_now(FAILED);
     }
     let error = execute::execute(run, cwd);
     if run.by_slurm {

@@ -4,6 +4,8 @@ use std::ffi::{CString, OsStr};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 
+use nix::errno::Errno;
+
 use crate::handoff::Run;
 use crate::sys::process;
 
@@ -22,21 +24,8 @@ pub(super) fn execute(run: &Run, cwd: &[u8]) -> std::io::Error {
         }
     });
     let environment: Vec<CString> = environment.collect();
-    let Some(command) = run.argv.first().filter(|command| !command.is_empty()) else {
-        return std::io::Error::from_raw_os_error(libc::ENOENT);
-    };
-    let candidates: Vec<CString> = if command.contains(&b'/') {
-        vec![text(command)]
-    } else {
-        run.search
-            .split(|&byte| byte == b':')
-            // An empty entry means the current directory, which is the hostile project.
-            .filter(|directory| directory.starts_with(b"/"))
-            .map(|directory| text(&[directory, b"/", command].concat()))
-            .collect()
-    };
     let mut answer = std::io::Error::from_raw_os_error(libc::ENOENT);
-    for path in candidates {
+    for path in candidates(run) {
         let error = process::exec(&path, &argv, &environment);
         match error.raw_os_error() {
             Some(libc::ENOEXEC) if !run.by_slurm => {
@@ -49,6 +38,33 @@ pub(super) fn execute(run: &Run, cwd: &[u8]) -> std::io::Error {
         }
     }
     answer
+}
+
+/// The paths at which the command may be, best first.
+fn candidates(run: &Run) -> Vec<CString> {
+    let text = |bytes: &[u8]| CString::new(bytes).unwrap_or_default();
+    match run.argv.first() {
+        None => Vec::new(),
+        Some(command) if command.is_empty() => Vec::new(),
+        Some(command) if command.contains(&b'/') => vec![text(command)],
+        Some(command) => run
+            .search
+            .split(|&byte| byte == b':')
+            // An empty entry means the current directory, which is the hostile project.
+            .filter(|directory| directory.starts_with(b"/"))
+            .map(|directory| text(&[directory, b"/", command].concat()))
+            .collect(),
+    }
+}
+
+/// Whether anything stands where the command may be. What cannot be looked at may be there: `execve(2)` says.
+pub(super) fn is_there(run: &Run) -> bool {
+    candidates(run).iter().any(|path| {
+        !matches!(
+            nix::unistd::access(path.as_c_str(), nix::unistd::AccessFlags::F_OK),
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::ENAMETOOLONG)
+        )
+    })
 }
 
 /// Says that the command starts in another directory, in the words of slurmstepd and where the

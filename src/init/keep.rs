@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 
-use super::{Control, FAILED};
+use super::control::{Control, FAILED};
 use crate::handoff::Report;
 use crate::sys::namespaces::{self, Kind};
 use crate::sys::process;

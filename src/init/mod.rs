@@ -14,8 +14,10 @@
 mod attend;
 mod command;
 mod confine;
+mod control;
 mod copies;
 mod execute;
+pub mod gone;
 mod keep;
 pub mod landlock;
 mod said;
@@ -25,21 +27,19 @@ mod watched;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::socket::MsgFlags;
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-use crate::handoff::{LONGEST_DATAGRAM, Order, Report, Request, Run};
-use crate::sys::{fds, passing, process};
-
-/// Exit code for a jail that could not be finished; the launcher has the reason.
-const FAILED: i32 = 125;
+use self::control::{Control, FAILED};
+use crate::handoff::{Order, Report, Request, Run};
+use crate::sys::namespaces::{self, Kind};
+use crate::sys::{fds, process};
 
 /// Runs as init. `arguments` are the numbers of three descriptors: the user's standard error, the
 /// socket to the launcher, the order. Never returns.
@@ -91,7 +91,7 @@ pub fn go_on(control: OwnedFd, order: OwnedFd) -> ! {
 /// process's already.
 fn serve(stderr: Option<OwnedFd>, control: OwnedFd, order: OwnedFd) -> Result<i32, ()> {
     let control = Control(control);
-    let outcome = prepare(stderr, order).and_then(|order| start(&control, &order));
+    let outcome = prepare(&control, stderr, order).and_then(|order| start(&control, &order));
     match outcome {
         Ok(code) => Ok(code),
         Err(reason) => {
@@ -101,36 +101,7 @@ fn serve(stderr: Option<OwnedFd>, control: OwnedFd, order: OwnedFd) -> Result<i3
     }
 }
 
-struct Control(OwnedFd);
-
-impl Control {
-    fn send(&self, report: &Report) {
-        self.send_with(report, None);
-    }
-
-    fn send_with(&self, report: &Report, fd: Option<BorrowedFd<'_>>) {
-        // A launcher that is gone takes the jail with it; there is nothing to do about it here.
-        if let Ok(text) = postcard::to_allocvec(report) {
-            let _ = passing::send(&self.0, &text, fd);
-        }
-    }
-
-    fn send_many(&self, report: &Report, fds: &[BorrowedFd<'_>]) -> std::io::Result<()> {
-        let text = postcard::to_allocvec(report).map_err(std::io::Error::other)?;
-        passing::send_many(&self.0, &text, fds)
-    }
-
-    /// The next request; `None` when the launcher is gone.
-    fn receive(&self) -> Option<Request> {
-        let mut buffer = [0; LONGEST_DATAGRAM];
-        match passing::receive(&self.0, &mut buffer, MsgFlags::empty()) {
-            Ok((0, _)) | Err(_) => None,
-            Ok((length, _)) => postcard::from_bytes(&buffer[..length]).ok(),
-        }
-    }
-}
-
-fn prepare(stderr: Option<OwnedFd>, order: OwnedFd) -> Result<Order, String> {
+fn prepare(control: &Control, stderr: Option<OwnedFd>, order: OwnedFd) -> Result<Order, String> {
     let mut text = Vec::new();
     std::fs::File::from(order)
         .read_to_end(&mut text)
@@ -140,6 +111,9 @@ fn prepare(stderr: Option<OwnedFd>, order: OwnedFd) -> Result<Order, String> {
     if let Some(stderr) = stderr {
         fds::become_standard(&stderr, 2)
             .map_err(|error| format!("cannot set standard error: {error}"))?;
+    }
+    if order.unfinished {
+        finish(control)?;
     }
     for expect in &order.expect {
         let path = Path::new(OsStr::from_bytes(&expect.path));
@@ -167,6 +141,17 @@ fn prepare(stderr: Option<OwnedFd>, order: OwnedFd) -> Result<Order, String> {
     Ok(order)
 }
 
+/// Has the launcher finish the mounts, over which nobody inside has a right.
+fn finish(control: &Control) -> Result<(), String> {
+    let mount = namespaces::own(Kind::Mount)
+        .map_err(|error| format!("cannot open the jail's mount namespace: {error}"))?;
+    control.send_with(&Report::Unfinished, Some(mount.as_fd()));
+    match control.receive() {
+        Some(Request::Go) => Ok(()),
+        _ => Err("the launcher did not finish the jail's mounts".to_owned()),
+    }
+}
+
 /// Replaces standard input by the same file through a mount of the jail, at the same offset.
 fn reopen_input(path: &Path) -> std::io::Result<()> {
     let mut file = std::fs::File::open(path)?;
@@ -183,7 +168,7 @@ fn start(control: &Control, order: &Order) -> Result<i32, String> {
     if let Some(path) = &order.socket {
         let path = Path::new(OsStr::from_bytes(path));
         let socket = socket::listening(path)
-            .map_err(|error| format!("cannot listen at `{}`: {error}", path.display()))?;
+            .map_err(|error| format!("cannot listen at `{}`: {error:#}", path.display()))?;
         control.send_with(&Report::Listening, Some(socket.as_fd()));
     }
     match &order.run {

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::Control;
+use super::control::Control;
 use crate::handoff::{Report, Watch};
 use crate::sys::privileges;
 

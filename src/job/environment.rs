@@ -123,6 +123,7 @@ mod tests {
                 variables: Vec::new(),
                 told: Vec::new(),
                 traced: false,
+                allocation: Vec::new(),
             },
             base_environment: bytes(base),
             environment: bytes(inside),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{clean_up, company, is_first, say_once};
+use super::task::{clean_up, company, is_first, say_once};
 use crate::failure::Failure;
 use crate::fence::Reach;
 use crate::handoff::Run;
@@ -17,6 +17,7 @@ use crate::launch::chaperon::Chaperon;
 use crate::launch::fallback::Reason;
 use crate::launch::fenced::Ready;
 use crate::launch::supervisor::Outcome;
+use crate::launch::untraced;
 use crate::share::Wanted;
 
 /// Runs a task. `run` is what it runs, but for what the plan says of it; `instead` is why its jail is
@@ -59,7 +60,7 @@ fn stand_by(
         .into());
     }
     let told = &prepared.seal.told;
-    let mut lacking = ready.lacking(false);
+    let mut lacking = ready.told();
     let all = lacking.clone();
     lacking.retain(|line| !told.contains(line));
     say_once(&lacking);
@@ -67,6 +68,9 @@ fn stand_by(
         announcements.belongs_to(&prepared.host.state_directory);
     }
     let tracer = prepared.tracer(plan, is_first())?;
+    if let (Some(wish), None) = (&plan.trace.wish, &tracer) {
+        untraced::note(&prepared.host.state_directory, wish);
+    }
     let mut company = company(announcements)?;
     company.chaperon = Chaperon::new(&prepared, plan, all, Some(job))?;
     let bytes = |text: &OsStr| text.as_bytes().to_vec();

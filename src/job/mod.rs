@@ -11,6 +11,7 @@ pub mod fenced;
 pub mod patterns;
 pub mod program;
 pub mod standing;
+pub mod task;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -29,16 +30,18 @@ use crate::failure::{self, FAILED, Failure};
 use crate::handoff::{Confinement, ErrorStream, Run, Streams};
 use crate::launch::announcements::Announcements;
 use crate::launch::fallback::Reason;
-use crate::launch::supervisor::{Company, Jail, Outcome};
-use crate::launch::{self, Asked, supervisor, traced};
-use crate::plan::trace::step_name;
-use crate::plan::{Job, memory};
+use crate::launch::supervisor::{Jail, Outcome};
+use crate::launch::{self, Asked, supervisor, traced, untraced};
+use crate::plan::Job;
+use crate::plan::build::memory;
+use crate::plan::model::trace::step_name;
 use crate::report;
 use crate::share::join::{self, Welcome};
 use crate::share::rendezvous::{Place, Room};
 use crate::share::{self, Wanted};
 use crate::sys::{fds, process};
 use patterns::Names;
+use task::{clean_up, company, is_first, number, say_once};
 
 /// The largest batch script that is read, in bytes; a capsule's content is not larger.
 const LARGEST: u64 = 64 << 20;
@@ -201,6 +204,7 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
         by_slurm: true,
         pmi: pmi()?,
         held: false,
+        home: None,
     };
     let backend = launch::seal::backend(&capsule.seal);
     let arrived = match backend {
@@ -221,18 +225,6 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
         },
     };
     Ok((outcome, name))
-}
-
-/// Whether this is the first task of its step. A batch script's one process has no number.
-fn is_first() -> bool {
-    number("SLURM_PROCID").unwrap_or(0) == 0
-}
-
-/// Says what is lacking, once for all tasks of a step: the first says it.
-fn say_once(lacking: &[String]) {
-    if is_first() {
-        failure::say(&lacking.concat());
-    }
 }
 
 /// Runs the command in the room to which this process has come.
@@ -268,7 +260,11 @@ fn stand_by(
     // While paths still mean what they mean outside of the jail.
     let wish = welcome.terms.wish.as_ref();
     let tracer = wish.map(|wish| traced::for_task(wish, is_first()));
-    company.hold(&mut run, tracer.transpose()?.flatten());
+    let tracer = tracer.transpose()?.flatten();
+    if let (Some(wish), None) = (wish, &tracer) {
+        untraced::note(Path::new(OsStr::from_bytes(&welcome.terms.state)), wish);
+    }
+    company.hold(&mut run, tracer);
     supervisor::hold_signals(true).context("cannot hold signals back")?;
     let (attendant, control) = join::enter(welcome, connection, &run)?;
     let outcome = supervisor::supervise(Jail::Joined(attendant), control, &mut company)?;
@@ -277,41 +273,6 @@ fn stand_by(
     }
     clean_up(&outcome, company);
     Ok(outcome)
-}
-
-/// What stands by a task.
-///
-/// # Errors
-/// slurmstepd has ended. It may by a fault of its own, and nobody else would end its tasks then.
-fn company(announcements: Option<Announcements>) -> Result<Company> {
-    const GONE: &str = "Slurm's daemon of this step (slurmstepd) has ended";
-    let parent = nix::unistd::getppid();
-    if parent.as_raw() <= 1 {
-        bail!(GONE);
-    }
-    let parent = match process::descriptor_of(parent) {
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => bail!(GONE),
-        // Kernels before 5.3 have no such descriptors.
-        parent => parent.ok(),
-    };
-    // It was that one's number before and is it still, so the descriptor is that one's.
-    if parent.is_some() && nix::unistd::getppid().as_raw() <= 1 {
-        bail!(GONE);
-    }
-    Ok(Company {
-        announcements,
-        by_slurm: true,
-        parent,
-        ..Company::default()
-    })
-}
-
-/// Removes the file of Slurm's own words after a command that ran, if there were none.
-fn clean_up(outcome: &Outcome, company: Company) {
-    if let (Outcome::Ended(_), Some(announcements)) = (outcome, company.announcements) {
-        // An empty file that stays harms nobody.
-        let _ = announcements.remove_if_empty();
-    }
 }
 
 /// Where tasks of this job meet on this node.
@@ -418,11 +379,6 @@ fn explain(error: CapsuleError) -> anyhow::Error {
         }
         _ => error.into(),
     }
-}
-
-/// A number that Slurm passes in a variable.
-fn number(name: &str) -> Option<u32> {
-    std::env::var(name).ok()?.parse().ok()
 }
 
 fn names(context: &JobContext, step: Option<u32>) -> Names {

@@ -9,9 +9,12 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Prepared;
+use anyhow::Result;
+
+use super::prepared::Login;
+use super::prepared::Prepared;
 use crate::config::agent::{Agent, HomePath, Marker};
-use crate::config::load::RawLayer;
+use crate::config::profiles::{ProfileEntry, profiles};
 use crate::env_vars;
 use crate::failure;
 use crate::host::files::{Files, HostFiles, Kind, Look};
@@ -66,31 +69,30 @@ impl Looker {
     }
 }
 
-/// An agent of a launch, and by what one sees that its user is logged in.
-#[derive(Clone, Debug)]
-pub struct Login {
-    agent: String,
-    commands: Vec<String>,
-    how: String,
-    markers: Vec<Marker>,
-}
-
-/// The agents among the layers that say how one logs in.
-pub(super) fn logins(layers: &[RawLayer]) -> Vec<Login> {
-    let agents = layers.iter().filter_map(|layer| layer.profile.as_deref());
-    let logins = agents.filter_map(|agent| {
-        Some(Login {
-            agent: agent.name.clone(),
-            commands: agent
-                .commands
-                .iter()
-                .map(|name| name.value.clone())
-                .collect(),
-            how: agent.login.clone()?,
-            markers: agent.authentication.clone(),
-        })
-    });
-    logins.filter(|login| !login.markers.is_empty()).collect()
+/// The profile whose agent keeps a path, by its name; the first, if several do. Of the home by the name that the
+/// user knows.
+///
+/// # Errors
+/// There is no home directory; a profile is broken.
+pub fn owner_of(path: &Path) -> Result<Option<String>> {
+    let locations = super::options::locations()?;
+    let Ok(below) = path.strip_prefix(&locations.home) else {
+        return Ok(None);
+    };
+    let keeps = |entry: &ProfileEntry| {
+        let state = &entry.agent.state;
+        let all = [
+            &state.directories,
+            &state.files,
+            &state.login,
+            &state.settings,
+        ];
+        all.into_iter()
+            .flatten()
+            .any(|kept| below.starts_with(kept.value.below()))
+    };
+    let owner = profiles(&locations)?.into_iter().find(keeps);
+    Ok(owner.map(|entry| entry.name))
 }
 
 impl Prepared {
@@ -125,6 +127,48 @@ impl Prepared {
             format!("agent-sandbox: no login for {agent} was found: {how}\n")
         });
         lines.collect()
+    }
+}
+
+/// Shells in which somebody may start an agent by hand.
+const SHELLS: [&str; 9] = [
+    "bash", "csh", "dash", "fish", "ksh", "nu", "sh", "tcsh", "zsh",
+];
+
+impl Prepared {
+    /// A line for whoever starts a shell at a terminal without a profile: an agent that is started in it is
+    /// not known to anybody. Not all profiles are given: each opens a login.
+    pub(super) fn shell_hint(&self) -> String {
+        let mut words = self.invocation.command.iter();
+        let name = words.next().map(Path::new).and_then(Path::file_name);
+        let Some(name) = name
+            .and_then(OsStr::to_str)
+            .filter(|name| SHELLS.contains(name))
+        else {
+            return String::new();
+        };
+        let interactive = words.all(|word| word == "-l" || word == "-i" || word == "--login");
+        if !interactive || self.has_profile || !std::io::stderr().is_terminal() {
+            return String::new();
+        }
+        let profiles = super::options::locations()
+            .ok()
+            .and_then(|at| profiles(&at).ok());
+        let looker = Looker::new(&self.host.home);
+        let all = profiles.unwrap_or_default();
+        let installed = all
+            .iter()
+            .filter(|entry| entry.agent.login.is_some() && looker.program(&entry.agent).is_some());
+        let names: Vec<&str> = installed.map(|entry| entry.name.as_str()).collect();
+        if names.is_empty() {
+            return String::new();
+        }
+        let options: String = names.iter().map(|name| format!("-p {name} ")).collect();
+        format!(
+            "agent-sandbox: an agent that you start in this shell has no login and no memory ({}): agent-sandbox \
+             {options}{name}\n",
+            names.join(", ")
+        )
     }
 }
 

@@ -10,9 +10,11 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
+use super::finish::Finish;
+use super::orders::filter;
+use super::prepared::Prepared;
 use super::supervisor::{self, Company, Jail, Outcome};
-use super::{Prepared, filter};
-use crate::backend::bwrap;
+use crate::backend::bwrap::{self, Finisher};
 use crate::failure::Failure;
 use crate::handoff::{Expect, Order};
 use crate::host;
@@ -27,7 +29,7 @@ pub fn find() -> Result<PathBuf> {
     host::find_bwrap().map_err(|error| {
         Failure::new(format!("{error:#}"))
             .hint("user: this node cannot run the jail as it is; ask its administrator")
-            .hint("admin: install the package `bubblewrap` (0.8 or newer)")
+            .hint("admin: install the package `bubblewrap` (0.4 or newer)")
             .into()
     })
 }
@@ -42,8 +44,7 @@ pub(super) fn carry_out(
     order: Order,
     mut company: Company,
 ) -> Result<Outcome> {
-    let filter = filter(&plan)?;
-    let call = bwrap::call(&plan, filter);
+    let call = call(bwrap, &plan)?;
     // The launcher stays for as long as the command runs; what it knew need not stay with it.
     drop((plan, prepared));
     supervisor::hold_signals(company.by_slurm).context("cannot hold signals back")?;
@@ -51,9 +52,59 @@ pub(super) fn carry_out(
         bwrap,
         control,
         complaint,
+        finish,
     } = start(bwrap, call, order)?;
+    company.finish = finish;
     let jail = Jail::Built { bwrap, complaint };
     Ok(supervisor::supervise(jail, control, &mut company)?)
+}
+
+/// What this bubblewrap is told to do for a plan.
+///
+/// # Errors
+/// The filter of system calls cannot be compiled.
+pub fn call(bwrap: &Path, plan: &Plan) -> Result<bwrap::Call> {
+    let finisher = match host::bubblewrap::lacks(bwrap).as_slice() {
+        [] => Finisher::Bubblewrap,
+        _ => {
+            refuse_what_it_waits_for(plan)?;
+            Finisher::Launcher
+        }
+    };
+    Ok(bwrap::call(plan, filter(plan)?, finisher))
+}
+
+/// bubblewrap before 0.5 calls `creat(2)` on the place of a mount that is neither a regular file nor a
+/// directory. On a FIFO that waits for ever, and on a socket it fails.
+fn refuse_what_it_waits_for(plan: &Plan) -> Result<()> {
+    for step in &plan.steps {
+        if !matches!(step.mount, Mount::Bind { .. } | Mount::HideFile) {
+            continue;
+        }
+        let at = plan.place(step);
+        let around = plan.steps.iter().rev();
+        let mut around = around.filter(|other| other.at != step.at && at.starts_with(&other.at));
+        let below = match around.next().map(|other| (&other.at, &other.mount)) {
+            Some((above, Mount::Bind { from, .. } | Mount::Kept { from, .. })) => {
+                at.strip_prefix(above).map(|below| from.join(below))
+            }
+            // Nothing is there, or what bubblewrap made itself.
+            _ => continue,
+        };
+        let kind = below.map(std::fs::symlink_metadata);
+        if let Ok(Ok(meta)) = kind
+            && !(meta.is_file() || meta.is_dir() || meta.is_symlink())
+        {
+            return Err(Failure::new(format!(
+                "the installed bubblewrap cannot mount anything over `{}`, which is neither a regular file nor a directory",
+                at.display()
+            ))
+            .hint("user: remove it, if a program or an agent left it there")
+            .hint("admin: bubblewrap 0.8 can")
+            .into());
+        }
+    }
+    Ok(())
 }
 
 /// bubblewrap, started.
@@ -64,13 +115,17 @@ pub struct Started {
     pub control: OwnedFd,
     /// Where bubblewrap says what went wrong.
     pub complaint: UnixStream,
+    /// What is to be done when init says [`crate::handoff::Report::Unfinished`].
+    pub finish: Option<Finish>,
 }
 
 /// Starts bubblewrap.
 ///
 /// # Errors
 /// What `memfd_create(2)`, `socketpair(2)` or `execve(2)` answer.
-pub fn start(bwrap: &Path, call: bwrap::Call, order: Order) -> Result<Started> {
+pub fn start(bwrap: &Path, mut call: bwrap::Call, mut order: Order) -> Result<Started> {
+    let finish = call.rest.take().map(Finish::new).transpose()?;
+    order.unfinished = finish.is_some();
     let text = postcard::to_allocvec(&order).context("cannot write the order")?;
     let order = fds::memory_file(c"agent-sandbox-order", &text)?;
     let mut contents: Vec<OwnedFd> = Vec::with_capacity(call.contents.len());
@@ -110,6 +165,7 @@ pub fn start(bwrap: &Path, call: bwrap::Call, order: Order) -> Result<Started> {
         bwrap: child,
         control: ours,
         complaint,
+        finish,
     })
 }
 
@@ -136,6 +192,7 @@ pub fn order(plan: &Plan) -> Order {
         })
         .collect();
     Order {
+        unfinished: false,
         expect,
         input: plan
             .steps

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use agent_sandbox_wire::explain::Question;
-use agent_sandbox_wire::order::{JobContext, Order};
+use agent_sandbox_wire::order::{JobContext, Order, Place};
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,13 +21,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, setsid};
 
-use super::{FIRST_TIMEOUT, Prepared};
+use super::prepared::{FIRST_TIMEOUT, Prepared};
 use crate::env_vars;
 use crate::failure::{self, Failure};
 use crate::host::HostFacts;
 use crate::host::files::HostFiles;
 use crate::host::slurm::{self, Conf};
-use crate::plan::Plan;
+use crate::plan::{Mount, Plan, Step};
 use crate::sys::fds;
 use crate::sys::process::{self, Side};
 
@@ -35,8 +35,9 @@ use crate::sys::process::{self, Side};
 const PASSED: [&str; 3] = ["LANG", "LANGUAGE", "TZ"];
 /// A longer name of a language or a time zone is none.
 const LONGEST_VALUE: usize = 64;
-/// How long a chaperon may take to end before it is killed, in milliseconds.
-const PATIENCE_MS: u16 = 2000;
+/// How long a chaperon may take to end before it is killed, in milliseconds. It ends at once, unless an
+/// `sbatch` of its own is about to get a job: that has 6 s.
+const PATIENCE_MS: u16 = 8000;
 /// What the chaperon had to say stands here, below the state directory. Its audit record is kept
 /// elsewhere: this is for what should not happen.
 const LOG: &str = "slurm/chaperon.log";
@@ -62,7 +63,8 @@ struct Running {
 
 impl Chaperon {
     /// What a launch needs of it; `None` if the plan wants no chaperon. `told` is what the user was
-    /// told of the jail, a line each; `job` is the job in which this launch runs.
+    /// told of the jail, a line each; `job` is the job in which this launch runs, if Slurm started it;
+    /// else it is the allocation in which the session was started, if there is one.
     ///
     /// # Errors
     /// The order cannot be written.
@@ -90,6 +92,7 @@ impl Chaperon {
             seal,
             scope: rules.scope.value,
             queries: rules.queries.value,
+            allocation: rules.allocation.value,
             limits: rules.limits.values(),
             commands: slurm
                 .commands
@@ -102,7 +105,13 @@ impl Chaperon {
             user: user(host),
             uid: host.uid,
             home: bytes(&host.home),
-            job,
+            places: plan.steps.iter().filter_map(place).collect(),
+            job: job.or_else(|| {
+                host.allocation.as_ref().map(|ours| JobContext {
+                    id: ours.job,
+                    environment: ours.variables.clone(),
+                })
+            }),
         };
         let text = postcard::to_allocvec(&order).context("cannot write the chaperon's order")?;
         Ok(Some(Self {
@@ -188,6 +197,19 @@ impl Drop for Chaperon {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// A place of the jail's, as far as files can stand in it.
+fn place(step: &Step) -> Option<Place> {
+    let own = match step.mount {
+        Mount::Bind { .. } | Mount::Kept { .. } => false,
+        Mount::Tmpfs { .. } | Mount::Directory { .. } | Mount::HideDirectory => true,
+        _ => return None,
+    };
+    Some(Place {
+        at: step.at.as_os_str().as_bytes().to_vec(),
+        own,
+    })
 }
 
 /// Lets the chaperon's program say what is allowed of a command line of Slurm's; its exit code.

@@ -70,7 +70,7 @@ pub fn cause(words: &str, findings: &Findings) -> Cause {
         return Cause {
             what: format!("the installed bubblewrap is too old: it lacks the option {option}"),
             user: none.into(),
-            admin: "install bubblewrap 0.8 or newer".into(),
+            admin: "install bubblewrap 0.4.0 or newer".into(),
         };
     }
     if findings.most_namespaces == Some(0) {

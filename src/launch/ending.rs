@@ -3,14 +3,15 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 use anyhow::Result;
 
 use super::diagnose;
 use super::supervisor::Outcome;
-use crate::env_vars;
 use crate::failure::Failure;
+
+/// The exit code of a command that was not found inside, as shells have it.
+pub const NOT_FOUND: u8 = 127;
 
 /// The exit code of a launch, or why there was none.
 ///
@@ -52,35 +53,6 @@ fn not_executed(errno: i32, command: &OsStr) -> Failure {
     if errno != libc::ENOENT {
         return Failure::new(format!("cannot execute `{shown}`: {why}")).code(126);
     }
-    let failure = Failure::new(format!("`{shown}`: command not found in the jail")).code(127);
-    match outside(command) {
-        Some(path) => {
-            let directory = path.parent().unwrap_or(&path).display();
-            failure
-                .hint(format!(
-                    "it exists outside, as `{}`, and the jail does not show it",
-                    path.display()
-                ))
-                .hint(format!(
-                    "--read {directory} shows it for one run; `agent-sandbox explain {}` says more",
-                    path.display()
-                ))
-        }
-        None => failure,
-    }
-}
-
-/// Where the command stands outside.
-fn outside(command: &OsStr) -> Option<PathBuf> {
-    if command.is_empty() {
-        return None;
-    }
-    if command.as_bytes().contains(&b'/') {
-        return std::fs::canonicalize(command).ok();
-    }
-    let search = std::env::var_os(env_vars::PATH)?;
-    let found = std::env::split_paths(&search).map(|directory| directory.join(command));
-    found
-        .filter(|path| path.is_absolute())
-        .find_map(|path| std::fs::canonicalize(path).ok())
+    // Where it is outside, who asks for the jail looks: `report::not_found`.
+    Failure::new(format!("`{shown}`: command not found in the jail")).code(NOT_FOUND)
 }

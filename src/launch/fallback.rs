@@ -10,24 +10,23 @@ use crate::plan::PlanError;
 
 /// What every jail of bubblewrap's is made of. Where this does not work none will; where it does,
 /// whatever went wrong is about one jail, and said.
-const TRIAL: [&str; 16] = [
+const TRIAL: [&str; 13] = [
     "--unshare-user",
     "--unshare-pid",
     "--unshare-ipc",
     "--unshare-uts",
-    "--disable-userns",
     "--die-with-parent",
     "--ro-bind",
     "/",
     "/",
-    "--size",
-    "4096",
     "--tmpfs",
     "/tmp",
     "--proc",
     "/proc",
     "--",
 ];
+/// The same of one that has all options.
+const TRIAL_OF_LATER: [&str; 1] = ["--disable-userns"];
 
 /// Why bubblewrap cannot work here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +85,7 @@ impl Reason {
         failure.into()
     }
 
-    /// What is said before the command starts.
+    /// What is said before the command starts, with `--verbose`.
     pub fn line(&self) -> String {
         format!(
             "agent-sandbox: bubblewrap cannot work here ({}); Landlock is the jail\n",
@@ -104,7 +103,10 @@ fn attempt(bwrap: &Path) -> Result<(), String> {
     let Ok(program) = host::executable() else {
         return Ok(());
     };
+    let has_all = host::bubblewrap::lacks(bwrap).is_empty();
+    let later = TRIAL_OF_LATER.iter().filter(|_| has_all);
     let output = Command::new(bwrap)
+        .args(later)
         .args(TRIAL)
         .arg(program)
         .arg("--version")

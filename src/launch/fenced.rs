@@ -3,23 +3,26 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nix::unistd::{Pid, ttyname};
 
+use super::absent;
 use super::chaperon::Chaperon;
 use super::ending::conclude;
 use super::fallback::Reason;
 use super::kept::{self, Standing};
 use super::observed;
+use super::orders::{command, filter, register};
+use super::prepared::Prepared;
 use super::said;
 use super::stage::Stage;
 use super::supervisor::{self, Company, Jail, Outcome};
-use super::{Prepared, command, filter, register};
 use crate::backend::seccomp::mediated;
 use crate::cli::Options;
-use crate::failure::{self, Failure};
+use crate::failure::Failure;
 use crate::fence::{Fence, Reach};
 use crate::handoff::{Confinement, Run};
 use crate::host::mediation;
@@ -29,6 +32,7 @@ use crate::mediate::sight::calls::WATCHED;
 use crate::plan::Plan;
 use crate::plan::grants::{self, Fenced};
 use crate::plan::lacks::{self, Lack};
+use crate::plan::model::stage::HOME;
 use crate::session::Registered;
 use crate::sys::{passing, process};
 
@@ -37,8 +41,8 @@ use crate::sys::{passing, process};
 pub struct Ready {
     /// What it is.
     pub planned: Planned,
-    /// The line that says why it is none of bubblewrap's, if nobody asked for it.
-    instead: Option<String>,
+    /// Why it is none of bubblewrap's, if nobody asked for it.
+    instead: Option<Reason>,
     stage: Stage,
     standing: Standing,
 }
@@ -82,18 +86,23 @@ fn start(
         text.push_str(&said::banner(plan));
         text.push_str(&said::narrowed(plan).concat());
         text.push_str(&prepared.login_hint(plan));
+        text.push_str(&absent::note(&prepared, plan));
+        text.push_str(&prepared.shell_hint());
+        text.push_str(&ready.weaker(options.verbose));
     }
-    text.push_str(&ready.lacking(options.verbose).concat());
-    failure::say(&text);
+    text.push_str(&said::shortcomings(plan, options.verbose).concat());
+    text.push_str(&prepared.said_of_allocation(options.quiet));
     let name = plan.command.first().cloned().unwrap_or_default();
     let mut company = Company {
-        chaperon: Chaperon::new(&prepared, plan, ready.lacking(false), None)?,
+        chaperon: Chaperon::new(&prepared, plan, ready.told(), None)?,
         witness: prepared.witness.clone(),
+        announcement: text,
         ..Company::default()
     };
     let registered = register(&prepared.host, plan, &name)?;
     let mut run = command(plan);
     run.confinement.watch = observed::watch(&prepared, plan, &ready.home());
+    run.home = (!options.quiet).then(|| ready.home().into_os_string().into_vec());
     company.hold(&mut run, tracer);
     // The launcher stays for as long as the command runs; what it knew need not stay with it.
     drop(prepared);
@@ -117,10 +126,27 @@ pub struct Planned {
 pub fn planned(prepared: &Prepared) -> Result<Planned> {
     refuse_if_impossible()?;
     let stage = Stage::would_be(prepared.host.uid, &prepared.invocation.session)?;
-    translated(prepared, prepared.plan()?, &stage)
+    translated(prepared, prepared.plan()?, &stage, None)
 }
 
-fn translated(prepared: &Prepared, plan: Plan, stage: &Path) -> Result<Planned> {
+/// What the jail of a launch would lack; also of one from a directory that could be no project.
+///
+/// # Errors
+/// As [`Ready::new`].
+pub fn differences(prepared: &Prepared) -> Result<Vec<Lack>> {
+    refuse_if_impossible()?;
+    let stage = Stage::would_be(prepared.host.uid, &prepared.invocation.session)?;
+    let plan = prepared.plan();
+    let plan = plan.or_else(|error| prepared.plan_without_project().map_err(|_| error))?;
+    Ok(translated(prepared, plan, &stage, None)?.lacks)
+}
+
+fn translated(
+    prepared: &Prepared,
+    plan: Plan,
+    stage: &Path,
+    instead: Option<&Reason>,
+) -> Result<Planned> {
     let mut fenced = grants::translate(plan, &prepared.host, &prepared.files, stage, &terminals())?;
     let rules = fenced.rules.iter().map(|rule| rule.path().to_owned());
     let regions = fenced.charge.territory.regions().iter();
@@ -132,6 +158,8 @@ fn translated(prepared: &Prepared, plan: Plan, stage: &Path) -> Result<Planned> 
     let lacks = lacks::judge(&prepared.policy, &prepared.host, &fenced)?;
     // They are about mounts; what this jail lacks is said by its own table.
     fenced.plan.weaknesses.clear();
+    let ids = lacks.iter().map(|lack| lack.id.to_owned()).collect();
+    fenced.say_what_is_missing(instead.map(|reason| reason.what.clone()), ids);
     Ok(Planned { fenced, lacks })
 }
 
@@ -168,33 +196,42 @@ impl Ready {
         refuse_if_impossible()?;
         let stage = Stage::new(prepared.host.uid, &prepared.invocation.session)?;
         let (plan, standing) = kept::ready(prepared)?;
-        let planned = translated(prepared, plan, stage.path())?;
+        let planned = translated(prepared, plan, stage.path(), instead)?;
         prepared.make_places(&planned.fenced.plan)?;
         kept::show(&planned.fenced.plan)?;
         stage.fill(&planned.fenced.staged)?;
         Ok(Self {
             planned,
-            instead: instead.map(Reason::line),
+            instead: instead.cloned(),
             stage,
             standing,
         })
     }
 
-    /// What the jail lacks of what was asked and of what bubblewrap's would have, a line each, and why
-    /// it is none of bubblewrap's.
-    pub fn lacking(&self, verbose: bool) -> Vec<String> {
-        let lacks = said::lacks(&self.planned.lacks);
+    /// That the jail is weaker than one of bubblewrap's; with `verbose` also why, and each difference.
+    pub fn weaker(&self, verbose: bool) -> String {
+        let lacks = &self.planned.lacks;
+        let mut all = said::weaker(lacks);
+        if verbose {
+            all.extend(self.instead.as_ref().map(Reason::line));
+            all.extend(said::lacks(lacks));
+        }
+        all
+    }
+
+    /// What the user is told of the jail, or could have been with `--quiet`, a line each: a job of the
+    /// session does not repeat it.
+    pub fn told(&self) -> Vec<String> {
+        let weaker = said::weaker(&self.planned.lacks);
         let plan = &self.planned.fenced.plan;
-        let instead = self.instead.iter().cloned();
-        instead
-            .chain(lacks)
-            .chain(said::shortcomings(plan, verbose))
+        std::iter::once(weaker)
+            .chain(said::shortcomings(plan, false))
             .collect()
     }
 
     /// Where the private home stands.
     fn home(&self) -> PathBuf {
-        self.stage.path().join(grants::HOME)
+        self.stage.path().join(HOME)
     }
 
     /// Starts the mediator, and it the command. `run`'s confinement is set here.

@@ -7,11 +7,10 @@
 
 mod links;
 mod logins;
+mod logout;
 mod missing;
 mod returns;
 mod seeds;
-mod store;
-mod ways;
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -23,16 +22,19 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 
-use super::Prepared;
+use super::left::Left;
+use super::prepared::Prepared;
+use super::store::{self, Store};
+use super::ways;
 use crate::failure::{self, one_line};
-use crate::plan::kept::{JsonSeed, shown_in};
+use crate::plan::model::kept::{JsonSeed, shown_in};
 use crate::plan::{Mount, Plan};
 use crate::session;
 use links::Instead;
 use logins::{Carried, Login};
+use logout::Notes;
 use returns::Returned;
 use seeds::Sown;
-use store::Store;
 
 /// How often is planned anew because something was made. What is made once can show that more is missing.
 const MOST_ROUNDS: u32 = 4;
@@ -49,6 +51,8 @@ pub struct Standing {
     records: PathBuf,
     session: String,
     project: Option<PathBuf>,
+    /// What is looked at when the session is over.
+    left: Option<Left>,
 }
 
 /// Makes everything that the plan needs, and plans.
@@ -73,11 +77,14 @@ pub fn ready(prepared: &mut Prepared) -> Result<(Plan, Standing)> {
         let path = what.path().display();
         bail!("`{path}` was made for an agent's state, and is gone again");
     }
-    let standing = match in_job {
+    let mut standing = match in_job {
         true => Standing::default(),
         false => Standing::of_plan(prepared, &plan),
     };
     furnish(&mut plan, &standing)?;
+    if !in_job {
+        standing.left = Left::begin(prepared, &plan)?;
+    }
     Ok((plan, standing))
 }
 
@@ -105,6 +112,7 @@ fn furnish(plan: &mut Plan, standing: &Standing) -> Result<()> {
     let mut notes = String::new();
     let store = Store::open(path, &plan.keeping.stores, project)?;
     let logins = logins::of_plan(plan);
+    let mut carried = Notes::read(store.held());
     let mut ids = Vec::new();
     for (at, from) in &all {
         let kept = store.directory(from)?;
@@ -127,6 +135,7 @@ fn furnish(plan: &mut Plan, standing: &Standing) -> Result<()> {
                 links::remove_link(&kept, below).map_err(|errno| told.cannot(below, errno))?;
             }
         }
+        carried.forget(&kept, from);
         for seed in &plan.keeping.seeds {
             if let Ok(below) = seed.to.strip_prefix(from) {
                 // A launcher that was killed has brought nothing back.
@@ -135,9 +144,11 @@ fn furnish(plan: &mut Plan, standing: &Standing) -> Result<()> {
                 }
                 let sown = seeds::sow(&seed.from, &seed.keys, &kept, below);
                 notes.push_str(&told.sown(below, &seed.from, sown));
+                carried.carried(&seed.from, &seed.to, &seed.keys);
             }
         }
     }
+    carried.write(store.held());
     for ((at, _), id) in all.iter().zip(ids) {
         plan.know_kept(at, id);
     }
@@ -291,6 +302,7 @@ impl Standing {
             records: session::directory(host.uid, &host.state_directory),
             session: plan.session.clone(),
             project: plan.project.clone(),
+            left: None,
         }
     }
 
@@ -363,7 +375,8 @@ impl Standing {
     }
 
     /// The session is over: carries the logins out that were made in it.
-    pub fn end(self) {
+    pub fn end(mut self) {
+        drop(self.left.take());
         for login in &self.logins {
             self.carry(login);
         }

@@ -2,40 +2,26 @@
 //! built-in policy and the site's, with what the user's own takes away, a private home with nothing of
 //! the user's to write, no Slurm.
 
-use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::Result;
 use nix::sys::utsname::uname;
 
-use super::{Plan, Prepared, RawLayer, prepare_session};
+use super::prepared::Prepared;
 use crate::backend::seccomp::watched;
-use crate::cli::Options;
+use crate::config::load::RawLayer;
 use crate::config::source::{Layer, Source, Sourced};
 use crate::handoff::Watch;
 use crate::mediate::sight::calls::WATCHED;
 use crate::observe::witness;
+use crate::plan::Plan;
 use crate::policy::trace::{Events, Trace};
 use crate::policy::{HomeMode, Policy, SlurmMode, TraceMode};
-use crate::session;
 use crate::sys::passing;
 
 /// What messages name as the place of what such a run is given.
 const WHY: &str = "profile init";
-
-/// Reads the policy of a run that is watched, and looks at the host.
-///
-/// # Errors
-/// As [`super::prepare`].
-pub fn prepare(
-    options: &Options,
-    command: &[OsString],
-    witness: witness::Shared,
-) -> Result<Prepared> {
-    prepare_session(options, command, session::new_id()?, Some(witness))
-}
 
 /// Takes out of the user's layers what gives something, and every profile. What takes away stays, and so
 /// does what the command line says, for it was said for this run.
@@ -47,6 +33,7 @@ pub(super) fn without_what_is_given(layers: &mut Vec<RawLayer>) {
     for sections in users.map(|layer| &mut layer.sections) {
         if let Some(project) = &mut sections.project {
             project.git = None;
+            project.settings = None;
         }
         if let Some(home) = &mut sections.home {
             home.mode = None;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use agent_sandbox_events::client::{Connection, Unanswered};
 use agent_sandbox_events::protocol::{Request, Response, VERSION, Which};
 
-use super::traced::Found;
+use super::tracer::Found;
 use crate::failure::one_line;
 use crate::observe::seen::Seen;
 use crate::observe::trail::{Reading, Traced};

@@ -23,7 +23,11 @@ pub(super) fn banner(plan: &Plan) -> String {
 }
 
 /// The banner, unless it is not wanted, and what could not be done as asked, which is always said.
-pub(super) fn announce(plan: &Plan, options: &Options, logins: impl FnOnce() -> String) {
+pub(super) fn announcement(
+    plan: &Plan,
+    options: &Options,
+    logins: impl FnOnce() -> String,
+) -> String {
     let mut text = String::new();
     if !options.quiet {
         text.push_str(&banner(plan));
@@ -31,7 +35,7 @@ pub(super) fn announce(plan: &Plan, options: &Options, logins: impl FnOnce() -> 
         text.push_str(&logins());
     }
     text.push_str(&shortcomings(plan, options.verbose).concat());
-    failure::say(&text);
+    text
 }
 
 /// What the site does not allow of what the user asked for, a line each.
@@ -62,6 +66,14 @@ pub fn shortcomings(plan: &Plan, verbose: bool) -> Vec<String> {
     let weaknesses = plan.weaknesses.iter();
     let weaknesses = weaknesses.map(|weakness| format!("agent-sandbox: warning: {weakness}\n"));
     omitted.chain(weaknesses).collect()
+}
+
+/// That Landlock makes the jail, and where to read what that means: one line.
+pub fn weaker(lacks: &[Lack]) -> String {
+    format!(
+        "agent-sandbox: weaker jail: Landlock, {} differences: agent-sandbox explain --backend\n",
+        lacks.len()
+    )
 }
 
 /// What a jail of Landlock's lacks of one of bubblewrap's, a line each.

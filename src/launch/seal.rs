@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use agent_sandbox_wire::capsule::{self, LayerKind, Seal};
 use anyhow::Result;
 
-use super::{absolute, additions, normal};
+use super::options::{absolute, additions, normal};
 use crate::cli::{Backend, Options};
 use crate::config::load::{Locations, RawLayer, Sealed, load_sealed};
 use crate::config::source::Layer;
@@ -64,6 +64,7 @@ pub fn seal(
         variables: Vec::new(),
         told: Vec::new(),
         traced: false,
+        allocation: Vec::new(),
     }
 }
 
@@ -134,7 +135,7 @@ pub fn backend(seal: &Seal) -> Backend {
 /// This node's site has a policy that cannot be applied; a text or an option means nothing to this
 /// version of agent-sandbox.
 pub fn unseal(seal: &Seal) -> Result<(Vec<RawLayer>, Additions)> {
-    unseal_at(&super::locations()?, seal, &circumstances::probe)
+    unseal_at(&super::options::locations()?, seal, &circumstances::probe)
 }
 
 fn unseal_at(

@@ -26,9 +26,12 @@ use nix::unistd::Pid;
 use super::announcements::Announcements;
 use super::cgroup::Group;
 use super::chaperon::Chaperon;
+use super::finish::{self, Finish};
 use super::traced::Tracer;
 use crate::failure::{self, Failure};
 use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request, Run};
+use crate::init::gone;
+use crate::mediate::group::{Standby, Terms};
 use crate::observe::witness;
 use crate::sys::{passing, process};
 
@@ -122,8 +125,14 @@ pub struct Company {
     pub by_slurm: bool,
     /// The process without which the command must not go on: it becomes readable when that ends.
     pub parent: Option<OwnedFd>,
+    /// What is left of building the jail.
+    pub finish: Option<Finish>,
     /// What watches the command.
     pub witness: Option<witness::Shared>,
+    /// What is said when the jail is there, right before the command starts.
+    pub announcement: String,
+    /// What the mediator beside the jail keeps to; `None`: there is none.
+    pub mediated: Option<Terms>,
     /// The node's tracer, with the command for its trail, of a jail that is held until it is traced.
     pub tracer: Option<(Tracer, Vec<Vec<u8>>)>,
     /// The session's cgroup, which goes with this.
@@ -133,9 +142,9 @@ pub struct Company {
 }
 
 impl Company {
-    /// Has a command held until the tracer traces it, if there is one.
+    /// Has a command held until the tracer traces it, if there is one, and the announcement is made.
     pub fn hold(&mut self, run: &mut Run, tracer: Option<Tracer>) {
-        run.held = tracer.is_some();
+        run.held = tracer.is_some() || !self.announcement.is_empty();
         self.tracer = tracer.map(|tracer| (tracer, run.argv.clone()));
     }
 }
@@ -240,7 +249,9 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
         company,
         outcome: None,
         started: false,
+        lent: None,
         listen_again: Vec::new(),
+        mediator: None,
     };
     supervisor.make_group(&jail);
     supervisor.wait(&mut jail)?;
@@ -267,6 +278,9 @@ struct Supervisor<'a> {
     outcome: Option<Outcome>,
     /// Whether init got as far as the command.
     started: bool,
+    mediator: Option<Standby>,
+    /// The jail's mount namespace, until its mounts are finished.
+    lent: Option<OwnedFd>,
     /// When the announcements is looked at again.
     listen_again: Vec<Instant>,
 }
@@ -286,6 +300,7 @@ impl Supervisor<'_> {
             let parent = self.company.parent.as_ref();
             let watched = self.company.witness.as_ref();
             let watched = watched.and_then(|witness| witness.borrow().waiting());
+            let mediated = self.mediator.as_ref().and_then(Standby::waiting);
             let mut ready = [
                 PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
@@ -298,14 +313,19 @@ impl Supervisor<'_> {
                     watched.as_ref().map_or(self.control.as_fd(), AsFd::as_fd),
                     PollFlags::POLLIN,
                 ),
+                PollFd::new(mediated.unwrap_or(self.control.as_fd()), PollFlags::POLLIN),
             ];
-            let (calls, has_parent) = (called.is_some(), parent.is_some());
+            let (calls, has_parent, mediates) =
+                (called.is_some(), parent.is_some(), mediated.is_some());
             match poll(&mut ready, self.timeout()) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            let [reported, signalled, called, orphaned, waits] =
+            let [reported, signalled, called, orphaned, waits, handed_over] =
                 ready.map(|one| one.any().unwrap_or(false));
+            if let (true, true, Some(mediator)) = (mediates, handed_over, &mut self.mediator) {
+                mediator.begin();
+            }
             if let (true, Some(_), Some(witness)) = (waits, &watched, &self.company.witness) {
                 witness.borrow_mut().answer();
             }
@@ -328,8 +348,16 @@ impl Supervisor<'_> {
             }
             if reported {
                 match self.receive() {
+                    Some(Report::Unfinished) => {
+                        let (finish, lent) = (self.company.finish.take(), self.lent.take());
+                        if let Err(why) = finish::answer(finish, lent, &self.control) {
+                            self.outcome = Some(Outcome::Refused(why));
+                            shutdown(self.control.as_raw_fd(), Shutdown::Both)?;
+                            return jail.wait();
+                        }
+                    }
                     Some(Report::Held) => {
-                        if let Err(failure) = self.have_traced(jail) {
+                        if let Err(failure) = self.let_go_on(jail) {
                             self.outcome = Some(Outcome::Untraced(failure));
                             // Who is held sees that it never goes on, and ends.
                             shutdown(self.control.as_raw_fd(), Shutdown::Both)?;
@@ -359,8 +387,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Nothing of the jail has run yet. It goes on when it is traced, or when it need not be.
-    fn have_traced(&mut self, jail: &Jail) -> Result<(), Failure> {
+    /// Nothing of the jail has run yet. It goes on when it is traced, or when it need not be, and what there is
+    /// to say of it was said.
+    fn let_go_on(&mut self, jail: &Jail) -> Result<(), Failure> {
         if let (Some((tracer, command)), Some(first)) = (self.company.tracer.take(), jail.first()) {
             // What was started since it was made is moved as well.
             let moved = |group: &Group| group.take(first).is_ok();
@@ -371,6 +400,7 @@ impl Supervisor<'_> {
                 witness.borrow_mut().traced = traced;
             }
         }
+        failure::say(&std::mem::take(&mut self.company.announcement));
         self.request(&Request::Go);
         Ok(())
     }
@@ -399,8 +429,10 @@ impl Supervisor<'_> {
                 }
             }
             // The descriptors were taken as they came.
-            Report::Listening | Report::Namespaces | Report::Watched | Report::Held => {}
+            Report::Listening | Report::Namespaces | Report::Watched => {}
+            Report::Mediated | Report::Held | Report::Unfinished => {}
             Report::Left { .. } | Report::LeftMore | Report::LeftAll => self.note_left(&report),
+            Report::Gone(places) => failure::say(&gone::line(&places)),
             Report::Refused(reason) => self.outcome = Some(Outcome::Refused(reason)),
             Report::NotExecuted { errno } => self.outcome = Some(Outcome::NotExecuted(errno)),
             Report::NoStream {
@@ -433,8 +465,7 @@ impl Supervisor<'_> {
         let mut buffer = [0; LONGEST_DATAGRAM];
         loop {
             match passing::receive(&self.control, &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                // Init ended with a request unread. The kernel says so once (unix(7)); what init
-                // sent before is still there.
+                // Init ended with a request unread, says the kernel once (unix(7)).
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::ECONNRESET | libc::EINTR)) => {}
                 Ok((0, _)) | Err(_) => return None,
@@ -446,6 +477,11 @@ impl Supervisor<'_> {
                                 chaperon.listening(socket);
                             }
                         }
+                        (Report::Mediated, Some(listener)) => {
+                            let terms = self.company.mediated.take();
+                            self.mediator = terms.map(|terms| Standby::new(listener, terms));
+                        }
+                        (Report::Unfinished, lent) => self.lent = lent,
                         (Report::Watched, Some(listener)) => {
                             if let Some(witness) = &self.company.witness {
                                 // Without it the command's calls fail, and it does not start.

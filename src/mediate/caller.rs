@@ -161,6 +161,32 @@ impl Caller {
         self.certain(open(path.as_str(), flags, Mode::empty()).map_err(io::Error::from))
     }
 
+    /// The caller's root directory, opened with `O_PATH`.
+    ///
+    /// # Errors
+    /// As [`Self::directory`].
+    pub fn root(&self) -> io::Result<OwnedFd> {
+        let path = format!("/proc/{}/root", self.call.thread);
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        self.certain(open(path.as_str(), flags, Mode::empty()).map_err(io::Error::from))
+    }
+
+    /// Whether the caller's user namespace has this user and this group by the numbers that they have
+    /// here, and no others (user_namespaces(7)).
+    ///
+    /// # Errors
+    /// `ESRCH` if it is gone.
+    pub fn has_mapped(&self, uid: u32, gid: u32) -> io::Result<bool> {
+        let is = |file: &str, id: u32| {
+            let text = self.head_of(file)?;
+            let words = text.split(|byte| byte.is_ascii_whitespace());
+            let words: Vec<&[u8]> = words.filter(|word| !word.is_empty()).collect();
+            let id = id.to_string();
+            io::Result::Ok(words == [id.as_bytes(), id.as_bytes(), b"1"])
+        };
+        Ok(is("uid_map", uid)? && is("gid_map", gid)?)
+    }
+
     /// The caller's umask (`proc_pid_status(5)`).
     ///
     /// # Errors
@@ -233,7 +259,12 @@ impl Caller {
 
     /// The beginning of the caller's status.
     fn status(&self) -> io::Result<Vec<u8>> {
-        let path = format!("/proc/{}/status", self.call.thread);
+        self.head_of("status")
+    }
+
+    /// The beginning of a file in the caller's directory of `/proc`.
+    fn head_of(&self, name: &str) -> io::Result<Vec<u8>> {
+        let path = format!("/proc/{}/{name}", self.call.thread);
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let head = open(path.as_str(), flags, Mode::empty()).and_then(|file| {
             let mut head = vec![0; HEAD_OF_STATUS];

@@ -20,9 +20,9 @@ use nix::errno::Errno;
 use nix::sys::stat::{Mode, SFlag, fchmod, fstat};
 
 use super::caller::Caller;
+use super::context::{Answer, Context};
 use super::place::ground::{Who, who_changes};
 use super::place::{self, FOLLOW, Given, Special, Stop, locked};
-use super::{Answer, Context};
 use crate::fence::Reach;
 use crate::sys::{paths, sockets};
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::Resource;
 use nix::unistd::{Pid, getpid};
 
-use super::Context;
+use super::context::Context;
 use super::family::{self, Held};
 use super::place::locked;
 use crate::fence::Reach;

@@ -14,7 +14,8 @@ use nix::sys::socket::MsgFlags;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Pid, chdir, getpid, setsid};
 
-use super::{Context, ending, serve};
+use super::context::Context;
+use super::{ending, serve};
 use crate::fence::Charge;
 use crate::init::landlock;
 use crate::sys::process::{Change, Side, exit_now, fork, ignore_all, wait_for_any};
@@ -178,7 +179,7 @@ fn confine(charge: &Charge) -> Result<OwnedFd, String> {
 }
 
 /// Leaves everything that is the launcher's: its descriptors, streams, directory, session.
-fn stand_alone(null: &OwnedFd, open: &[RawFd]) -> io::Result<()> {
+pub(super) fn stand_alone(null: &OwnedFd, open: &[RawFd]) -> io::Result<()> {
     for number in 0..=2 {
         fds::become_standard(null, number)?;
     }
@@ -229,7 +230,7 @@ fn wait_for_listener(socket: OwnedFd, attendant: Pid) -> Option<OwnedFd> {
 
 /// The standard streams are open, so this is never needed; but a listener that is taken for one would
 /// be lost.
-fn away_from_streams(fd: OwnedFd) -> Option<OwnedFd> {
+pub(super) fn away_from_streams(fd: OwnedFd) -> Option<OwnedFd> {
     if fd.as_raw_fd() > 2 {
         return Some(fd);
     }

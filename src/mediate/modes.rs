@@ -15,16 +15,20 @@ use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::{Gid, Uid, fchownat};
 
 use super::caller::Caller;
+use super::context::{Answer, Context};
 use super::open::{PLAIN_MODE, SET_ID};
 use super::place::{self, Given, How, Object, Process, Stop, ground};
-use super::{Answer, Context};
 use crate::sys::paths;
 
 /// `fchmodat2(2)` (Linux 6.6) and the calls on attributes with a directory (Linux 6.13): the same
 /// numbers everywhere, include/uapi/asm-generic/unistd.h.
 const SYS_FCHMODAT2: i64 = 452;
 const SYS_SETXATTRAT: i64 = 463;
+const SYS_GETXATTRAT: i64 = 464;
 const SYS_REMOVEXATTRAT: i64 = 466;
+
+/// `S_ISGID` (inode(7)).
+const SET_GROUP_ID: u32 = 0o2000;
 
 /// The longest name of an attribute, in bytes (`XATTR_NAME_MAX`, include/uapi/linux/limits.h).
 const LONGEST_NAME: usize = 255;
@@ -68,8 +72,62 @@ pub fn change(context: &Context, caller: &Caller) -> Answer {
     }
 }
 
+/// Whether a call gives a file a mode.
+pub(super) fn gives_mode(number: i32) -> bool {
+    match i64::from(number) {
+        libc::SYS_fchmod | libc::SYS_fchmodat | SYS_FCHMODAT2 => true,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_chmod => true,
+        _ => false,
+    }
+}
+
+/// A call that gets an attribute.
+#[derive(Debug)]
+pub(super) struct Get {
+    /// Of what.
+    pub(super) whose: Whose,
+    /// Its path, if it is named by one.
+    pub(super) path: Option<Vec<u8>>,
+    /// Which attribute.
+    pub(super) name: CString,
+    /// Where the value goes in the caller's memory.
+    pub(super) address: u64,
+    /// How much of it fits, in bytes; 0: the length alone is asked for.
+    pub(super) room: u64,
+}
+
+/// The call, if it is one that gets an attribute, read once.
+pub(super) fn gets_attribute(caller: &Caller) -> Option<Result<Get, Errno>> {
+    let arguments = &caller.call.arguments;
+    let whose = match i64::from(caller.call.number) {
+        libc::SYS_getxattr => Ok(Whose::path(caller, true)),
+        libc::SYS_lgetxattr => Ok(Whose::path(caller, false)),
+        libc::SYS_fgetxattr => Ok(Whose::descriptor(caller)),
+        SYS_GETXATTRAT => Whose::at(caller, caller.int(2)),
+        _ => return None,
+    };
+    let read = |whose: Whose| {
+        let (at, memory) = match i64::from(caller.call.number) {
+            SYS_GETXATTRAT => {
+                let (address, room, _) = in_memory(caller, arguments[4], arguments[5])?;
+                (3, (address, room))
+            }
+            _ => (1, (arguments[2], arguments[3])),
+        };
+        Ok(Get {
+            whose,
+            path: whose.text(caller)?,
+            name: name(caller, arguments[at])?,
+            address: memory.0,
+            room: memory.1,
+        })
+    };
+    Some(whose.and_then(read))
+}
+
 /// All that a call says, read once.
-fn read_call(caller: &Caller) -> Result<(Whose, Option<Vec<u8>>, Change), Errno> {
+pub(super) fn read_call(caller: &Caller) -> Result<(Whose, Option<Vec<u8>>, Change), Errno> {
     let (whose, what) = asked(caller)?;
     Ok((whose, whose.text(caller)?, what.read(caller)?))
 }
@@ -93,17 +151,19 @@ fn changed(
     subject: Subject<'_>,
     change: &Change,
 ) -> Result<(), Errno> {
-    if let Change::Mode(mode) = change
-        && mode & SET_ID != 0
-    {
-        return Err(Errno::EPERM);
-    }
     let object = match subject {
         Subject::Descriptor(number) => Object::new(usable(process, number)?),
         Subject::Path(given, how) => place::object(process, given, how),
     };
     let object = object.map_err(refused)?;
     let is_directory = object.is_directory();
+    if let Change::Mode(mode) = change
+        && mode & SET_ID != 0
+        // On a directory it hands the group down, and runs nothing.
+        && !(is_directory && mode & SET_ID == SET_GROUP_ID)
+    {
+        return Err(Errno::EPERM);
+    }
     if is_directory || !ground::is_nameless(&object) {
         ground::may_change(context, &object)?;
     }
@@ -119,7 +179,7 @@ fn refused(stop: Stop) -> Errno {
 }
 
 /// A copy of a descriptor that is more than an `O_PATH` one, as the calls ask that take one.
-fn usable(process: &dyn Process, number: i32) -> Result<OwnedFd, Errno> {
+pub(super) fn usable(process: &dyn Process, number: i32) -> Result<OwnedFd, Errno> {
     let fd = process
         .descriptor(number)
         .map_err(|error| place::errno(&error))?;
@@ -136,7 +196,8 @@ fn apply(object: &Object, change: &Change) -> Result<(), Errno> {
         Change::Mode(mode) => fchmodat(
             AT_FDCWD,
             paths::by_descriptor(fd).as_str(),
-            Mode::from_bits_truncate(mode & PLAIN_MODE),
+            // Of the other bits there is none that may not be, see above.
+            Mode::from_bits_truncate(mode & (PLAIN_MODE | SET_GROUP_ID)),
             FchmodatFlags::FollowSymlink,
         ),
         Change::Owner(user, group) => fchownat(fd, "", *user, *group, AtFlags::AT_EMPTY_PATH),
@@ -148,7 +209,7 @@ fn apply(object: &Object, change: &Change) -> Result<(), Errno> {
 
 /// Where a call says whose attributes it changes.
 #[derive(Clone, Copy, Debug)]
-struct Whose {
+pub(super) struct Whose {
     /// The descriptor, or the one that a path begins at.
     descriptor: i32,
     /// The address of the path; `None`: there is none, the descriptor is meant.
@@ -199,7 +260,7 @@ impl Whose {
         path.map(Some).map_err(|error| place::errno(&error))
     }
 
-    fn subject<'a>(&self, path: Option<&'a [u8]>) -> Subject<'a> {
+    pub(super) fn subject<'a>(&self, path: Option<&'a [u8]>) -> Subject<'a> {
         match path {
             None => Subject::Descriptor(self.descriptor),
             Some(path) => {

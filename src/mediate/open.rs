@@ -13,11 +13,11 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat};
 
 use super::caller::Caller;
+use super::context::{Answer, Context};
 use super::place::ground::{self, Who};
 use super::place::{
     self, At, Entry, Found, Given, How, Object, Process, Stop, deciding, id, locked,
 };
-use super::{Answer, Context};
 use crate::fence::Reach;
 use crate::sys::paths;
 

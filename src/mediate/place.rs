@@ -24,7 +24,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, stat};
 use nix::unistd::{geteuid, getpid};
 
 use super::caller::Caller;
-use super::{Answer, Context};
+use super::context::{Answer, Context};
 use crate::sys::paths;
 
 /// So many links are followed one after the other in the last part of a path, as the kernel does

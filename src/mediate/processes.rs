@@ -17,8 +17,8 @@ use std::os::fd::AsRawFd;
 use nix::unistd::{getpid, getuid};
 
 use super::caller::Caller;
+use super::context::{Answer, Context};
 use super::family::{self, Held};
-use super::{Answer, Context};
 use crate::sys::remote::{self, Queued};
 
 /// As many bytes of a mask of processors as are read: the kernel has no more than 8192 (`NR_CPUS`).

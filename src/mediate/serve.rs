@@ -13,7 +13,8 @@ use std::time::Duration;
 use nix::unistd::gettid;
 
 use super::caller::Caller;
-use super::{Answer, Context, connect, modes, open, processes, sight, terminals, tree};
+use super::context::{Answer, Context};
+use super::{commands, connect, modes, open, processes, sight, terminals, tree};
 use crate::sys::notify::{self, Call, Desk, NATIVE_ARCH};
 use crate::sys::{process, threads};
 
@@ -42,6 +43,7 @@ type Handler = fn(&Context, &Caller) -> Answer;
 pub fn handler(number: i32) -> Option<Handler> {
     let handler: Handler = match i64::from(number) {
         libc::SYS_connect => connect::connect,
+        libc::SYS_execve => commands::execute,
         libc::SYS_ioctl => terminals::peer,
         libc::SYS_openat => open::open,
         #[cfg(target_arch = "x86_64")]
@@ -254,6 +256,20 @@ fn answer(crew: &Crew, desk: &mut Desk, call: Call) {
         let _ = desk.refuse(listener, call.id, errno);
     };
     match decide(crew, call) {
+        Answer::Lead(led) => {
+            let own = Arc::clone(&crew.listener);
+            // What a thread still traces at its end is let go by that.
+            let led = thread::Builder::new().stack_size(STACK).spawn(move || {
+                let caller = Caller::new(call, Arc::clone(&own));
+                let desk = Desk::new();
+                desk.and_then(|mut desk| led.carry_out(&mut desk, &*own, &caller))
+                    .is_ok()
+            });
+            let is_led = led.is_ok_and(|led| led.join().unwrap_or(false));
+            if !is_led && desk.let_go_on(listener, call.id).is_err() {
+                refuse(desk, libc::ENOSYS);
+            }
+        }
         Answer::Done(value) => {
             let _ = desk.complete(listener, call.id, value);
         }

@@ -8,7 +8,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{SFlag, fstat, major, minor};
 
 use super::caller::Caller;
-use super::{Answer, Context};
+use super::context::{Answer, Context};
 use crate::sys::{paths, terminals};
 
 /// `TTYAUX_MAJOR` and the number of `/dev/ptmx` (include/uapi/linux/major.h, drivers/tty/pty.c): every

@@ -15,12 +15,13 @@ use nix::sys::stat::{FileStat, SFlag, fstatat, mkdirat, mknodat};
 use nix::unistd::{UnlinkatFlags, linkat, symlinkat, truncate, unlinkat};
 
 use super::caller::Caller;
+use super::context::{Answer, Context};
+use super::git_config::replace::replace;
 use super::open::{PLAIN_MODE, SET_ID, new_mode};
 use super::place::ground::{self, Who};
 use super::place::{
     self, Entry, FOLLOW, Given, How, Object, Process, Special, Stop, deciding, id, kind, locked,
 };
-use super::{Answer, Context};
 use crate::fence::Reach;
 use crate::sys::paths;
 
@@ -69,10 +70,10 @@ pub fn change(context: &Context, caller: &Caller) -> Answer {
 }
 
 /// Where a call has a path: the descriptor that it begins at, and the argument.
-type Argument = Option<(i32, usize)>;
+pub(super) type Argument = Option<(i32, usize)>;
 
 /// Where a call has its paths.
-fn paths_of(caller: &Caller) -> (Argument, Argument) {
+pub(super) fn paths_of(caller: &Caller) -> (Argument, Argument) {
     let here = |argument| Some((libc::AT_FDCWD, argument));
     let at = |directory, argument| Some((caller.int(directory), argument));
     match i64::from(caller.call.number) {
@@ -405,6 +406,12 @@ fn rename(
     let there = status(&from)?;
     if !is_writable(&from) || !is_writable(&to) {
         return Err(Errno::EACCES.into());
+    }
+    if let (Some(config), 0, false) = (&context.charge.git_config, flags, from.slash || to.slash)
+        && let (lock, name) = ((&from.parent, &*from.name), (&to.parent, &*to.name))
+        && let Some(done) = replace(process, lock, name, config)
+    {
+        return Ok(done?);
     }
     if whose_from == Who::Kernel && whose_to == Who::Kernel {
         return Err(Not::Kernel);

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
-use super::trail::Told;
 use crate::mediate::sight::calls::Act;
 use crate::plan::{Access, Mount, Step};
 
@@ -358,6 +357,79 @@ pub(super) fn plain(path: &Path) -> PathBuf {
         }
     }
     all
+}
+
+/// What a trail told of itself, and what no other witness sees.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// The tracer's object; empty if there is no header.
+    pub object: String,
+    /// The kernel.
+    pub kernel: String,
+    /// What the object cannot see, a sentence each.
+    pub blind: Vec<String>,
+    /// Events that were lost.
+    pub lost: u64,
+    /// Records that are not there, by their numbers.
+    pub removed: u64,
+    /// Lines that were left out, or are no records.
+    pub unread: u64,
+    /// Opens that were left out, as only some are recorded.
+    pub skipped: u64,
+    /// Whether the tracer was away meanwhile.
+    pub away: bool,
+    /// Names that lead to no place: relative, cut off, or with a secret in them.
+    pub unplaced: u64,
+    /// Whether it was read to its end.
+    pub ended: bool,
+    /// Why it was not.
+    pub trouble: Option<String>,
+    /// What was denied, or is hidden and was asked for, with absolute paths.
+    pub denied: Bounded<Denied>,
+    /// Operations and how they went, with how often.
+    pub operations: BTreeMap<(String, String), u64>,
+}
+
+/// Something that was asked for in vain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Denied {
+    /// How often.
+    pub times: u64,
+    /// The entry of `files.hide` that hides it.
+    pub hidden: Option<String>,
+    /// How it went, in words.
+    pub how: String,
+}
+
+impl Told {
+    /// What keeps it from being complete, a sentence each; none if it is.
+    #[must_use]
+    pub fn gaps(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        let counts = [
+            (self.lost, "events were lost"),
+            (self.removed, "records are not there any more"),
+            (self.unread, "records could not be read"),
+            (
+                self.skipped,
+                "opens were left out, as only some are recorded",
+            ),
+        ];
+        for (count, what) in counts {
+            if count > 0 {
+                all.push(format!("{count} {what}"));
+            }
+        }
+        if self.away {
+            all.push("the tracer was away for a while".to_owned());
+        }
+        match &self.trouble {
+            Some(trouble) => all.push(trouble.clone()),
+            None if !self.ended => all.push("the trail has no end yet".to_owned()),
+            None => {}
+        }
+        all
+    }
 }
 
 #[cfg(test)]

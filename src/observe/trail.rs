@@ -3,7 +3,6 @@
 //! The trail is root's, and what it says was done was done, or asked for. What the run chose (paths, addresses) is
 //! taken as bytes of a hostile program, as the other witness takes them.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStringExt;
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 use agent_sandbox_events::record::{self, Header, Open, Operation, Peer, REDACTED, Record, What};
 use agent_sandbox_events::text;
 
-use super::seen::{self, Bounded, Seen};
+use super::seen::{self, Seen, Told};
 use crate::mediate::sight::calls::Act;
 
 /// The link to its root that each process has: a longer name of everything.
@@ -41,79 +40,6 @@ pub struct Traced {
     pub trace: u32,
     /// The process that it began with, by which the jail is built or mediated.
     pub first: u32,
-}
-
-/// What a trail told of itself, and what no other witness sees.
-#[derive(Clone, Debug, Default)]
-pub struct Told {
-    /// The tracer's object; empty if there is no header.
-    pub object: String,
-    /// The kernel.
-    pub kernel: String,
-    /// What the object cannot see, a sentence each.
-    pub blind: Vec<String>,
-    /// Events that were lost.
-    pub lost: u64,
-    /// Records that are not there, by their numbers.
-    pub removed: u64,
-    /// Lines that were left out, or are no records.
-    pub unread: u64,
-    /// Opens that were left out, as only some are recorded.
-    pub skipped: u64,
-    /// Whether the tracer was away meanwhile.
-    pub away: bool,
-    /// Names that lead to no place: relative, cut off, or with a secret in them.
-    pub unplaced: u64,
-    /// Whether it was read to its end.
-    pub ended: bool,
-    /// Why it was not.
-    pub trouble: Option<String>,
-    /// What was denied, or is hidden and was asked for, with absolute paths.
-    pub denied: Bounded<Denied>,
-    /// Operations and how they went, with how often.
-    pub operations: BTreeMap<(String, String), u64>,
-}
-
-/// Something that was asked for in vain.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Denied {
-    /// How often.
-    pub times: u64,
-    /// The entry of `files.hide` that hides it.
-    pub hidden: Option<String>,
-    /// How it went, in words.
-    pub how: String,
-}
-
-impl Told {
-    /// What keeps it from being complete, a sentence each; none if it is.
-    #[must_use]
-    pub fn gaps(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        let counts = [
-            (self.lost, "events were lost"),
-            (self.removed, "records are not there any more"),
-            (self.unread, "records could not be read"),
-            (
-                self.skipped,
-                "opens were left out, as only some are recorded",
-            ),
-        ];
-        for (count, what) in counts {
-            if count > 0 {
-                all.push(format!("{count} {what}"));
-            }
-        }
-        if self.away {
-            all.push("the tracer was away for a while".to_owned());
-        }
-        match &self.trouble {
-            Some(trouble) => all.push(trouble.clone()),
-            None if !self.ended => all.push("the trail has no end yet".to_owned()),
-            None => {}
-        }
-        all
-    }
 }
 
 /// Says which entry of `files.hide` hides a path, if one does.

@@ -15,12 +15,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize, Serializer};
 
 use self::change::{Change, Ways, Wish, set_list, shell_word};
-use super::env::Verdict;
-use super::hides::OfSlurm;
-use super::{Access, Mount, Plan, Why, env, handouts};
-use crate::config::source::{Layer, Sourced};
+use super::build::env;
+use super::build::env::Verdict;
+use super::model::handouts::is_why;
+use super::model::hides::OfSlurm;
+use super::model::{Access, Mount, Plan, Why};
+use crate::config::source::{Layer, Source, Sourced};
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
 use crate::policy::PathSpec;
+use crate::policy::paths::Expansion;
 
 /// What the jail makes of what was asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,23 +97,34 @@ pub fn path(plan: &Plan, files: &dyn Files, asked: &Path, ways: &Ways<'_>) -> Ex
     if let Some(explained) = kept::judge(plan, files, asked, ways) {
         return explained;
     }
+    let kind = found.map(|found| found.kind);
     let (mut notes, (standing, why, change)) = match below_dev(asked, &real) {
         true => devices::judge(plan, asked, &real, found, ways),
         false => (Vec::new(), judge(plan, &real, ways)),
     };
     if plan.keeping.makes.iter().any(|make| make.path() == real) {
         notes.push("it does not exist yet; the launch makes it".to_owned());
-    } else if found.is_none() {
-        notes.insert(0, "it does not exist outside either".to_owned());
+    } else {
+        let said = match look {
+            Look::Found(_) => None,
+            Look::Missing => Some("it does not exist outside either"),
+            Look::Hung => Some(
+                "it does not answer outside: its file system hangs, or is slow; jails are built without it",
+            ),
+            Look::Denied(_) | Look::Closed(_) => Some("you may not look at it outside either"),
+        };
+        if let Some(said) = said {
+            notes.insert(0, said.to_owned());
+        }
     }
     let visible = matches!(standing, Standing::ReadOnly | Standing::Writable);
-    if visible && found.is_some_and(|found| found.kind == Kind::Other) {
+    if visible && kind == Some(Kind::Other) {
         notes.push("a socket there can be connected to from inside".to_owned());
     }
     Explanation {
         subject: asked.display().to_string(),
         real: (real != asked).then_some(real),
-        exists: found.is_some(),
+        exists: kind.is_some(),
         standing,
         why,
         notes,
@@ -292,16 +306,15 @@ fn give(plan: &Plan, real: &Path, ways: &Ways<'_>) -> Change {
 fn write(plan: &Plan, real: &Path, why: &Why, ways: &Ways<'_>) -> Change {
     if let Why::Rule { key, source } = why {
         if key.starts_with("home.protect ") {
-            return match source.layer {
-                Layer::User | Layer::Project | Layer::CommandLine => {
-                    Change::by(format!("take it out of home.protect ({source})"))
-                }
-                Layer::SiteEnforced => Change::forbidden("home.protect", source),
-                _ => Change::never(
-                    "it cannot be made writable: home.protect wins over what makes it so, and the built-in list is \
-                     the same for all",
-                ),
-            };
+            return unprotected(source);
+        }
+        if key == "project.settings" {
+            let text = format!(
+                "to make settings that programs outside obey writable: project.settings = \"writable\" in {}, or \
+                 --set project.settings=writable for one run",
+                ways.config
+            );
+            return ways.unless_forbidden(text, &[Wish::Key("project.settings")]);
         }
         if key == "project.git" {
             let text = format!(
@@ -312,12 +325,52 @@ fn write(plan: &Plan, real: &Path, why: &Why, ways: &Ways<'_>) -> Change {
             return ways.unless_forbidden(text, &[Wish::Key("project.git")]);
         }
     }
+    // Readable by another rule, and protected from the one that would be proposed.
+    if let Some(rule) = protecting(plan, real, ways) {
+        return unprotected(&rule.source);
+    }
     let (shown, list) = (real.display(), section(plan, real));
     let text = format!(
         "to make it writable: add `{shown}` to {list}.write in {}, or use --write for one run",
         ways.config
     );
     ways.unless_forbidden(text, &[Wish::Give(real, Access::Write)])
+}
+
+/// How what `home.protect` names is made writable, if it can be.
+fn unprotected(source: &Source) -> Change {
+    match source.layer {
+        Layer::User | Layer::Project | Layer::CommandLine => {
+            Change::by(format!("take it out of home.protect ({source})"))
+        }
+        Layer::SiteEnforced => Change::forbidden("home.protect", source),
+        _ => Change::never(
+            "it cannot be made writable: home.protect wins over what makes it so, and the built-in list is \
+             the same for all",
+        ),
+    }
+}
+
+/// The entry of `home.protect` that names a real path, or a directory around it.
+fn protecting<'p>(plan: &Plan, real: &Path, ways: &Ways<'p>) -> Option<&'p Sourced<PathSpec>> {
+    let (_, files) = ways.places?;
+    ways.policy.home.protect.iter().find(|rule| {
+        let place = rule.value.expand(&Home(&plan.home));
+        place.is_some_and(|place| real.starts_with(real_as_far_as_it_exists(files, &place)))
+    })
+}
+
+/// Expands entries that begin with `~`. Of others the plan says what they protect.
+struct Home<'a>(&'a Path);
+
+impl Expansion for Home<'_> {
+    fn home(&self) -> &Path {
+        self.0
+    }
+
+    fn variable(&self, _name: &str) -> Option<&OsStr> {
+        None
+    }
 }
 
 /// Whether something stands where it does because Slurm can be asked from inside.
@@ -341,8 +394,7 @@ pub fn variable(plan: &Plan, name: &OsStr, ways: &Ways<'_>) -> Explanation {
             Verdict::Hidden(why) => (Standing::Hidden, why),
         },
     };
-    let by_policy =
-        handouts::is_why(&why) || matches!(&why, Why::Rule { key, .. } if key == "env.set");
+    let by_policy = is_why(&why) || matches!(&why, Why::Rule { key, .. } if key == "env.set");
     let own = inside.is_some() && matches!(&why, Why::Every(reason) if *reason != env::NO_RULE);
     let config = ways.config;
     let set = shell_word(&format!("{shown}=VALUE"));

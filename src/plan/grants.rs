@@ -7,9 +7,8 @@
 //! the host's files cannot be given: the host's own stays in sight, and the table of
 //! [`super::lacks`] says so.
 
-pub mod check;
 mod ground;
-pub(super) mod stage;
+mod stage;
 mod variables;
 
 use std::collections::BTreeMap;
@@ -17,16 +16,22 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use agent_sandbox_wire::command::Command;
+
 use self::ground::rule;
-pub use self::stage::{HOME, Places};
+pub use self::stage::Places;
+use super::build::syscalls::fence::FenceSwitches;
+use super::build::syscalls::{self, Switches};
+use super::build::{git, handouts};
+use super::check::rules;
 use super::explain::inside::{DOCUMENT, Document};
-use super::slurm::{CHAPERON_INSIDE, PROGRAM};
-use super::syscalls::fence::FenceSwitches;
-use super::syscalls::{self, Switches};
-use super::{INIT, INPUT, Mount, NetworkMode, Omitted, Plan, PlanError, Step, handouts, kept};
-use crate::fence::{Charge, HandedOver, Reach, Region, Right, Rule, Territory};
+use super::model::slurm::{CHAPERON_INSIDE, PROGRAM};
+use super::model::stage::{HOME, OWN, RUN, TMP};
+use super::model::{INIT, INPUT, Mount, Omitted, Plan, PlanError, Step, kept};
+use crate::fence::{Charge, HandedOver, Reach, Region, Right, Rule, StandIn, Territory};
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look};
+use crate::policy::NetworkMode;
 
 /// Something in the session's own directory, which stands for what a mount would show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,7 +144,10 @@ pub fn translate(
     for_mediator.extend(ground.for_mediator);
     let handed_shared = !shared.is_empty();
     for_mediator.extend(shared);
+    let git_config = git::protected(&plan.steps);
+    let stand_in = stand_in(&plan.steps, shim, files);
     let handed_over = HandedOver {
+        executions: stand_in.is_some(),
         changes: ground.guarded || handed_shared,
         listings: ground.listings,
         opens: ground.opens,
@@ -165,10 +173,12 @@ pub fn translate(
         // Landlock forbids every mount inside a namespace, so that they would be of no use.
         nested: false,
         keyctl: !plan.syscalls.iter().any(|rule| rule.name == "keyctl"),
+        mediated: true,
         fence: Some(FenceSwitches {
             isolated: plan.network.value == NetworkMode::Isolated,
         }),
     });
+    plan.mediated = false;
     let fenced = Fenced {
         plan,
         rules: widest(given.rules),
@@ -176,6 +186,8 @@ pub fn translate(
             territory: Territory::new(given.regions),
             rules: widest(for_mediator),
             abi,
+            stand_in,
+            git_config,
         },
         handed_over,
         staged,
@@ -183,8 +195,49 @@ pub fn translate(
         socket,
         abi,
     };
-    check::check(&fenced, host, files, stage)?;
+    let given = (fenced.rules.as_slice(), &fenced.charge.territory);
+    rules::check(&fenced.plan, given, host, stage)?;
     Ok(fenced)
+}
+
+impl Fenced {
+    /// Puts into the document that `agent-sandbox explain` reads inside what this jail lacks, by the ids
+    /// of [`super::lacks`], and why bubblewrap does not make it.
+    pub fn say_what_is_missing(&mut self, instead: Option<String>, missing: Vec<String>) {
+        let at = Path::new(stage::DOCUMENT_IN_OWN);
+        for staged in self.staged.iter_mut().filter(|staged| staged.at == at) {
+            if let Thing::File(_, content) = &mut staged.what
+                && let Some(mut document) = Document::read(content)
+            {
+                document.instead.clone_from(&instead);
+                document.missing.clone_from(&missing);
+                *content = document.text();
+            }
+        }
+    }
+}
+
+/// The shim, where mounts would put it over Slurm's own commands.
+fn stand_in(steps: &[Step], shim: Option<&Path>, files: &dyn Files) -> Option<StandIn> {
+    let shim = shim?;
+    let covers = steps.iter().filter(|step| {
+        let over = |from: &PathBuf| from == shim && step.at != Path::new(PROGRAM);
+        matches!(&step.mount, Mount::Bind { from, .. } if over(from))
+    });
+    let ids = covers.filter_map(|step| match files.look(&step.at) {
+        Look::Found(found) => Some(found.id),
+        _ => None,
+    });
+    let mut commands: Vec<(u64, u64)> = ids.collect();
+    commands.sort_unstable();
+    let names = Command::ALL.iter().map(|command| command.name().into());
+    let mut names: Vec<Vec<u8>> = names.collect();
+    names.sort_unstable();
+    (!commands.is_empty()).then(|| StandIn {
+        names,
+        commands,
+        program: shim.as_os_str().as_bytes().to_vec(),
+    })
 }
 
 /// The real path of what the plan shows at a place of ours.
@@ -330,13 +383,12 @@ impl Given {
             self.region(place, Reach::None, false);
         }
         self.region(stage, Reach::None, false);
-        for name in [stage::HOME, stage::TMP, stage::RUN] {
+        for name in [HOME, TMP, RUN] {
             self.rules.push(rule(&stage.join(name), None, Right::Write));
             self.region(&stage.join(name), Reach::Write, true);
         }
-        self.rules
-            .push(rule(&stage.join(stage::OWN), None, Right::Read));
-        self.region(&stage.join(stage::OWN), Reach::Read, true);
+        self.rules.push(rule(&stage.join(OWN), None, Right::Read));
+        self.region(&stage.join(OWN), Reach::Read, true);
         if let Some(socket) = socket {
             // To connect to it is writing; for all else the kernel has no rule, and refuses.
             self.region(socket, Reach::Write, true);

@@ -3,9 +3,10 @@
 
 use serde::Serialize;
 
-use super::PlanError;
 use super::grants::Fenced;
-use crate::config::source::{Layer, Source, Sourced};
+use super::model::PlanError;
+use super::required::{Feature, Required};
+use crate::config::source::Layer;
 use crate::host::HostFacts;
 use crate::policy::{Demand, NetworkMode, Policy, Users};
 
@@ -32,8 +33,8 @@ pub struct Lack {
 pub enum Kind {
     /// Something can be asked or done inside that bubblewrap keeps from the jail.
     Open,
-    /// Something that the policy demands cannot be given: nothing starts unless the key of the same
-    /// name in `[landlock]` says `"degraded"`.
+    /// A feature of the policy's is missing. Nothing starts where somebody requires it
+    /// ([`Feature::required`]); the key of the same name in `[landlock]` says more.
     Demand,
     /// Something does not work inside, or works otherwise. Nothing is open.
     Narrower,
@@ -288,8 +289,8 @@ pub const LACKS: &[Lack] = &[
         Kind::Narrower,
         Holds::SlurmHere,
         "a stand-in covers each of Slurm's commands at its place",
-        "Slurm's own commands stay in sight at their paths, where they can authenticate to nobody; the stand-ins come first \
-         in PATH",
+        "Slurm's own commands stay in sight at their paths, where they can authenticate to nobody; who executes one of them is led \
+         to the stand-in, but for processes that are traced or undumpable, and execveat(2)",
     ),
     lack(
         "tasks",
@@ -304,8 +305,7 @@ pub const LACKS: &[Lack] = &[
 /// What this launch lacks.
 ///
 /// # Errors
-/// The policy demands what cannot be given, and does not say that less will do: every such demand,
-/// with its place.
+/// Somebody requires a feature that is missing: each key that does, with its place.
 pub fn judge(policy: &Policy, host: &HostFacts, fenced: &Fenced) -> Result<Vec<Lack>, PlanError> {
     held(&Circumstances {
         policy,
@@ -329,67 +329,58 @@ pub fn held(now: &Circumstances<'_>) -> Result<Vec<Lack>, PlanError> {
         .collect();
     match refused.as_slice() {
         [] => Ok(held),
-        refused => Err(refusal(refused)),
+        refused => Err(refusal(now.policy, refused)),
     }
 }
 
-/// A demand that stands against the launch.
+/// A feature that is missing and required.
 struct Refused<'a> {
-    id: &'static str,
-    /// Where the policy makes the demand, by its keys.
-    made: Vec<(&'static str, &'a Source)>,
-    answer: &'a Sourced<Demand>,
+    feature: Feature,
+    by: Vec<Required<'a>>,
 }
 
 fn refused<'a>(lack: &Lack, policy: &'a Policy) -> Option<Refused<'a>> {
-    let jail = &policy.jail;
-    let (made, answer) = match lack.id {
-        USERS => (
-            vec![("jail.users", &jail.users.source)],
-            &policy.landlock.users,
-        ),
-        SIZES => (
-            vec![
-                ("jail.tmp_size", &jail.tmp_size.source),
-                ("jail.home_size", &jail.home_size.source),
-                ("jail.shm_size", &jail.shm_size.source),
-            ],
-            &policy.landlock.sizes,
-        ),
+    let feature = match lack.id {
+        USERS => Feature::Users,
+        SIZES => Feature::Sizes,
         _ => return None,
     };
-    (answer.value == Demand::Refuse).then_some(Refused {
-        id: lack.id,
-        made,
-        answer,
-    })
+    let by = feature.required(policy);
+    (!by.is_empty()).then_some(Refused { feature, by })
 }
 
-fn refusal(refused: &[Refused<'_>]) -> PlanError {
-    let made = refused.iter().flat_map(|one| &one.made);
-    let made: Vec<String> = made
-        .map(|(key, source)| format!("{key} ({source})"))
+fn refusal(policy: &Policy, refused: &[Refused<'_>]) -> PlanError {
+    let by = refused.iter().flat_map(|one| &one.by);
+    let by: Vec<String> = by
+        .map(|one| format!("{} ({})", one.key, one.source))
         .collect();
     let message = format!(
         "a jail that Landlock makes cannot give what the policy demands: {}",
-        made.join(", ")
+        by.join(", ")
     );
-    let by_site = refused
-        .iter()
-        .find(|one| one.answer.source.layer == Layer::SiteEnforced);
+    // The site's own key, or its word that the built-in value is required as well.
+    let by_site = refused.iter().find_map(|one| {
+        let enforced = one.by.iter().find(|required| !required.waivable);
+        let answer = one.feature.answer(policy);
+        let refuses =
+            answer.source.layer == Layer::SiteEnforced && answer.value != Demand::Degraded;
+        match enforced {
+            Some(required) => Some((required.key.to_owned(), required.source)),
+            None => refuses.then(|| (format!("landlock.{}", one.feature.name()), &answer.source)),
+        }
+    });
     let hint = match by_site {
-        Some(one) => format!(
-            "the site does not let it do without: landlock.{} ({}); use --backend bwrap where bubblewrap works",
-            one.id, one.answer.source
+        Some((key, source)) => format!(
+            "the site does not let it do without: {key} ({source}); use --backend bwrap where bubblewrap works"
         ),
         None => {
             let written: Vec<String> = refused
                 .iter()
-                .map(|one| format!("`{} = \"degraded\"`", one.id))
+                .map(|one| format!("`{} = \"degraded\"`", one.feature.name()))
                 .collect();
             let set: Vec<String> = refused
                 .iter()
-                .map(|one| format!("--set landlock.{}=degraded", one.id))
+                .map(|one| format!("--set landlock.{}=degraded", one.feature.name()))
                 .collect();
             format!(
                 "if it may do without, say so: below `[landlock]` in ~/.config/agent-sandbox/config.toml {}, or {}",

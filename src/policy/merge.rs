@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use agent_sandbox_events::protocol::SOCKET;
-use agent_sandbox_wire::order::{Queries, Scope};
+use agent_sandbox_wire::order::{Allocation, Queries, Scope};
 
 use super::bounds::{self, Bounds};
 use super::handouts;
@@ -16,8 +16,8 @@ use super::trace::{Events, Recorded, Sampling, Trace, TraceMode};
 use super::values::{Bytes, Limit, Words};
 use super::{
     AgentState, Agents, Demand, Devices, Env, Files, Git, Home, HomeMode, Instructions, Jail,
-    Landlock, Modules, Network, NetworkMode, Paths, Patterns, Policy, Project, ShmSize, Slurm,
-    SlurmLimits, SlurmMode, Users,
+    Landlock, Modules, Network, NetworkMode, Paths, Patterns, Policy, Project, Settings, ShmSize,
+    Slurm, SlurmLimits, SlurmMode, Users,
 };
 use crate::config::diagnostic::ConfigError;
 use crate::config::load::RawLayer;
@@ -110,6 +110,7 @@ impl Stated {
             project: Project {
                 parents: self.parents.into_list(),
                 git: self.git.or(Git::Protect),
+                settings: self.settings.or(Settings::Protect),
             },
             home: Home {
                 mode: self.home_mode.or(HomeMode::Tmpfs),
@@ -146,8 +147,8 @@ impl Stated {
                 keyctl: self.keyctl.or(false),
             },
             landlock: Landlock {
-                sizes: self.landlock_sizes.or(Demand::Refuse),
-                users: self.landlock_users.or(Demand::Refuse),
+                sizes: self.landlock_sizes.or(Demand::Auto),
+                users: self.landlock_users.or(Demand::Auto),
             },
             network: Network {
                 mode: self.network.or(NetworkMode::Open),
@@ -156,6 +157,7 @@ impl Stated {
                 mode: self.slurm.or(SlurmMode::Auto),
                 scope: self.scope.or(Scope::Project),
                 queries: self.queries.or(Queries::Counts),
+                allocation: self.allocation.or(Allocation::Steps),
                 directories: self.directories.into_list(),
                 limits: SlurmLimits {
                     queries_per_minute: limit(self.queries_per_minute, 240),

@@ -15,7 +15,7 @@ pub mod values;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use agent_sandbox_wire::order::{Limits, Queries, Scope};
+use agent_sandbox_wire::order::{Allocation, Limits, Queries, Scope};
 use serde::{Serialize, Serializer};
 
 use crate::config::source::Sourced;
@@ -97,6 +97,18 @@ pub struct Project {
     pub parents: Paths,
     /// What happens to git's hooks and configuration.
     pub git: Sourced<Git>,
+    /// What happens to settings in it that programs outside obey.
+    pub settings: Sourced<Settings>,
+}
+
+/// `[project] settings`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Settings {
+    /// Those that exist are read-only inside, and new ones are set aside at the end: they name programs.
+    Protect,
+    /// They are writable and stay. What is new or changed is said all the same.
+    Writable,
 }
 
 /// `[project] git`
@@ -252,8 +264,8 @@ pub enum Users {
     Host,
 }
 
-/// `[landlock]`: what a launch does without where Landlock makes the jail, which cannot give all that
-/// the policy demands (`plan::lacks`).
+/// `[landlock]`: whether a jail starts without what Landlock cannot give (`plan::lacks`). What the site
+/// enforces is required whatever stands here (`plan::required`).
 #[derive(Clone, Debug, Serialize)]
 pub struct Landlock {
     /// The limits of `[jail] tmp_size`, `home_size` and `shm_size`.
@@ -262,13 +274,15 @@ pub struct Landlock {
     pub users: Sourced<Demand>,
 }
 
-/// What becomes of a demand that Landlock cannot meet, narrowest first.
+/// Whether a jail starts without a feature that Landlock does not have, narrowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Demand {
-    /// Nothing starts.
+    /// Never: the built-in value is required as well.
     Refuse,
-    /// The jail starts without it, and says so.
+    /// Unless somebody requires it: a user by writing its key.
+    Auto,
+    /// Also where the user's own policy has its key.
     Degraded,
 }
 
@@ -298,6 +312,8 @@ pub struct Slurm {
     pub scope: Sourced<Scope>,
     /// What queries show of other jobs.
     pub queries: Sourced<Queries>,
+    /// What a session may do with the allocation in which it is started.
+    pub allocation: Sourced<Allocation>,
     /// Directories in which Slurm's commands are looked for, outside.
     pub directories: Paths,
     /// `[slurm.limits]`

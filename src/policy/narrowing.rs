@@ -3,7 +3,7 @@
 //! no more than either. Which key is of which kind stands in one table, [`super::stated`].
 
 use super::values::Narrower;
-use crate::config::source::{Layer, Source, Sourced};
+use crate::config::source::{Source, Sourced};
 
 /// The rule by which an enforced layer narrows a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +45,7 @@ impl Narrowed {
     /// Whether a person asked for it, and so wants to know that it does not hold: the built-in
     /// layers and the site's own ask for what some users may have.
     pub fn is_users(&self) -> bool {
-        let source = &self.asked.source;
-        match source.layer {
-            Layer::User | Layer::Project | Layer::CommandLine => true,
-            Layer::Profile => !source.is_built_in(),
-            Layer::BuiltIn | Layer::SiteDefaults | Layer::SiteEnforced => false,
-        }
+        self.asked.source.is_users()
     }
 }
 

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_sandbox_wire::order::{Queries, Scope};
+use agent_sandbox_wire::order::{Allocation, Queries, Scope};
 
 use super::narrowing::{Fixed, Gives, Loads, Narrowed, Narrowing, Rule, Sets, Single, Takes};
 use super::trace::{Events, Recorded, Sampling, TraceMode};
 use super::typed::Reader;
 use super::values::{Bytes, Limit};
 use super::{
-    AgentState, Demand, Git, HomeMode, Instructions, NetworkMode, PathSpec, ShmSize, SlurmMode,
-    Users,
+    AgentState, Demand, Git, HomeMode, Instructions, NetworkMode, PathSpec, Settings, ShmSize,
+    SlurmMode, Users,
 };
 use crate::config::diagnostic::ConfigError;
 use crate::config::load::RawLayer;
@@ -64,6 +64,7 @@ macro_rules! keys {
 keys! {
     "project.parents" parents: Gives<PathSpec>,
     "project.git" git: Single<Git>,
+    "project.settings" settings: Single<Settings>,
     "home.mode" home_mode: Single<HomeMode>,
     "home.read" home_read: Gives<PathSpec>,
     "home.write" home_write: Gives<PathSpec>,
@@ -94,6 +95,7 @@ keys! {
     "slurm.mode" slurm: Single<SlurmMode>,
     "slurm.scope" scope: Single<Scope>,
     "slurm.queries" queries: Single<Queries>,
+    "slurm.allocation" allocation: Single<Allocation>,
     "slurm.directories" directories: Gives<PathSpec>,
     "slurm.limits.queries_per_minute" queries_per_minute: Single<Limit>,
     "slurm.limits.jobs" jobs: Single<Limit>,
@@ -136,9 +138,15 @@ impl Stated {
             agents,
         } = &layer.sections;
         let mut all = Self::default();
-        if let Some(ProjectSection { parents, git }) = project {
+        if let Some(ProjectSection {
+            parents,
+            git,
+            settings,
+        }) = project
+        {
             all.parents = read.grants(parents)?;
             all.git = read.word(git)?;
+            all.settings = read.word(settings)?;
         }
         if let Some(section) = home {
             all.home(&read, section)?;
@@ -273,12 +281,14 @@ impl Stated {
             mode,
             scope,
             queries,
+            allocation,
             directories,
             limits,
         } = section;
         self.slurm = read.word(mode)?;
         self.scope = read.word(scope)?;
         self.queries = read.word(queries)?;
+        self.allocation = read.word(allocation)?;
         self.directories = read.plain_grants(directories)?;
         let Some(SlurmLimitsSection {
             queries_per_minute,

@@ -18,6 +18,9 @@ use crate::config::source::{Layer, Source, Sourced};
 
 /// No pattern of an argument is longer, in bytes: all of them travel to the tracer in one packet.
 const LONGEST_REDACTION: usize = 200;
+/// A pattern of an argument has no more `*`: the tracer looks for what stands between them in each argument, and takes no
+/// more (`PATTERN_STARS`).
+const MOST_STARS: usize = 8;
 /// No path of a socket is longer, in bytes (`unix(7)`, `sun_path` without its NUL).
 const LONGEST_SOCKET: usize = 107;
 
@@ -407,6 +410,16 @@ impl<'a> Reader<'a> {
             let message = format!("a pattern of more than {LONGEST_REDACTION} bytes");
             let hint = "name what the argument begins with, and put a `*` behind it".to_owned();
             return Err(self.reject(long.span(), &message, Some(hint)));
+        }
+        let stars = |text: &str| text.bytes().filter(|byte| *byte == b'*').count();
+        if let Some(many) = written
+            .iter()
+            .flatten()
+            .find(|one| stars(one.get_ref()) > MOST_STARS)
+        {
+            let message = format!("a pattern with more than {MOST_STARS} `*`");
+            let hint = "name what the argument begins with, and put a `*` behind it".to_owned();
+            return Err(self.reject(many.span(), &message, Some(hint)));
         }
         self.patterns(into, written)
     }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use agent_sandbox_wire::order::{Queries, Scope};
+use agent_sandbox_wire::order::{Allocation, Queries, Scope};
 
 use super::{
-    AgentState, Demand, Git, HomeMode, Instructions, NetworkMode, ShmSize, SlurmMode, TraceMode,
-    Users,
+    AgentState, Demand, Git, HomeMode, Instructions, NetworkMode, Settings, ShmSize, SlurmMode,
+    TraceMode, Users,
 };
 
 /// A value of which one of two is the narrower, or a third that is narrower than both.
@@ -130,6 +130,7 @@ macro_rules! words {
 
 words!(
     Git,
+    Settings,
     HomeMode,
     Users,
     Demand,
@@ -137,6 +138,7 @@ words!(
     SlurmMode,
     Scope,
     Queries,
+    Allocation,
     TraceMode,
     AgentState,
     Instructions
@@ -146,6 +148,11 @@ words!(
 pub trait Words: Sized + 'static {
     /// Each word and what it means.
     const WORDS: &'static [(&'static str, Self)];
+}
+
+impl Words for Settings {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("protect", Self::Protect), ("writable", Self::Writable)];
 }
 
 impl Words for Git {
@@ -168,8 +175,11 @@ impl Words for Users {
 }
 
 impl Words for Demand {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("refuse", Self::Refuse), ("degraded", Self::Degraded)];
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("refuse", Self::Refuse),
+        ("auto", Self::Auto),
+        ("degraded", Self::Degraded),
+    ];
 }
 
 impl Words for NetworkMode {
@@ -194,6 +204,14 @@ impl Words for Queries {
         ("none", Self::None),
         ("counts", Self::Counts),
         ("names", Self::Names),
+    ];
+}
+
+impl Words for Allocation {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("off", Self::Off),
+        ("steps", Self::Steps),
+        ("control", Self::Control),
     ];
 }
 

@@ -19,10 +19,11 @@ use crate::config::load::{Owner, ProfileEntry, parse, place_of_new, profiles};
 use crate::config::source::Layer;
 use crate::failure::{self, Failure, one_line};
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
-use crate::launch::{self, Prepared, observed, retold};
-use crate::observe::trail::Told;
+use crate::launch::{self, Prepared, prepare, retold};
+use crate::observe::seen::Told;
 use crate::observe::witness::Witness;
-use crate::plan::{Plan, protect};
+use crate::plan::Plan;
+use crate::plan::model::protect;
 use sort::{Judgement, Sorted, Stands};
 
 /// Commands that run whatever they are given: a profile for one of them would be chosen for everything.
@@ -80,7 +81,7 @@ pub fn call(options: &Options, name: &str, command: &[OsString], force: bool) ->
         return Err(replaces(entry, name).into());
     }
     let witness = Witness::shared();
-    let prepared = observed::prepare(options, command, witness.clone())?;
+    let prepared = prepare::prepare_watched(options, command, witness.clone())?;
     if !options.quiet {
         failure::say(
             "agent-sandbox: watched for a new profile: the home is private and empty, nothing written there stays\n",
@@ -92,7 +93,7 @@ pub fn call(options: &Options, name: &str, command: &[OsString], force: bool) ->
         (std::mem::take(&mut witness.seen), witness.traced.take())
     };
     // As the host is now; what the launcher knew before did not stay with the run.
-    let prepared = observed::prepare(options, command, Witness::shared())?;
+    let prepared = prepare::prepare_watched(options, command, Witness::shared())?;
     let plan = prepared.plan()?;
     if let Some(traced) = &traced {
         let hidden = |path: &Path| Some(plan.hidden.rule_for(path)?.value.to_string());

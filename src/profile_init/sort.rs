@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::path::{Component, Path};
 
 use crate::config::agent::HomePath;
+use crate::observe::seen::Denied;
 use crate::observe::seen::{Bounded, Seen, Written};
-use crate::observe::trail::Denied;
 use crate::policy::PathSpec;
 
 /// The most entries of a list in the file: more are not read by anybody.

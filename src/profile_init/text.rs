@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use super::sort::{Entry, Listed, Sorted};
 use crate::failure::{one_line, visible};
 use crate::observe::seen::Seen;
-use crate::observe::trail::Told;
+use crate::observe::seen::Told;
 
 /// The most names of hosts, and of addresses, in the file.
 const MOST_HOSTS: usize = 40;

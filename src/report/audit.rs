@@ -3,23 +3,58 @@
 use std::path::Path;
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::print::{print, print_json};
+use super::sessions::Of;
 use crate::audit::{self, Message, Request};
+use crate::cli::Options;
 use crate::failure::{Failure, one_line};
+use crate::host;
+use crate::users::{self, Known, User};
 
 /// What was asked of Slurm, and what it said about jobs. `session` narrows both to one session.
-pub struct Record {
-    requests: Vec<Request>,
-    messages: Vec<Message>,
+struct Record {
+    requests: Vec<Of<Request>>,
+    messages: Vec<Of<Message>>,
+    /// Whether they may be several users'.
+    several: bool,
+}
+
+/// One or the other, as it comes from the process that reads a user's files.
+#[derive(Deserialize, Serialize)]
+enum Found {
+    Message(Message),
+    Request(Request),
+}
+
+/// Prints it: the caller's own, for root those of all users or of one.
+pub(super) fn show(
+    options: &Options,
+    session: Option<&str>,
+    job: Option<&str>,
+    user: Option<&str>,
+) -> Result<()> {
+    let users = users::meant(user, Known::Ever)?;
+    if let Some(job) = job {
+        return print(&match users {
+            None => of_job(&host::directories(None)?.1.state, job)?,
+            Some(users) => of_users_job(users, job)?,
+        });
+    }
+    let record = match users {
+        None => Record::read(&host::directories(None)?.1.state, session)?,
+        Some(users) => Record::of_users(users, session)?,
+    };
+    if options.json {
+        return print_json(&record.json()?);
+    }
+    print(&record.text())
 }
 
 impl Record {
-    /// Reads the records.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub fn read(state: &Path, session: Option<&str>) -> Result<Self> {
+    fn read(state: &Path, session: Option<&str>) -> Result<Self> {
         let mut requests = audit::requests(state)?;
         let mut messages = audit::messages(state)?;
         if let Some(session) = session {
@@ -32,32 +67,83 @@ impl Record {
                 message.is_about(session) || jobs.iter().any(|job| message.is_about(job))
             });
         }
-        Ok(Self { requests, messages })
+        Ok(Self {
+            requests: requests.into_iter().map(Of::own).collect(),
+            messages: messages.into_iter().map(Of::own).collect(),
+            several: false,
+        })
+    }
+
+    fn of_users(users: Vec<User>, session: Option<&str>) -> Result<Self> {
+        let found = users::read(users, |user| {
+            let record = Self::read(&user.state(), session)?;
+            // What stands last has room first.
+            let messages = record
+                .messages
+                .into_iter()
+                .map(|of| Found::Message(of.what));
+            let requests = record
+                .requests
+                .into_iter()
+                .map(|of| Found::Request(of.what));
+            Ok(messages.chain(requests).collect())
+        })?;
+        let (mut requests, mut messages) = (Vec::new(), Vec::new());
+        for (user, things) in found {
+            for thing in things {
+                let user = Some(user.name.clone());
+                match thing {
+                    Found::Request(what) => requests.push(Of { user, what }),
+                    Found::Message(what) => messages.push(Of { user, what }),
+                }
+            }
+        }
+        requests.sort_by(|a, b| a.what.time.total_cmp(&b.what.time));
+        Ok(Self {
+            requests,
+            messages,
+            several: true,
+        })
     }
 
     /// For a program.
     ///
     /// # Errors
     /// None in practice; the serialiser's.
-    pub fn json(&self) -> Result<Value> {
+    fn json(&self) -> Result<Value> {
         Ok(json!({ "requests": self.requests, "messages": self.messages }))
     }
 
     /// For a person.
-    pub fn text(&self) -> String {
+    fn text(&self) -> String {
         let mut text = String::new();
+        let whose = |user: Option<&str>| match self.several {
+            true => format!("{:<16}  ", user.unwrap_or_default()),
+            false => String::new(),
+        };
         if self.requests.is_empty() {
             text.push_str("nothing was asked of Slurm\n");
         } else {
             text.push_str(&format!(
-                "{:<20}  {:<8}  {:<12}  {:<8}  {:<7}  {:<10}  REASON\n",
-                "TIME", "SESSION", "NODE", "COMMAND", "VERDICT", "JOB"
+                "{:<20}  {}{:<8}  {:<12}  {:<8}  {:<7}  {:<10}  REASON\n",
+                "TIME",
+                whose(Some("USER")),
+                "SESSION",
+                "NODE",
+                "COMMAND",
+                "VERDICT",
+                "JOB"
             ));
         }
-        for request in &self.requests {
+        for Of {
+            user,
+            what: request,
+        } in &self.requests
+        {
+            let user = whose(user.as_deref());
             if request.suppressed > 0 {
                 text.push_str(&format!(
-                    "{:<20}  {:<8}  and {} requests that were refused or failed\n",
+                    "{:<20}  {user}{:<8}  and {} requests that were refused or failed\n",
                     "", "", request.suppressed
                 ));
             }
@@ -70,7 +156,7 @@ impl Record {
                 jobs.push(format!("{} more", request.more_jobs));
             }
             let line = format!(
-                "{:<20}  {:<8}  {:<12}  {:<8}  {:<7}  {:<10}  {}",
+                "{:<20}  {user}{:<8}  {:<12}  {:<8}  {:<7}  {:<10}  {}",
                 audit::rfc3339(request.time),
                 request.session,
                 request.host,
@@ -85,31 +171,63 @@ impl Record {
         if !self.messages.is_empty() {
             text.push_str("\nwhat Slurm said about jobs (`agent-sandbox log JOBID` shows it)\n");
         }
-        for message in &self.messages {
+        for Of {
+            user,
+            what: message,
+        } in &self.messages
+        {
             let file = message.file.display().to_string();
-            text.push_str(&format!("  {}\n", one_line(&file)));
+            text.push_str(&format!(
+                "  {}{}\n",
+                whose(user.as_deref()),
+                one_line(&file)
+            ));
         }
         text
     }
+}
 
-    /// What Slurm said about one job.
-    ///
-    /// # Errors
-    /// It said nothing, or that cannot be read.
-    pub fn of_job(state: &Path, job: &str) -> Result<String> {
-        let mut all = String::new();
-        for message in audit::messages(state)? {
-            if message.is_about(job) {
-                all.push_str(&message.text()?);
-            }
+/// What Slurm said about one job.
+fn of_job(state: &Path, job: &str) -> Result<String> {
+    said(said_in(state, job)?, job)
+}
+
+/// The same from files of users, of whom any may have one of that name: each line says whose it is.
+fn of_users_job(users: Vec<User>, job: &str) -> Result<String> {
+    let found = users::read(users, |user| {
+        let text = said_in(&user.state(), job)?;
+        Ok(text.lines().map(str::to_owned).collect())
+    })?;
+    let mut all = String::new();
+    for (user, lines) in found {
+        for line in lines {
+            let line: String = line;
+            all.push_str(&format!(
+                "{}\n",
+                one_line(&format!("{}: {line}", user.name))
+            ));
         }
-        if all.is_empty() {
-            return Err(Failure::new(format!("Slurm said nothing about job {job}"))
-                .hint("what the job itself printed is in its own output file, as for every job")
-                .into());
-        }
-        Ok(all)
     }
+    said(all, job)
+}
+
+fn said_in(state: &Path, job: &str) -> Result<String> {
+    let mut all = String::new();
+    for message in audit::messages(state)? {
+        if message.is_about(job) {
+            all.push_str(&message.text()?);
+        }
+    }
+    Ok(all)
+}
+
+fn said(text: String, job: &str) -> Result<String> {
+    if text.is_empty() {
+        return Err(Failure::new(format!("Slurm said nothing about job {job}"))
+            .hint("what the job itself printed is in its own output file, as for every job")
+            .into());
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -124,8 +242,9 @@ mod tests {
         let first = last.clone();
         last.command = String::new();
         let record = Record {
-            requests: vec![first, last],
+            requests: [first, last].map(Of::own).into(),
             messages: Vec::new(),
+            several: false,
         };
         let text = record.text();
         let lines: Vec<&str> = text.lines().map(str::trim).collect();

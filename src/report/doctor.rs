@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 
-use super::{parts, print, print_json};
+use super::print::{print, print_json};
+use super::render::parts;
 use crate::cli::Options;
 use crate::doctor::{self, show};
 

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use super::render;
+use super::render::render;
 use crate::failure::{self, Failure};
 
 /// What ssh ends with where it has no connection (`ssh(1)`, EXIT STATUS).

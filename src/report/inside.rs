@@ -8,21 +8,22 @@ use agent_sandbox_wire::explain::Question as SlurmQuestion;
 use anyhow::{Result, bail};
 use serde_json::json;
 
-use super::{plan, print, print_json};
-use crate::cli::{Call, Options, Question};
+use super::print::{print, print_json};
+use super::{backend, plan};
+use crate::cli::{Backend, Call, Options, Question};
 use crate::failure::{Failure, one_line};
 use crate::inside::{self, Around};
 use crate::launch;
 use crate::plan::explain::hosts::{self, Peer};
 use crate::plan::explain::inside::{Answer, Document};
-use crate::plan::slurm::{CHAPERON_INSIDE, Use};
+use crate::plan::model::slurm::{CHAPERON_INSIDE, Use};
 
 /// What is said where a tracer stands by.
 const RECORDED: &str = "what happens in this jail is recorded by the node's tracer; the user reads it outside, with `agent-sandbox \
                         report`";
 
 /// What works.
-const WORKS: &str = "inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME` and `--slurm LINE` work, and \
+const WORKS: &str = "inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME`, `--slurm LINE` and `--backend` work, and \
                      `agent-sandbox notify TEXT`";
 
 /// Carries a call out if this is the inside of a jail; `None` outside.
@@ -53,6 +54,15 @@ fn answer(document: &Document, call: &Call) -> Result<u8> {
     };
     let (options, question) = match call {
         Call::Explain { options, question } => (options, question),
+        Call::ExplainBackend { options } => {
+            // Without a word it is the question alone.
+            let asked = options.backend.filter(|asked| *asked != Backend::Auto);
+            refuse_launch_options(&Options {
+                backend: asked,
+                ..options.clone()
+            })?;
+            return backend::inside(document, options.json);
+        }
         Call::Run { command, .. } => {
             let failure = Failure::new(
                 "this is already the inside of a jail, and a jail cannot hold another",
@@ -61,7 +71,7 @@ fn answer(document: &Document, call: &Call) -> Result<u8> {
             let known = command
                 .first()
                 .is_some_and(|name| inside::has_program(name));
-            return Err(match super::meant(command).filter(|_| !known) {
+            return Err(match super::arguments::meant(command).filter(|_| !known) {
                 Some(meant) => failure.hint(format!("did you mean the subcommand `{meant}`?")),
                 None => failure.hint(
                     "start the command as it is: it has this jail's rights; another agent in a jail of its own is \
@@ -124,7 +134,7 @@ fn refuse_launch_options(options: &Options) -> Result<()> {
 fn about_path(document: &Document, path: &OsStr) -> Result<Answer> {
     let cwd = launch::current_directory()?;
     let path = match inside::home() {
-        Some(home) => super::expand_home(path, &home),
+        Some(home) => super::arguments::expand_home(path, &home),
         None => path.into(),
     };
     Ok(seen(document, &launch::normal(&cwd.join(path))))
@@ -139,7 +149,7 @@ fn seen(document: &Document, path: &Path) -> Answer {
 }
 
 fn about_host(document: &Document, host: &OsStr) -> Result<Answer> {
-    let text = super::host_text(host)?;
+    let text = super::arguments::host_text(host)?;
     Ok(match hosts::parse(text).map_err(Failure::new)? {
         Peer::Path(path) => seen(document, &launch::normal(&path)),
         peer => document.host(text, &peer),
@@ -161,7 +171,7 @@ fn slurm(document: &Document, line: &OsStr, json: bool) -> Result<u8> {
         false => PathBuf::from(CHAPERON_INSIDE),
     };
     let question = SlurmQuestion {
-        line: super::slurm_line(line)?,
+        line: super::arguments::slurm_line(line)?,
         json,
         limits: slurm.limits,
         rules: slurm.rules.clone(),

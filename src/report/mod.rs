@@ -1,38 +1,41 @@
 //! What the user reads: errors with causes and hints, the banner, and the answers of the
 //! subcommands, for a person or as JSON.
 
+mod arguments;
 pub mod audit;
+mod backend;
 pub mod doctor;
 pub mod git_ssh;
 pub mod inside;
 pub mod plan;
 pub mod policy;
+mod print;
 mod profiles;
+mod render;
+mod sessions;
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
+use self::arguments::{expand_home, host_text, meant, slurm_line};
+use self::print::{print, print_json};
+pub use self::render::{parts, render};
 use crate::cli::{self, Backend, Call, Options, Question};
-use crate::config::diagnostic::{ConfigError, nearest};
-use crate::failure::{self, FAILED, Failure, one_line};
+use crate::failure::{self, FAILED, Failure};
 use crate::host;
+use crate::launch::ending::NOT_FOUND;
 use crate::launch::fallback::Reason;
 use crate::launch::{self, Prepared};
 use crate::notice::{self, Untold};
 use crate::plan::explain::change::Ways;
 use crate::plan::explain::hosts::{self, Peer};
-use crate::plan::slurm::Use;
-use crate::plan::{PlanError, Why, explain};
+use crate::plan::model::slurm::Use;
+use crate::plan::{Why, explain};
 use crate::policy::Narrowed;
 use crate::profile_init;
-use crate::session;
-use audit::Record;
 
-/// The exit code of a command that was not found inside.
-const NOT_FOUND: u8 = 127;
 /// The exit code of `notify` where nobody was told.
 const UNTOLD: u8 = 1;
 
@@ -53,71 +56,6 @@ pub fn call(arguments: &[OsString]) -> u8 {
     })
 }
 
-/// `error:` with the chain of causes on one line, then a `hint:` line each.
-pub fn render(error: &anyhow::Error) -> String {
-    let (message, hints) = parts(error);
-    let mut text = format!("error: {message}\n");
-    for hint in hints {
-        text.push_str(&format!("hint: {hint}\n"));
-    }
-    text
-}
-
-/// An error as its message and the ways out. Lines of its own has only what shows a place in a policy:
-/// names in everything else may hold a newline, and come from the project.
-pub fn parts(error: &anyhow::Error) -> (String, Vec<String>) {
-    let mut message = String::new();
-    for cause in error.chain() {
-        let text = cause.to_string();
-        if !message.is_empty() {
-            message.push_str(": ");
-        }
-        let text = text.strip_prefix("error: ").unwrap_or(&text);
-        match cause.is::<ConfigError>() {
-            true => message.push_str(text),
-            false => message.push_str(&one_line(text.trim_end())),
-        }
-    }
-    let mut hints: Vec<&str> = Vec::new();
-    for cause in error.chain() {
-        if let Some(failure) = cause.downcast_ref::<Failure>() {
-            hints.extend(failure.hints.iter().map(String::as_str));
-        }
-        hints.extend(
-            cause
-                .downcast_ref::<ConfigError>()
-                .and_then(ConfigError::hint),
-        );
-        hints.extend(
-            cause
-                .downcast_ref::<PlanError>()
-                .and_then(PlanError::hint_text),
-        );
-    }
-    let hints = hints.into_iter().map(one_line).collect();
-    (message.trim_end().to_owned(), hints)
-}
-
-/// Prints to standard output, for a person.
-fn print(text: &str) -> Result<()> {
-    write(&failure::visible(text))
-}
-
-/// Prints to standard output, for a program.
-fn print_json(value: &serde_json::Value) -> Result<()> {
-    write(&agent_sandbox_wire::text::json(&format!("{value:#}\n")))
-}
-
-/// Writes to standard output. A reader that closed the pipe has seen enough.
-fn write(text: &str) -> Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to standard output")
-        }
-        _ => Ok(()),
-    }
-}
-
 fn carry_out(call: Call) -> Result<u8> {
     match call {
         Call::Print(text) => print(&text)?,
@@ -126,7 +64,7 @@ fn carry_out(call: Call) -> Result<u8> {
             let prepared = launch::prepare(&options, &command)?;
             if !options.dry_run {
                 return launch::run(&options, &command, prepared)
-                    .map_err(|error| not_found(error, &command));
+                    .map_err(|error| not_found(error, &options, &command));
             }
             show_plan(&options, &prepared)?;
         }
@@ -140,11 +78,18 @@ fn carry_out(call: Call) -> Result<u8> {
             }
         }
         Call::Explain { options, question } => return explain(&options, &question),
+        Call::ExplainBackend { options } => return backend::outside(&options),
         Call::Log {
             options,
             session,
             job,
-        } => show_log(&options, session.as_deref(), job.as_deref())?,
+            user,
+        } => audit::show(
+            &options,
+            session.as_deref(),
+            job.as_deref(),
+            user.as_deref(),
+        )?,
         Call::ProfileList { options } => profiles::list(&options)?,
         Call::ProfileShow {
             options,
@@ -156,9 +101,12 @@ fn carry_out(call: Call) -> Result<u8> {
             name,
             command,
             force,
-        } => return profile_init::call(&options, &name, &command, force),
+        } => {
+            return profile_init::call(&options, &name, &command, force)
+                .map_err(|error| not_found(error, &options, &command));
+        }
         Call::Notify { title, text } => return notify(&title, &text),
-        Call::Sessions { options } => list_sessions(&options)?,
+        Call::Sessions { options, user } => sessions::list(&options, user.as_deref())?,
         Call::Doctor { options, nodes } => return doctor::call(&options, nodes.as_deref()),
         Call::Trail(call) => return launch::trail::show(*call),
     }
@@ -181,25 +129,24 @@ fn notify(title: &str, text: &str) -> Result<u8> {
     Ok(0)
 }
 
-/// Names the subcommand that may have been meant by a command which was not found.
-fn not_found(error: anyhow::Error, command: &[OsString]) -> anyhow::Error {
+/// Says of a command that was not found where it is outside and what helps, and which subcommand may have been
+/// meant.
+fn not_found(error: anyhow::Error, options: &Options, command: &[OsString]) -> anyhow::Error {
     let failure = error.downcast_ref::<Failure>();
-    let found = failure.is_none_or(|failure| failure.code != NOT_FOUND);
-    match meant(command) {
-        Some(meant) if !found => match error.downcast::<Failure>() {
-            Ok(failure) => failure
-                .hint(format!("did you mean the subcommand `{meant}`?"))
-                .into(),
-            Err(error) => error,
-        },
-        _ => error,
+    if failure.is_none_or(|failure| failure.code != NOT_FOUND) {
+        return error;
     }
-}
-
-/// The subcommand that a command's name is nearly, if it is no path.
-fn meant(command: &[OsString]) -> Option<&'static str> {
-    let name = command.first()?.to_str()?;
-    nearest(name, cli::SUBCOMMAND_NAMES.iter().copied())
+    let mut failure = match error.downcast::<Failure>() {
+        Ok(failure) => failure,
+        Err(error) => return error,
+    };
+    let named = command.first().map_or(OsStr::new(""), OsString::as_os_str);
+    failure
+        .hints
+        .extend(launch::not_found::hints(options, named));
+    let meant = meant(command).map(|meant| format!("did you mean the subcommand `{meant}`?"));
+    failure.hints.extend(meant);
+    failure.into()
 }
 
 /// What the site narrows, as far as it can be told: paths are judged in the plan, and from a directory
@@ -247,6 +194,8 @@ fn explain(options: &Options, question: &Question) -> Result<u8> {
         }
         _ => None,
     };
+    let (options, profile) = with_profile(options, question);
+    let options = &options;
     let prepared = launch::prepare(options, &[])?;
     let ways = Ways {
         policy: &prepared.policy,
@@ -277,6 +226,9 @@ fn explain(options: &Options, question: &Question) -> Result<u8> {
         // Below it everything would be the project's.
         let here = no_project.iter().filter(|_| path.starts_with(cwd));
         answer.notes.extend(here.cloned());
+        answer.notes.extend(profile.iter().map(|name| {
+            format!("so with the profile `{name}`, which its command takes by itself (-p {name})")
+        }));
         answer
     };
     let answer = match (question, peer) {
@@ -300,9 +252,29 @@ fn explain(options: &Options, question: &Question) -> Result<u8> {
     Ok(0)
 }
 
+/// The options, with the profile of the agent whose file is asked about if none is named, and its name.
+fn with_profile(options: &Options, question: &Question) -> (Options, Option<String>) {
+    let own = options.clone();
+    let (Question::Path(asked), true) = (question, options.profile.is_empty()) else {
+        return (own, None);
+    };
+    let owner = || -> Result<Option<String>> {
+        let (home, _) = host::directories(None)?;
+        let named = launch::current_directory()?.join(expand_home(asked, &home));
+        launch::agents::owner_of(&launch::normal(&named))
+    };
+    match owner().unwrap_or_default() {
+        None => (own, None),
+        Some(name) => {
+            let profile = vec![name.clone()];
+            (Options { profile, ..own }, Some(name))
+        }
+    }
+}
+
 fn explain_slurm(prepared: &Prepared, ways: &Ways<'_>, line: &OsStr, json: bool) -> Result<u8> {
     let line = slurm_line(line)?;
-    let standing = crate::plan::slurm::standing(&prepared.policy, &prepared.host)?;
+    let standing = crate::plan::build::slurm::standing(&prepared.policy, &prepared.host)?;
     let why = Why::key("slurm.mode", &standing).to_string();
     match inside::without_slurm(standing.value, &why, json) {
         // The table is the same on every host, and its answer what a host with Slurm would give.
@@ -320,81 +292,4 @@ fn explain_slurm(prepared: &Prepared, ways: &Ways<'_>, line: &OsStr, json: bool)
         rules: explain::slurm::rules(ways),
     };
     launch::chaperon::explain(&launch::chaperon::program()?, &question)
-}
-
-/// A line of Slurm's as text.
-fn slurm_line(line: &OsStr) -> Result<String> {
-    let text = line.to_str();
-    Ok(text
-        .ok_or_else(|| Failure::new(format!("--slurm `{}` is not UTF-8", line.display())))?
-        .to_owned())
-}
-
-/// The name of a host as text.
-fn host_text(host: &OsStr) -> Result<&str> {
-    let text = host.to_str();
-    Ok(text.ok_or_else(|| Failure::new(format!("--host `{}` is not UTF-8", host.display())))?)
-}
-
-/// A `~` that the shell left alone (it was quoted).
-fn expand_home(subject: &OsStr, home: &Path) -> PathBuf {
-    match Path::new(subject).strip_prefix("~") {
-        Ok(below) => home.join(below),
-        Err(_) => PathBuf::from(subject),
-    }
-}
-
-fn show_log(options: &Options, session: Option<&str>, job: Option<&str>) -> Result<()> {
-    let (_, directories) = host::directories(None)?;
-    if let Some(job) = job {
-        return print(&Record::of_job(&directories.state, job)?);
-    }
-    let record = Record::read(&directories.state, session)?;
-    if options.json {
-        return print_json(&record.json()?);
-    }
-    print(&record.text())
-}
-
-fn list_sessions(options: &Options) -> Result<()> {
-    let (_, directories) = host::directories(None)?;
-    let directory = session::directory(nix::unistd::Uid::current().as_raw(), &directories.state);
-    let all = session::running(&directory)?;
-    if options.json {
-        return print_json(&serde_json::to_value(&all)?);
-    }
-    if all.is_empty() {
-        return print("no session runs on this node\n");
-    }
-    let mut text = format!(
-        "{:<10} {:>8} {:>9}  {:<16} PROJECT\n",
-        "SESSION", "PID", "RUNNING", "COMMAND"
-    );
-    let now = session::now();
-    for record in &all {
-        let running = duration(now.saturating_sub(record.started));
-        let (id, pid, command) = (&record.id, record.pid, &record.command);
-        let line = format!(
-            "{id:<10} {pid:>8} {running:>9}  {command:<16} {}",
-            record.project.display()
-        );
-        text.push_str(&one_line(&line));
-        text.push('\n');
-    }
-    print(&text)
-}
-
-/// Seconds in the form of `squeue`: `[D-]HH:MM:SS`, leading zeros left away.
-fn duration(seconds: u64) -> String {
-    let (days, hours, minutes, rest) = (
-        seconds / 86400,
-        seconds / 3600 % 24,
-        seconds / 60 % 60,
-        seconds % 60,
-    );
-    match (days, hours) {
-        (0, 0) => format!("{minutes}:{rest:02}"),
-        (0, _) => format!("{hours}:{minutes:02}:{rest:02}"),
-        _ => format!("{days}-{hours:02}:{minutes:02}:{rest:02}"),
-    }
 }

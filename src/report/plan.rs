@@ -12,9 +12,9 @@ use crate::launch::said;
 use crate::plan::explain::inside::Answer;
 use crate::plan::explain::{Explanation, Standing};
 use crate::plan::grants::Thing;
-use crate::plan::kept::{Keeping, Make};
-use crate::plan::slurm::Use;
-use crate::plan::trace::{RawPath, Trace};
+use crate::plan::model::kept::{Keeping, Make};
+use crate::plan::model::slurm::Use;
+use crate::plan::model::trace::{RawPath, Trace};
 use crate::plan::{Access, Mount, Plan, Step};
 
 fn lossy(text: &std::ffi::OsStr) -> String {
@@ -53,6 +53,7 @@ pub fn json(plan: &Plan, layers: &[String], backend: &str) -> Value {
         "network": plan.network,
         "nested": plan.nested,
         "max_processes": plan.max_processes,
+        "mediated": plan.mediated,
         "landlock_scope": plan.landlock_scope,
         "landlock_writes": plan.landlock_writes,
         "slurm": plan.slurm,

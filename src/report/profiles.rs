@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::{print, print_json};
+use super::print::{print, print_json};
 use crate::cli::Options;
 use crate::config::agent::{Agent, Given, HomePath};
 use crate::config::diagnostic::nearest;

@@ -10,7 +10,8 @@ use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
 use nix::unistd::Pid;
 
 use super::namespaces::Namespaces;
-use super::{Answer, GO, HELLO, Hello, LISTENER, Sealed, Terms, peer};
+use super::peer;
+use super::protocol::{Answer, GO, HELLO, Hello, LISTENER, Sealed, Terms};
 use crate::handoff::Run;
 use crate::init;
 use crate::sys::{fds, passing, privileges, process};
@@ -35,7 +36,7 @@ pub fn ask(connection: &OwnedFd, hello: &Hello) -> Result<Option<Welcome>> {
     let Some((file, keeper, namespaces)) = answer(connection, hello)? else {
         return Ok(None);
     };
-    let terms = super::read(file).context("cannot read the terms of the job's jail")?;
+    let terms = super::protocol::read(file).context("cannot read the terms of the job's jail")?;
     Ok(Some(Welcome {
         terms,
         namespaces,
@@ -51,7 +52,7 @@ pub fn ask_for_jail(connection: &OwnedFd, hello: &Hello) -> Result<Option<(Seale
     let Some((file, _, namespaces)) = answer(connection, hello)? else {
         return Ok(None);
     };
-    let sealed = super::read(file).context("cannot read the terms of the job's jail")?;
+    let sealed = super::protocol::read(file).context("cannot read the terms of the job's jail")?;
     Ok(Some((sealed, namespaces)))
 }
 
@@ -61,10 +62,10 @@ fn answer(connection: &OwnedFd, hello: &Hello) -> Result<Option<(OwnedFd, OwnedF
     // before 5.3 have none, and then both sides go by the number of the process alone.
     let own = process::descriptor_of(nix::unistd::getpid()).ok();
     let proof: Vec<BorrowedFd<'_>> = own.iter().map(AsFd::as_fd).collect();
-    let sent = super::send(connection, &HELLO, hello, &proof);
+    let sent = super::protocol::send(connection, &HELLO, hello, &proof);
     let received = sent.and_then(|()| {
         loop {
-            match super::receive::<Answer>(connection, MsgFlags::empty()) {
+            match super::protocol::receive::<Answer>(connection, MsgFlags::empty()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other,
             }
@@ -131,6 +132,14 @@ pub fn enter(welcome: &Welcome, connection: &OwnedFd, run: &Run) -> Result<(Pid,
             .context("cannot install the filter of sockets")?;
         passing::send(connection, LISTENER, Some(listener.as_fd()))
             .context("cannot hand the listener of sockets over")?;
+    }
+    if let Some(mediated) = &terms.mediated {
+        match privileges::filter_with_listener(&mediated.handing_over) {
+            Ok(listener) => passing::send(connection, LISTENER, Some(listener.as_fd()))
+                .context("cannot hand the listener of the mediator over")?,
+            Err(_) => privileges::filter(&mediated.refusing)
+                .context("cannot install the filter of set-group-ID bits")?,
+        }
     }
     privileges::filter(&terms.sealed.filter).context("cannot install the filter of calls")?;
     match process::fork().context("cannot fork")? {

@@ -15,15 +15,16 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::socket::MsgFlags;
 
+use super::protocol::{
+    Answer, GO, Hello, LISTENER, Refusal, Sealed, Terms, VERSION, Wanted, Wants,
+};
 use super::rendezvous::{self, Claim};
 use super::room::{self, Jail, Room};
-use super::{
-    Answer, GO, Hello, LISTENER, Refusal, Sealed, Terms, VERSION, Wanted, Wants, join, peer,
-};
+use super::{join, peer};
 use crate::env_vars;
 use crate::failure::{self, Failure};
 use crate::launch::chaperon::Chaperon;
-use crate::launch::{self, Prepared, kept, said, traced};
+use crate::launch::{self, Prepared, kept, said, tracer};
 use crate::plan::{self, NetworkMode, Plan};
 use crate::sys::{fds, passing, process};
 
@@ -140,7 +141,7 @@ fn make(
     let mut prepared = launch::prepare_sealed(wanted.seal.clone(), wanted.asked.clone())?;
     let (plan, _) = kept::ready(&mut prepared)?;
     // Tasks ask the tracer themselves: each of them begins outside of the room.
-    prepared.tracer = traced::Found::Unwanted;
+    prepared.tracer = tracer::Found::Unwanted;
     let mut lacking = said::shortcomings(&plan, false);
     lacking.retain(|line| !prepared.seal.told.contains(line));
     if plan.network.value == NetworkMode::Isolated && std::env::var_os(env_vars::PMIX).is_some() {
@@ -212,6 +213,8 @@ struct Woken {
     init_gone: bool,
     called: bool,
     orphaned: bool,
+    /// For each of the room's mediators that waits, whether there is something for it to do.
+    handed_over: Vec<bool>,
     members: Vec<bool>,
 }
 
@@ -240,6 +243,9 @@ impl Keeper {
             }
             if woken.called {
                 self.start_chaperon();
+            }
+            if let Some(made) = &mut self.made {
+                made.room.begin_mediators(&woken.handed_over);
             }
             for at in (0..woken.members.len()).rev() {
                 if woken.members[at] && !self.attend(at) {
@@ -275,6 +281,7 @@ impl Keeper {
             // The listener stands in for what there is not.
             .map(|fd| fd.unwrap_or(self.listener.as_fd()))
             .chain(self.members.iter().map(AsFd::as_fd))
+            .chain(room.iter().flat_map(|room| room.waiting_mediators()))
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
             .collect();
         loop {
@@ -290,7 +297,8 @@ impl Keeper {
             init_gone: control.is_some() && any[1],
             called: called.is_some() && any[2],
             orphaned: parent.is_some() && any[3],
-            members: any[4..].to_vec(),
+            members: any[4..4 + self.members.len()].to_vec(),
+            handed_over: any[4 + self.members.len()..].to_vec(),
         })
     }
 
@@ -330,16 +338,22 @@ impl Keeper {
         if &buffer[..length] == LISTENER {
             let room = self.made.as_ref().map(|made| &made.room);
             let maker = room.and_then(|room| room.sockets.as_ref());
-            return maker.is_some_and(|(maker, _)| maker.serve(file).is_ok());
+            return match maker {
+                Some((maker, _)) => maker.serve(file).is_ok(),
+                None => {
+                    let room = self.made.as_mut().map(|made| &mut made.room);
+                    room.is_some_and(|room| room.mediate(file))
+                }
+            };
         }
-        let answered = super::read::<Hello>(file)
+        let answered = super::protocol::read::<Hello>(file)
             .context("cannot understand who arrives")
             .and_then(|hello| self.answer(connection, descriptors.pop(), hello));
         match answered {
             Ok(()) => true,
             Err(error) => {
                 let refused = Answer::Refused(Refusal::of(&error));
-                let _ = super::send(connection, &refused, &(), &[]);
+                let _ = super::protocol::send(connection, &refused, &(), &[]);
                 // It stays a member until it has read the answer and left.
                 true
             }
@@ -357,9 +371,9 @@ impl Keeper {
         let welcome = Answer::Welcome;
         match hello.wants {
             Wants::Task { environment } => {
-                super::send(connection, &welcome, &made.terms(environment), &lent)?;
+                super::protocol::send(connection, &welcome, &made.terms(environment), &lent)?;
             }
-            Wants::Room => super::send(connection, &welcome, &made.room.jail, &lent)?,
+            Wants::Room => super::protocol::send(connection, &welcome, &made.room.jail, &lent)?,
         }
         Ok(())
     }
@@ -386,7 +400,7 @@ impl Keeper {
             ))
             .into());
         }
-        super::same_policy(&self.seal, &hello.seal).map_err(|what| {
+        super::protocol::same_policy(&self.seal, &hello.seal).map_err(|what| {
             Failure::new(format!(
                 "job {} has a jail on this node under another policy: {what} differ",
                 self.job
@@ -432,12 +446,14 @@ impl Made {
         if sockets.is_some() {
             sealed.confinement.scoped_sockets = false;
         }
+        let mediated = sealed.confinement.mediated.take();
         Terms {
             environment: launch::environment(&variables),
             search: launch::search_path(&variables),
             cwd_else: bytes(self.plan.cwd.as_os_str()),
             sealed,
             sockets: sockets.as_ref().map(|(_, program)| program.clone()),
+            mediated: mediated.filter(|_| sockets.is_none()),
             lacking: self.lacking.clone(),
             state: bytes(self.prepared.host.state_directory.as_os_str()),
             wish: self.plan.trace.wish.clone(),

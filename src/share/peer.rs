@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use anyhow::{Context, Result, bail};
 
 use super::rendezvous::same_user;
+use crate::host::allocation;
 
 /// Refuses a peer of another user, of another job, and one that is in a jail. `process` is the
 /// descriptor of its process that it sent; `None` on a kernel without.
@@ -65,31 +66,8 @@ fn parent_of(pid: i32) -> Option<i32> {
     line.trim().parse().ok()
 }
 
-/// The job in whose cgroup a process is (`/proc/PID/cgroup`; Slurm's cgroups are called `job_N`, with
-/// cgroup v1 and v2); `None` where Slurm makes none.
+/// The job in whose cgroup a process is; `None` where Slurm makes none.
 pub fn job_of_cgroup(process: &str) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
-    job_in(&text)
-}
-
-fn job_in(text: &str) -> Option<u32> {
-    let parts = text.lines().flat_map(|line| line.split('/'));
-    parts
-        .filter_map(|part| part.strip_prefix("job_")?.parse().ok())
-        .next()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::job_in;
-
-    #[test]
-    fn a_job_is_found_in_its_cgroup() {
-        let new = "0::/system.slice/slurmstepd.scope/job_17/step_0/user/task_1\n";
-        let old = "12:pids:/init.scope\n4:memory:/slurm_n1/uid_1000/job_18/step_batch\n";
-        assert_eq!(job_in(new), Some(17));
-        assert_eq!(job_in(old), Some(18));
-        assert_eq!(job_in("0::/user.slice/user-1000.slice\n"), None);
-        assert_eq!(job_in("0::/x/job_x/job_\n"), None);
-    }
+    allocation::of_cgroup(&text)
 }

@@ -6,7 +6,7 @@
 //! the sockets of its rooms. Whatever changes there changes under the lock; all paths but the first
 //! start at descriptors that were looked at, so that nobody can swap a directory in between.
 //!
-//! Two things keep jails away. Every plan covers the directory (see `plan::meeting`), and creates it
+//! Two things keep jails away. Every plan covers the directory (see `plan::build::meeting`), and creates it
 //! for that where it is missing. A cover ends when somebody outside removes the directory below it,
 //! as cleaners of `/tmp` do; so each side of a connection makes sure that the other is no process in
 //! a jail ([`same_user`]), and a forged directory or socket leads nowhere.
@@ -29,12 +29,12 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, FcntlArg, Flock, OFlag, fcntl};
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, bind, connect, getsockopt, listen, socket,
-    sockopt::PeerCredentials,
+    AddressFamily, SockFlag, SockType, bind, connect, getsockopt, socket, sockopt::PeerCredentials,
 };
 use nix::sys::stat::{Mode, fstatat, mkdirat};
 
 use crate::own_directory::{self, Busy, id, is_at, open_below, take_lock};
+use crate::sys::sockets::listen;
 use directory::{address, clear, doors, living, remove};
 use names::Door;
 pub use names::{Place, Room};
@@ -263,21 +263,23 @@ impl Rendezvous {
             order: last.saturating_add(1),
             room,
         };
-        let failed = || format!("cannot open the room {room} in the job's directory `{name}`");
+        let failed = |call: &str| {
+            format!("cannot open the room {room} in the job's directory `{name}`: {call} failed")
+        };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let listener =
-            socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).with_context(failed)?;
+        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
+            .with_context(|| failed("socket(2)"))?;
         let address = address(&locked.directory, &door.name())?;
-        bind(listener.as_raw_fd(), &address).with_context(failed)?;
-        listen(&listener, Backlog::new(BACKLOG)?).with_context(failed)?;
+        bind(listener.as_raw_fd(), &address).with_context(|| failed("bind(2)"))?;
+        listen(&listener, BACKLOG).with_context(|| failed("listen(2)"))?;
         let found = fstatat(
             &locked.directory,
             door.name().as_str(),
             AtFlags::AT_SYMLINK_NOFOLLOW,
         )
-        .with_context(failed)?;
+        .with_context(|| failed("fstatat(2)"))?;
         let Knock::Answered(connection) = self.knock(&locked.directory, &door)? else {
-            bail!("{}: it does not answer", failed());
+            bail!("the room {room} in the job's directory `{name}` does not answer");
         };
         Ok(Arrival::First {
             listener,
@@ -300,23 +302,26 @@ impl Rendezvous {
 
     /// Connects without waiting, and looks who is there.
     fn knock(&self, directory: &OwnedFd, door: &Door) -> Result<Knock> {
-        let failed = || format!("cannot connect to the room {}", door.room);
+        let failed =
+            |call: &str| format!("cannot connect to the room {}: {call} failed", door.room);
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let socket =
-            socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).with_context(failed)?;
+        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
+            .with_context(|| failed("socket(2)"))?;
         match connect(socket.as_raw_fd(), &address(directory, &door.name())?) {
             Ok(()) => {}
             Err(Errno::EAGAIN) => return Ok(Knock::Full),
             Err(Errno::ECONNREFUSED | Errno::ENOENT) => return Ok(Knock::Gone),
-            Err(errno) => return Err(errno).with_context(failed),
+            Err(errno) => return Err(errno).with_context(|| failed("connect(2)")),
         }
         match same_user(&socket, self.uid) {
             Ok(_) => {}
             // It listened and has ended; the keeper may be about to say that it listens now.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Knock::Full),
-            Err(error) => return Err(error).with_context(failed),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot trust the room {}", door.room));
+            }
         }
-        fcntl(&socket, FcntlArg::F_SETFL(OFlag::empty())).with_context(failed)?;
+        fcntl(&socket, FcntlArg::F_SETFL(OFlag::empty())).with_context(|| failed("fcntl(2)"))?;
         Ok(Knock::Answered(socket))
     }
 
@@ -407,7 +412,7 @@ impl Claim {
     /// # Errors
     /// What `listen(2)` answers.
     pub fn keep(&self, listener: impl AsFd) -> io::Result<()> {
-        Ok(listen(&listener, Backlog::new(BACKLOG)?)?)
+        listen(&listener, BACKLOG)
     }
 
     /// How many rooms of the job came before this one on this node, at least.

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -21,9 +21,8 @@ use nix::unistd::Pid;
 
 use super::namespaces::Namespaces;
 use super::pids;
+use super::protocol::{Sealed, Wanted};
 use super::sockets::Maker;
-use super::{Sealed, Wanted};
-use crate::backend::bwrap;
 use crate::backend::seccomp::notify;
 use crate::failure::Failure;
 use crate::handoff::{Order, Report};
@@ -31,8 +30,10 @@ use crate::host::mount_table;
 use crate::init;
 use crate::launch::chaperon::Chaperon;
 use crate::launch::supervisor::Outcome;
-use crate::launch::{self, Prepared, bubblewrap, ending, said, supervisor};
-use crate::plan::{NetworkMode, Plan, slurm};
+use crate::launch::{self, Prepared, bubblewrap, ending, finish, said, supervisor};
+use crate::mediate::group::{Standby, Terms};
+use crate::plan::build::slurm;
+use crate::plan::{NetworkMode, Plan};
 use crate::sys::namespaces::Kind;
 use crate::sys::{fds, mounts, namespaces, passing, privileges, process};
 
@@ -48,6 +49,9 @@ pub struct Room {
     pub chaperon: Option<Chaperon>,
     /// Where the sockets of its tasks are made, and the filter that sees to it.
     pub sockets: Option<(Maker, Vec<u8>)>,
+    mediators: Vec<Standby>,
+    /// What they keep to; `None`: there are none.
+    terms: Option<Terms>,
     holder: Holder,
 }
 
@@ -75,8 +79,15 @@ pub fn make(
 ) -> Result<Room> {
     let open = plan.network.value == NetworkMode::Open;
     // Made ready while the room is.
+    let terms = launch::mediated_terms(plan);
+    // The maker gets the calls of both kinds, and is not of the user namespace that the mediator needs.
+    let relay = match open && terms.is_some() {
+        true => Some(passing::pair().context("cannot make a pair of sockets")?),
+        false => None,
+    };
+    let (relayed, relay) = relay.unzip();
     let maker = match open {
-        true => Some(Maker::begin().context(NO_MAKER)?),
+        true => Some(Maker::begin(relay).context(NO_MAKER)?),
         false => None,
     };
     let told = said::shortcomings(plan, false);
@@ -105,7 +116,11 @@ pub fn make(
     }
     let sockets = match maker.map(|maker| maker.wait_for_ready().map(|()| maker)) {
         None => None,
-        Some(Ok(maker)) => Some((maker, notify::program())),
+        Some(Ok(maker)) => {
+            let mediated = sealed.confinement.mediated.as_ref();
+            let program = mediated.map(|mediated| mediated.with_sockets.clone());
+            Some((maker, program.unwrap_or_else(notify::program)))
+        }
         // A kernel without Landlock's scopes may be too old for this as well; the user knows. And
         // some sites forbid network namespaces: Landlock does where it can.
         Some(Err(_)) if !plan.landlock_scope || !wanted.ranks => None,
@@ -122,17 +137,51 @@ pub fn make(
         control: begun.control,
         chaperon,
         sockets,
+        mediators: relayed
+            .zip(terms.clone())
+            .map(|(relay, terms)| Standby::relayed(relay, terms))
+            .into_iter()
+            .collect(),
+        terms,
         holder: begun.holder,
     })
 }
 
 impl Room {
+    /// Has a mediator answer the calls of this listener; whether there is one.
+    pub fn mediate(&mut self, listener: OwnedFd) -> bool {
+        let Some(terms) = &self.terms else {
+            return false;
+        };
+        self.mediators.push(Standby::new(listener, terms.clone()));
+        true
+    }
+
+    /// What becomes readable when a mediator has something to do: those that have not begun.
+    pub fn waiting_mediators(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.mediators.iter().filter_map(Standby::waiting)
+    }
+
+    /// Begins those of [`Self::waiting_mediators`] that have something to do, and forgets those that are
+    /// over.
+    pub fn begin_mediators(&mut self, called: &[bool]) {
+        let waiting = self
+            .mediators
+            .iter_mut()
+            .filter(|one| one.waiting().is_some());
+        for (one, _) in waiting.zip(called).filter(|(_, called)| **called) {
+            one.begin();
+        }
+        self.mediators.retain_mut(|one| !one.is_over());
+    }
+
     /// Ends the room: everything in it, and what stands around it.
     pub fn end(self) {
         let Self {
             control,
             chaperon,
             sockets,
+            mediators,
             holder,
             ..
         } = self;
@@ -143,6 +192,7 @@ impl Room {
             Holder::Own(pid) => while let Err(Errno::EINTR) = waitpid(pid, None) {},
         }
         drop(sockets);
+        drop(mediators);
         drop(chaperon);
     }
 }
@@ -152,14 +202,16 @@ struct Begun {
     control: OwnedFd,
     holder: Holder,
     complaint: Option<std::os::unix::net::UnixStream>,
+    finish: Option<finish::Finish>,
 }
 
 impl Begun {
     fn with_bwrap(plan: &Plan) -> Result<Self> {
         let bwrap = bubblewrap::find()?;
-        let call = bwrap::call(plan, launch::filter(plan)?);
+        let call = bubblewrap::call(&bwrap, plan)?;
         let started = bubblewrap::start(&bwrap, call, bubblewrap::order(plan))?;
         Ok(Self {
+            finish: started.finish,
             control: started.control,
             holder: Holder::Bwrap(started.bwrap),
             complaint: Some(started.complaint),
@@ -184,6 +236,11 @@ impl Begun {
                 return Err(self.failed());
             }
             match postcard::from_bytes(&buffer[..length])? {
+                Report::Unfinished => {
+                    let lent = descriptors.into_iter().next();
+                    finish::answer(self.finish.take(), lent, &self.control)
+                        .map_err(|why| anyhow::anyhow!("cannot finish the jail's mounts: {why}"))?;
+                }
                 Report::Listening => {
                     if let (Some(chaperon), Some(socket)) =
                         (&mut chaperon, descriptors.into_iter().next())
@@ -236,6 +293,7 @@ fn beside(plan: &Plan, sealed: &Sealed, jail: &Namespaces, finish: &Finish) -> R
             control: ours,
             holder: Holder::Own(pid),
             complaint: None,
+            finish: None,
         }),
         process::Side::Child => {
             let new = New {

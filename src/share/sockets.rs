@@ -59,27 +59,28 @@ impl Maker {
     /// # Errors
     /// See [`Self::begin`] and [`Self::wait_for_ready`].
     pub fn start() -> io::Result<Self> {
-        let maker = Self::begin()?;
+        let maker = Self::begin(None)?;
         maker.wait_for_ready()?;
         Ok(maker)
     }
 
     /// Starts the maker. The caller stands outside of every jail: who owns the user namespace of a
-    /// network could look into it (`user_namespaces(7)`).
+    /// network could look into it (`user_namespaces(7)`). Calls that are none of its own go to the mediator at
+    /// the other end of `relay` ([`crate::mediate::group::Standby::relayed`]).
     ///
     /// # Errors
     /// What `socketpair(2)` or `fork(2)` answer.
-    pub fn begin() -> io::Result<Self> {
+    pub fn begin(relay: Option<OwnedFd>) -> io::Result<Self> {
         let (command, maker) = passing::pair()?;
         let starter = getpid();
         let pid = match fork()? {
             Side::Child => {
                 drop(command);
-                live(maker, starter)
+                live(maker, relay, starter)
             }
             Side::Parent(pid) => pid,
         };
-        drop(maker);
+        drop((maker, relay));
         // From here on dropping it ends the child.
         Ok(Self {
             command,
@@ -156,19 +157,21 @@ impl Drop for Maker {
 }
 
 /// The maker's life, from the fork on.
-fn live(command: OwnedFd, parent: Pid) -> ! {
+fn live(command: OwnedFd, relay: Option<OwnedFd>, parent: Pid) -> ! {
     ignore_all();
     // Away from the numbers of the standard streams, which a parent without them may have given it.
-    let Ok(command) = fcntl(&command, FcntlArg::F_DUPFD_CLOEXEC(3))
-        .map_err(io::Error::from)
-        .and_then(fds::inherited)
-    else {
+    let away = |fd: &OwnedFd| {
+        fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(3))
+            .map_err(io::Error::from)
+            .and_then(fds::inherited)
+    };
+    let (Ok(command), Ok(relay)) = (away(&command), relay.as_ref().map(away).transpose()) else {
         exit_now(1)
     };
-    match settle(&command, parent) {
+    match settle(&command, relay.as_ref(), parent) {
         Ok(desk) => {
             if passing::send(&command, &[READY], None).is_ok() {
-                work(&command, desk);
+                work(&command, relay.as_ref(), desk);
             }
             exit_now(0)
         }
@@ -181,9 +184,10 @@ fn live(command: OwnedFd, parent: Pid) -> ! {
 }
 
 /// Leaves everything of the parent's behind and enters the namespaces.
-fn settle(command: &OwnedFd, parent: Pid) -> io::Result<Desk> {
+fn settle(command: &OwnedFd, relay: Option<&OwnedFd>, parent: Pid) -> io::Result<Desk> {
     let desk = Desk::new()?;
-    fds::close_all_but(&[command.as_raw_fd()])?;
+    let kept = [Some(command), relay].into_iter().flatten();
+    fds::close_all_but(&kept.map(AsRawFd::as_raw_fd).collect::<Vec<_>>())?;
     // The standard streams stay open, so that no listener gets a number to which messages go.
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
     for number in 0..=2 {
@@ -205,7 +209,7 @@ fn settle(command: &OwnedFd, parent: Pid) -> io::Result<Desk> {
 }
 
 /// Answers calls until the other end of `command` is closed.
-fn work(command: &OwnedFd, mut desk: Desk) {
+fn work(command: &OwnedFd, relay: Option<&OwnedFd>, mut desk: Desk) {
     let mut listeners: Vec<OwnedFd> = Vec::new();
     loop {
         let mut polled: Vec<PollFd<'_>> = std::iter::once(command)
@@ -227,7 +231,7 @@ fn work(command: &OwnedFd, mut desk: Desk) {
         listeners.retain(|listener| {
             let events = reported.next().unwrap_or(PollFlags::empty());
             if events.contains(PollFlags::POLLIN) {
-                return answer(&mut desk, listener).is_ok();
+                return answer(&mut desk, listener, relay).is_ok();
             }
             // POLLHUP: no process is left under the filter.
             events.is_empty()
@@ -265,12 +269,23 @@ fn adopt(command: &OwnedFd) -> io::Result<Option<OwnedFd>> {
 ///
 /// # Errors
 /// When the listener is of no use any more.
-fn answer(desk: &mut Desk, listener: &OwnedFd) -> io::Result<()> {
+fn answer(desk: &mut Desk, listener: &OwnedFd, relay: Option<&OwnedFd>) -> io::Result<()> {
     let call = match desk.receive(listener) {
         Err(error) if has_left(&error) => return Ok(()),
         call => call?,
     };
-    let made = asked(call.arch, call.number, &call.arguments)
+    let wanted = asked(call.arch, call.number, &call.arguments);
+    if let (None, Some(relay)) = (wanted, relay) {
+        // A mediator that is too busy, or gone, is none.
+        return match passing::send_now(relay, &call.bytes(), Some(listener.as_fd())) {
+            Ok(()) => Ok(()),
+            Err(_) => match desk.refuse(listener, call.id, libc::ENOSYS) {
+                Err(error) if !has_left(&error) => Err(error),
+                _ => Ok(()),
+            },
+        };
+    }
+    let made = wanted
         .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOSYS))
         .and_then(|asked| {
             let socket = unix_socket(asked.kind, asked.protocol)?;

@@ -189,3 +189,15 @@ pub fn become_standard(fd: impl AsFd, number: RawFd) -> io::Result<()> {
     }
     Ok(())
 }
+
+/// Takes a write lease (`F_SETLEASE`, fcntl(2)): whoever opens the file waits until it is closed here, 45 s at most
+/// (`/proc/sys/fs/lease-break-time`). The caller must ignore `SIGIO`, by which the kernel says that somebody waits.
+///
+/// # Errors
+/// `EAGAIN`: somebody has it open, or, before Linux 5.3, it is mounted somewhere; `EACCES`: it is another user's; `EINVAL`: its
+/// file system has no leases, as NFS without delegations.
+pub fn lease(file: impl AsFd) -> nix::Result<()> {
+    // SAFETY: the call takes a number and touches no memory.
+    let taken = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
+    nix::errno::Errno::result(taken).map(drop)
+}

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 pub mod fds;
+pub mod instead;
 pub mod mounts;
 pub mod namespaces;
 pub mod notify;

@@ -30,6 +30,42 @@ pub struct Call {
     pub arguments: [u64; 6],
 }
 
+impl Call {
+    /// Length of [`Self::bytes`].
+    pub const BYTES: usize = 72;
+
+    /// The call as another process of ours understands it, which has its listener, too.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; Self::BYTES] {
+        let numbers = [self.number, self.thread].map(|number| u64::from(number.cast_unsigned()));
+        let [number, thread] = numbers;
+        let head = [self.id, number << 32 | thread, self.arch.into()];
+        let mut bytes = [0; Self::BYTES];
+        let words = head.into_iter().chain(self.arguments);
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// The call of [`Self::bytes`].
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        let mut words = [0; Self::BYTES / 8];
+        for (word, from) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_ne_bytes(*from);
+        }
+        let [id, who, arch, arguments @ ..] = words;
+        Self {
+            id,
+            thread: (who as u32).cast_signed(),
+            number: ((who >> 32) as u32).cast_signed(),
+            arch: arch as u32,
+            arguments,
+        }
+    }
+}
+
 /// Room for the kernel's structures, which may have grown since this program was built.
 pub struct Desk {
     call: Vec<u64>,
@@ -320,4 +356,22 @@ unsafe fn ioctl_number(
         return Err(io::Error::last_os_error());
     }
     Ok(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Call;
+
+    #[test]
+    fn a_call_is_passed_on_as_it_is() {
+        let call = Call {
+            id: u64::MAX - 1,
+            thread: 4711,
+            number: -1,
+            arch: super::NATIVE_ARCH,
+            arguments: [1, 2, 3, 4, 5, u64::MAX],
+        };
+        let copy = Call::from_bytes(&call.bytes());
+        assert_eq!(format!("{copy:?}"), format!("{call:?}"));
+    }
 }

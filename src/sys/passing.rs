@@ -32,11 +32,28 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::
     send_many(socket, bytes, fd.as_slice())
 }
 
+/// Sends one message, as [`send`], without waiting for room.
+///
+/// # Errors
+/// As [`send`]; `EAGAIN` if there is no room.
+pub fn send_now(socket: impl AsFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    send_with(socket, bytes, fd.as_slice(), MsgFlags::MSG_DONTWAIT)
+}
+
 /// Sends one message with up to [`MOST_DESCRIPTORS`]. Never raises `SIGPIPE`.
 ///
 /// # Errors
 /// `EINVAL` for more; what `sendmsg(2)` answers.
 pub fn send_many(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket, bytes, fds, MsgFlags::empty())
+}
+
+fn send_with(
+    socket: impl AsFd,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+    flags: MsgFlags,
+) -> io::Result<()> {
     if fds.len() > MOST_DESCRIPTORS {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
@@ -47,7 +64,7 @@ pub fn send_many(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
         socket.as_fd().as_raw_fd(),
         &[IoSlice::new(bytes)],
         control,
-        MsgFlags::MSG_NOSIGNAL,
+        flags | MsgFlags::MSG_NOSIGNAL,
         None,
     )?;
     Ok(())

@@ -57,6 +57,32 @@ pub fn pin_plain<P: NixPath + ?Sized>(path: &P) -> nix::Result<OwnedFd> {
     openat2(nix::fcntl::AT_FDCWD, path, how)
 }
 
+/// Holds what a path leads to in a root directory, with `O_PATH`: absolute paths and links begin there,
+/// and nothing leads above it. Links of a `/proc` that are no text lead nowhere; the last is followed
+/// if `follow`. Needs Linux 5.6.
+///
+/// # Errors
+/// What `openat2(2)` answers.
+pub fn pin_in_root(root: impl AsFd, path: &[u8], follow: bool) -> nix::Result<OwnedFd> {
+    let mut flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    flags.set(OFlag::O_NOFOLLOW, !follow);
+    let how = OpenHow::new()
+        .flags(flags)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    openat2(root, path, how)
+}
+
+/// The same for a path without any link in it.
+///
+/// # Errors
+/// What `openat2(2)` answers: `ELOOP` if there is a link.
+pub fn pin_plain_in_root(root: impl AsFd, path: &[u8]) -> nix::Result<OwnedFd> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    openat2(root, path, how)
+}
+
 /// Holds an entry of a directory, with `O_PATH`: a link itself, not what it leads to. `name` is one
 /// part of a path.
 ///
@@ -133,6 +159,30 @@ pub fn set_attribute(fd: impl AsFd, name: &CStr, value: &[u8], flags: i32) -> ni
         )
     };
     Errno::result(done).map(drop)
+}
+
+/// An extended attribute of the file of a descriptor.
+///
+/// # Errors
+/// What `getxattr(2)` answers: `ENODATA` if there is none.
+pub fn attribute(fd: impl AsFd, name: &CStr) -> nix::Result<Vec<u8>> {
+    /// `XATTR_SIZE_MAX`, include/uapi/linux/limits.h.
+    const LONGEST: usize = 64 * 1024;
+    let path = CString::new(by_descriptor(fd)).map_err(|_| Errno::EINVAL)?;
+    let mut value = vec![0; LONGEST];
+    // SAFETY: the call reads two strings that end with a zero, and writes no more than the vector is
+    // long.
+    let length = unsafe {
+        libc::getxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_mut_ptr().cast(),
+            value.len(),
+        )
+    };
+    let length = Errno::result(length)?;
+    value.truncate(usize::try_from(length).map_err(|_| Errno::EIO)?);
+    Ok(value)
 }
 
 /// Removes an extended attribute of the file of a descriptor.

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, getppid};
+use nix::unistd::{Gid, Pid, Uid, getppid};
 
 /// `_LINUX_CAPABILITY_VERSION_3` (include/uapi/linux/capability.h): sets of 64 bits, in two halves.
 const CAPABILITIES_OF_64_BITS: u32 = 0x2008_0522;
@@ -86,6 +86,22 @@ pub fn drop_held() -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Goes on as another user, for good, without any capability. The memory and the descriptors, which are
+/// still those of whom forked this process, are out of the user's reach: until nobody may trace it, it holds capabilities that
+/// the user's processes lack (`ptrace(2)`, access mode checking).
+///
+/// # Errors
+/// `EPERM` without the right to, `EINVAL` where the user namespace has no such user.
+pub fn become_user(uid: Uid, gid: Gid, groups: &[Gid]) -> io::Result<()> {
+    nix::sys::prctl::set_keepcaps(true)?;
+    nix::unistd::setgroups(groups)?;
+    nix::unistd::setresgid(gid, gid, gid)?;
+    nix::unistd::setresuid(uid, uid, uid)?;
+    nix::sys::prctl::set_dumpable(false)?;
+    drop_held()?;
+    no_new_privileges()
 }
 
 /// No program that this process becomes, nor any of its children, gains rights by being executed

@@ -13,8 +13,18 @@ use super::process;
 /// # Errors
 /// `EINVAL` or `ENOSYS`: it does not know them.
 pub fn killable_notifications() -> io::Result<()> {
-    let flags =
-        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    filters(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
+}
+
+/// Filters that hand calls over (`seccomp(2)`, `SECCOMP_FILTER_FLAG_NEW_LISTENER`, Linux 5.0).
+///
+/// # Errors
+/// `EINVAL` or `ENOSYS`: it does not know them.
+pub fn notifications() -> io::Result<()> {
+    filters(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)
+}
+
+fn filters(flags: libc::c_ulong) -> io::Result<()> {
     // SAFETY: without a program the call installs nothing; the kernel cannot read address 0.
     let done = unsafe {
         libc::syscall(
@@ -106,6 +116,7 @@ mod tests {
     #[test]
     fn what_there_is_is_found() {
         super::killable_notifications().unwrap();
+        super::notifications().unwrap();
         super::guarded_paths().unwrap();
         super::copies_of_descriptors().unwrap();
         super::memory_of_others().unwrap();

@@ -195,6 +195,24 @@ pub enum Change {
     Killed(i32),
 }
 
+/// Lets a child go that asked to be traced by its parent (`PTRACE_TRACEME`) and is stopped for that:
+/// nobody here traces, and it would stand for ever. It goes on as if it were not traced, without
+/// what would stop it, and with any other signal. `false` if it is stopped as processes are by
+/// job control.
+fn let_go(child: libc::pid_t, signal: i32) -> bool {
+    let stops = [
+        libc::SIGTRAP,
+        libc::SIGSTOP,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+    ];
+    let passed_on = if stops.contains(&signal) { 0 } else { signal };
+    // SAFETY: PTRACE_DETACH takes numbers alone. Of a process that is no tracee it answers ESRCH.
+    let done = unsafe { libc::ptrace(libc::PTRACE_DETACH, child, 0, passed_on) };
+    done == 0
+}
+
 /// What became of some child, without waiting for it (`waitpid(2)`).
 ///
 /// # Errors
@@ -221,17 +239,25 @@ pub fn end_of(child: Pid) -> io::Result<Option<Change>> {
 }
 
 fn change(child: libc::pid_t, how: libc::c_int) -> io::Result<Option<(Pid, Change)>> {
-    let mut status = 0;
-    // SAFETY: the call writes one int, to which it gets a pointer.
-    let pid = unsafe { libc::waitpid(child, &mut status, how) };
-    let change = match pid {
-        0 => return Ok(None),
-        -1 => return Err(io::Error::last_os_error()),
-        _ if libc::WIFSTOPPED(status) => Change::Stopped(libc::WSTOPSIG(status)),
-        _ if libc::WIFSIGNALED(status) => Change::Killed(libc::WTERMSIG(status)),
-        _ => Change::Exited(libc::WEXITSTATUS(status)),
-    };
-    Ok(Some((Pid::from_raw(pid), change)))
+    loop {
+        let mut status = 0;
+        // SAFETY: the call writes one int, to which it gets a pointer.
+        let pid = unsafe { libc::waitpid(child, &mut status, how) };
+        let change = match pid {
+            0 => return Ok(None),
+            -1 => return Err(io::Error::last_os_error()),
+            _ if libc::WIFSTOPPED(status) => {
+                let signal = libc::WSTOPSIG(status);
+                if let_go(pid, signal) {
+                    continue;
+                }
+                Change::Stopped(signal)
+            }
+            _ if libc::WIFSIGNALED(status) => Change::Killed(libc::WTERMSIG(status)),
+            _ => Change::Exited(libc::WEXITSTATUS(status)),
+        };
+        return Ok(Some((Pid::from_raw(pid), change)));
+    }
 }
 
 /// A descriptor of a process, which becomes readable when the process has ended (`pidfd_open(2)`,

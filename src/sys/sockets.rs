@@ -48,6 +48,17 @@ pub fn bind(socket: impl AsFd, address: &[u8]) -> io::Result<()> {
     answer(done)
 }
 
+/// `listen(2)`, for at most `waiting` connections that nobody has accepted yet. The kernel takes fewer
+/// where `net.core.somaxconn` says so. nix's own call refuses more than the `SOMAXCONN` of the C
+/// library, which is no limit of the kernel's: 4096 in glibc, 128 in musl.
+///
+/// # Errors
+/// What `listen(2)` answers.
+pub fn listen(socket: impl AsFd, waiting: libc::c_int) -> io::Result<()> {
+    // SAFETY: the call touches no memory.
+    answer(unsafe { libc::listen(socket.as_fd().as_raw_fd(), waiting) })
+}
+
 /// The length of an address, which the kernel bounds in the same way.
 fn length(address: &[u8]) -> io::Result<libc::socklen_t> {
     if address.len() > size_of::<libc::sockaddr_storage>() {
@@ -61,4 +72,30 @@ fn answer(done: libc::c_int) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, socket};
+
+    use super::*;
+
+    /// musl's is 128, whatever the kernel allows.
+    #[test]
+    fn more_may_wait_than_a_c_library_thinks() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let listener = socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+        nix::sys::socket::bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        for waiting in [0, 128, 4096, libc::c_int::MAX] {
+            listen(&listener, waiting).unwrap();
+        }
+        #[allow(clippy::disallowed_methods, reason = "a test")]
+        let connected: Vec<_> = (0..200).map(|_| UnixStream::connect(&path)).collect();
+        assert!(connected.iter().all(Result::is_ok));
+        assert!(listen(std::io::stdin(), 1).is_err());
+    }
 }

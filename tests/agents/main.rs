@@ -16,6 +16,7 @@
 mod chosen;
 mod dialects;
 mod driven;
+mod hook;
 mod messages_api;
 mod rows;
 mod running;

@@ -300,7 +300,11 @@ impl Bare {
         let prepared = launch::prepare(&Options::default(), &[OsString::from("true")])?;
         let plan = prepared.plan()?;
         Ok(Self {
-            call: bwrap::call(&plan, seccomp::compile(&plan.syscalls)?),
+            call: bwrap::call(
+                &plan,
+                seccomp::compile(&plan.syscalls)?,
+                bwrap::Finisher::Bubblewrap,
+            ),
         })
     }
 

@@ -40,6 +40,10 @@ fn mistakes_in_a_policy_file() {
             "[devices]\nallow = [\"/etc\"]\n",
             "error: `/etc` is not a path below /dev\n --> FILE:2:10\n...\n",
         ),
+        (
+            "[trace]\nredact = [\"*a*a*a*a*a*a*a*a*\"]\n",
+            "error: a pattern with more than 8 `*`\n --> FILE:2:11\n...\nhint: [..]\n",
+        ),
     ] {
         let world = World::new();
         world.policy(text);

@@ -15,9 +15,6 @@ use crate::world::{CANARY, Call, Output, World, binary, has, not_checked, wait};
 /// Without Slurm, of which a test machine may have the commands and no cluster.
 const ALONE: [&str; 3] = ["--set", "slurm.mode=off", "doctor"];
 
-/// What a jail of Landlock's cannot have, done without.
-const LESS: &str = "[landlock]\nusers = \"degraded\"\nsizes = \"degraded\"\n";
-
 fn doctor<'a>(world: &'a World, words: &[&str]) -> Call<'a> {
     world.call([&ALONE[..], words].concat())
 }
@@ -48,7 +45,6 @@ fn says(json: &Value, name: &str, status: &str, found: &str) {
 #[test]
 fn a_session_would_start_here_and_the_keys_are_stable() {
     let world = World::new();
-    world.policy(LESS);
     let begun = Instant::now();
     let output = doctor(&world, &["--json"]).run();
     println!("doctor took {} ms", begun.elapsed().as_millis());
@@ -98,7 +94,6 @@ fn a_session_would_start_here_and_the_keys_are_stable() {
 #[test]
 fn it_is_read_on_eighty_columns() {
     let world = World::new();
-    world.policy(LESS);
     let output = doctor(&world, &[]).run();
     let text = output.out();
     assert_eq!((output.code, output.err().as_str()), (0, ""), "{output}");
@@ -148,7 +143,7 @@ fn it_is_read_on_eighty_columns() {
 #[test]
 fn it_leaves_nothing_and_tells_no_secret() {
     let world = World::new();
-    world.policy(&format!("{LESS}[env.set]\nMY_TOKEN = \"{CANARY}\"\n"));
+    world.policy(&format!("[env.set]\nMY_TOKEN = \"{CANARY}\"\n"));
     // Not the records that sessions of other tests make meanwhile.
     let before = files(&world.place);
     for words in [&["--json"][..], &[], &["--backend", "landlock"]] {
@@ -234,7 +229,6 @@ fn files(below: &Path) -> BTreeSet<String> {
 #[test]
 fn a_home_is_no_project_and_says_so() {
     let world = World::new();
-    world.policy(LESS);
     let output = doctor(&world, &["--json"]).cwd(&world.home).run();
     assert_eq!(output.code, 0, "a session starts in a project: {output}");
     let json = read(&output);
@@ -298,9 +292,38 @@ fn a_broken_policy_is_shown_with_its_line() {
     assert_eq!(json["digest"], Value::Null);
 }
 
+/// A section for a directory that is not there changes nothing, and nobody would notice.
+#[test]
+fn a_section_for_no_directory_is_said() {
+    let world = World::new();
+    let text = "[projects.\"~/project\".jail]\nmax_processes = 500\n[projects.\"~/proiect\".jail]\nmax_processes = 400\n";
+    world.policy(text);
+    let json = read(&doctor(&world, &["--json"]).run());
+    says(
+        &json,
+        "policy",
+        "degraded",
+        "no such directory: [projects.\"~/proiect\"]",
+    );
+}
+
+/// Of what depends on it nothing is claimed.
+#[test]
+fn with_a_policy_that_cannot_be_read_nobody_says_that_there_is_no_slurm() {
+    let world = World::new();
+    let policy = world.policy("");
+    fs::set_permissions(&policy, fs::Permissions::from_mode(0o000)).unwrap();
+    let output = world.call(["doctor", "--json"]).run();
+    assert_eq!(output.code, 1, "{output}");
+    let json = read(&output);
+    says(&json, "policy", "broken", "config.toml");
+    says(&json, "slurm-commands", "degraded", "nobody looked");
+}
+
 #[test]
 fn a_policy_that_no_jail_can_have_is_in_the_way() {
     let world = World::new();
+    world.policy("[jail]\nusers = \"filtered\"\n");
     let output = doctor(&world, &["--json", "--backend", "landlock"]).run();
     assert_eq!(output.code, 1, "{output}");
     let json = read(&output);
@@ -316,7 +339,6 @@ fn a_policy_that_no_jail_can_have_is_in_the_way() {
 #[test]
 fn in_a_user_namespace_of_ones_own_nothing_can_be_trusted() {
     let world = World::new();
-    world.policy(LESS);
     let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
     // In the outer one the user is root and sets the limit; in the inner one the user is himself.
     let script = format!(

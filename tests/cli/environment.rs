@@ -2,6 +2,107 @@
 
 use crate::world::{CANARY, World};
 
+/// What the environment leads to and the jail does not show is said once, and not with -q.
+#[test]
+fn what_of_the_environment_is_not_inside_is_said() {
+    let world = World::new();
+    for directory in ["sw/bin", "env/bin", "bin"] {
+        std::fs::create_dir_all(world.home.join(directory)).unwrap();
+    }
+    let home = world.home.display();
+    let path = format!("{home}/sw/bin:{home}/env/bin:{home}/bin:{home}/none:/usr/bin:/bin");
+    let call = |words: &[&str]| {
+        let call = world.call(words).variable("PATH", &path);
+        call.variable("VIRTUAL_ENV", world.home.join("env")).run()
+    };
+    let note = "agent-sandbox: note: not inside: ~/sw/bin (PATH), ~/env (VIRTUAL_ENV); agent-sandbox explain PATH says why";
+    let output = call(&["true"]);
+    assert!(output.err().lines().any(|line| line == note), "{output}");
+    call(&["-q", "true"]).expect(0, "", "");
+    let output = call(&[
+        "--read",
+        &format!("{home}/sw"),
+        "--read",
+        &format!("{home}/env"),
+        "true",
+    ]);
+    assert!(!output.err().contains("not inside"), "{output}");
+}
+
+/// Of a module that is loaded and not there inside, too, whatever search path it adds to.
+#[test]
+fn modules_that_are_not_inside_are_said() {
+    let world = World::new();
+    let home = world.home.display().to_string();
+    for directory in ["modules/tool", "sw/tool/bin", "sw/other/bin"] {
+        std::fs::create_dir_all(world.home.join(directory)).unwrap();
+    }
+    std::fs::write(world.home.join("modules/tool/1.2.lua"), "").unwrap();
+    let call = |words: &[&str]| {
+        let call = world.call(words);
+        call.variable("LOADEDMODULES", "tool/1.2:my-other/3:here/1")
+            .variable(
+                "_LMFILES_",
+                format!("{home}/modules/tool/1.2.lua:/etc/passwd:/etc/group"),
+            )
+            .variable("EBROOTTOOL", format!("{home}/sw/tool"))
+            .variable("MY_OTHER_ROOT", format!("{home}/sw/other"))
+            .variable("HERE_DIR", "/usr")
+            .variable("PATH", format!("{home}/sw/other/bin:/usr/bin:/bin"))
+    };
+    let note = "agent-sandbox: note: not inside: ~/modules/tool/1.2.lua (module tool/1.2), ~/sw/other (module my-other/3); \
+                agent-sandbox explain PATH says why";
+    let output = call(&["true"]).run();
+    assert!(output.err().lines().any(|line| line == note), "{output}");
+    call(&["-q", "true"]).run().expect(0, "", "");
+    let output = call(&[
+        "--read",
+        &format!("{home}/modules"),
+        "--read",
+        &format!("{home}/sw"),
+        "true",
+    ])
+    .run();
+    assert!(!output.err().contains("not inside"), "{output}");
+}
+
+/// What is installed into the private home goes with it, which is said once.
+#[test]
+fn what_is_installed_into_the_private_home_is_said_to_be_gone() {
+    let world = World::new();
+    std::fs::create_dir_all(world.home.join("real/bin")).unwrap();
+    let install = "mkdir -p ~/.local/lib/python3/site-packages/x ~/.local/bin ~/go/bin
+                   touch ~/.local/lib/python3/site-packages/x/y.py; ln -s /bin/true ~/.local/bin/x
+                   echo x > ~/.bash_history; ln -s \"$PWD\" ~/bin; touch ~/bin/project";
+    let said = |world: &World, words: &[&str]| {
+        let output = world.call(words).run();
+        assert_eq!(output.code, 0, "{output}");
+        let lines = output.err().lines().map(str::to_owned).collect::<Vec<_>>();
+        let lines = lines.into_iter().filter(|line| line.contains("gone with"));
+        lines.collect::<Vec<_>>()
+    };
+    let line = "agent-sandbox: note: gone with this session's home: ~/.local/lib; what is in the project stays (python3 -m \
+                venv .venv, npm install without -g)";
+    assert_eq!(said(&world, &["sh", "-c", install]), [line]);
+    let fenced = ["--backend", "landlock", "sh", "-c", install];
+    assert_eq!(said(&world, &fenced), [line]);
+    assert!(said(&world, &["-q", "sh", "-c", install]).is_empty());
+    assert!(
+        said(
+            &world,
+            &[
+                "sh",
+                "-c",
+                "echo x > ~/x; mkdir -p ~/.cache/x; echo x > ~/.cache/x/y"
+            ]
+        )
+        .is_empty()
+    );
+    // What is mounted stays.
+    let kept = ["--set", "home.keep=[\"~/.local/lib\"]", "sh", "-c", install];
+    assert!(said(&world, &kept).is_empty());
+}
+
 #[test]
 fn what_is_set_inside() {
     let world = World::new();

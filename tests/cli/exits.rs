@@ -1,5 +1,8 @@
 //! Exit codes, and which words are the command.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+
 use crate::world::World;
 
 #[test]
@@ -88,7 +91,7 @@ fn a_command_that_the_jail_does_not_show_is_explained() {
     let path = format!("{}:/usr/bin:/bin", world.home.join("tools").display());
     let hint = "error: `mine`: command not found in the jail\n\
         hint: it exists outside, as `[PLACE]/home/tools/mine`, and the jail does not show it\n\
-        hint: --read [PLACE]/home/tools shows it for one run; `agent-sandbox explain [PLACE]/home/tools/mine` says more\n";
+        hint: --read [PLACE]/home/tools shows it for one run; for good: add \"~/tools\" to home.read in ~/.config/agent-sandbox/config.toml\n";
     world
         .quiet(["mine"])
         .variable("PATH", &path)
@@ -98,6 +101,58 @@ fn a_command_that_the_jail_does_not_show_is_explained() {
     let tools = world.home.join("tools");
     let shown = world.call(["-q", "--read", tools.to_str().unwrap(), "mine"]);
     shown.variable("PATH", &path).run().expect(0, "mine\n", "");
+}
+
+/// A program that npm installed: a link to a script, which needs other files of its package and of another one,
+/// and an interpreter that stands in the home as well. Following the hint once is enough.
+#[test]
+fn the_hint_about_a_package_names_what_it_needs() {
+    let world = World::new();
+    let modules = "home/npm/node_modules";
+    world.program("home/node-22/bin/node", "#!/bin/sh\nexec sh \"$@\"\n");
+    world.write("home/node-22/lib/node.txt", "");
+    world.program(
+        &format!("{modules}/@lab/agent/bin/agent.js"),
+        "#!/usr/bin/env node\n. \"$(dirname \"$(readlink -f \"$0\")\")/../../../needed/index\"\n",
+    );
+    world.write(&format!("{modules}/needed/index"), "echo an agent\n");
+    fs::create_dir(world.place.join(modules).join(".bin")).unwrap();
+    let link = world.place.join(modules).join(".bin/agent");
+    symlink("../@lab/agent/bin/agent.js", &link).unwrap();
+    // As it is, and by a link in a directory that the jail shows.
+    fs::create_dir_all(world.home.join("bin")).unwrap();
+    symlink(&link, world.home.join("bin/agent")).unwrap();
+    let home = world.home.display();
+    for directory in ["npm/node_modules/.bin", "bin"] {
+        let path = format!("{home}/{directory}:{home}/node-22/bin:/usr/bin:/bin");
+        let call = |words: &[&str]| world.call(words).variable("PATH", &path).run();
+        let output = call(&["agent"]);
+        output.expect(
+            127,
+            "",
+            "error: `agent`: command not found in the jail\n\
+             hint: it exists outside, as `[PLACE]/home/npm/node_modules/@lab/agent/bin/agent.js`, and the jail does not show it\n\
+             hint: --read [PLACE]/home/node-22 --read [PLACE]/home/npm/node_modules shows it for one run; for good: \
+             add \"~/node-22\", \"~/npm/node_modules\" to home.read in ~/.config/agent-sandbox/config.toml\n",
+        );
+        let (node, npm) = (
+            format!("{home}/node-22"),
+            format!("{home}/npm/node_modules"),
+        );
+        let shown = call(&["-q", "--read", &node, "--read", &npm, "agent"]);
+        shown.expect(0, "an agent\n", "");
+        // Only what is missing is named.
+        let rest = call(&["-q", "--read", &node, "agent"]);
+        assert!(rest.err().contains("hint: --read"), "{rest}");
+        assert!(
+            !rest.err().contains("--read [PLACE]/home/node-22"),
+            "{rest}"
+        );
+    }
+    world.policy("[home]\nread = [\"~/node-22\", \"~/npm/node_modules\"]\n");
+    let path = format!("{home}/bin:{home}/node-22/bin:/usr/bin:/bin");
+    let call = world.quiet(["agent"]).variable("PATH", &path);
+    call.run().expect(0, "an agent\n", "");
 }
 
 /// As execvp(3) has it, and without the current directory, which anybody may have filled.

@@ -213,7 +213,7 @@ fn bad_questions() {
     for (words, part) in [
         (
             &["explain"][..],
-            "needs one of PATH, --env NAME, --host NAME and --slurm LINE",
+            "needs one of PATH, --env NAME, --host NAME, --slurm LINE and --backend",
         ),
         (&["explain", "/a", "--host", "b"], one),
         (&["explain", "--env", "A", "--env", "B"], one),
@@ -248,4 +248,26 @@ fn bad_questions() {
         .run();
     assert_eq!(output.code, 125, "{output}");
     assert!(output.err().contains("is not UTF-8"), "{output}");
+}
+
+/// Of an agent's own files it answers for a launch of that agent.
+#[test]
+fn an_agents_files_are_explained_with_its_profile() {
+    let world = World::new();
+    world.write("home/.claude/settings.json", "{}");
+    for path in [".claude/settings.json", ".claude"] {
+        let path = world.home.join(path).display().to_string();
+        let (plain, named) = (
+            json(&world, &["explain", &path]),
+            json(&world, &["-p", "claude", "explain", &path]),
+        );
+        for key in ["standing", "why", "change"] {
+            assert_eq!(plain[key], named[key], "{plain:#}");
+        }
+        let note = plain["notes"].as_array().unwrap().last().unwrap();
+        assert_eq!(
+            note,
+            "so with the profile `claude`, which its command takes by itself (-p claude)"
+        );
+    }
 }

@@ -7,32 +7,31 @@ use std::path::Path;
 
 use crate::pty::Terminal;
 use crate::refusals::outer;
-use crate::world::{Call, Output, World, until};
-
-/// What the built-in policy demands and Landlock cannot give.
-const LESS: &str = "[landlock]\nusers = \"degraded\"\nsizes = \"degraded\"\n";
+use crate::world::{Call, World, until};
 
 fn world() -> World {
-    let world = World::new();
-    world.policy(LESS);
-    world
+    World::new()
 }
 
 fn fenced<'a>(world: &'a World, command: &[&'a str]) -> Call<'a> {
     world.quiet([&["--backend", "landlock"], command].concat())
 }
 
-/// Lines that are not about what Landlock lacks.
-fn without_lacks(output: &Output) -> String {
-    let err = output.err();
-    let lines = err
+/// The line that names the number of differences; the number.
+fn differences(err: &str) -> usize {
+    let lines: Vec<&str> = err
         .lines()
-        .filter(|line| !line.starts_with("agent-sandbox: Landlock: "));
-    lines.map(|line| format!("{line}\n")).collect()
+        .filter_map(|line| line.strip_prefix("agent-sandbox: weaker jail: Landlock, "))
+        .collect();
+    let [line] = lines[..] else {
+        panic!("not one line: {err}");
+    };
+    let number = line.strip_suffix(" differences: agent-sandbox explain --backend");
+    number.expect(err).parse().expect(err)
 }
 
 #[test]
-fn asked_for_it_runs_and_says_what_is_lacking() {
+fn asked_for_it_runs_and_says_in_one_line_that_it_is_weaker() {
     let world = world();
     let words = ["--backend", "landlock", "sh", "-c", "echo out; exit 7"];
     let output = world.call(words).run();
@@ -41,31 +40,135 @@ fn asked_for_it_runs_and_says_what_is_lacking() {
         (7, "out\n"),
         "{output}"
     );
-    let said = without_lacks(&output);
-    assert!(said.starts_with("agent-sandbox: jailed in "), "{output}");
     let err = output.err();
-    let lacks: Vec<&str> = err
-        .lines()
-        .filter(|line| line.starts_with("agent-sandbox: Landlock: "))
-        .collect();
-    assert!(!lacks.is_empty(), "{output}");
-    // Whatever is not said of the rest, this is.
+    assert!(err.starts_with("agent-sandbox: jailed in "), "{output}");
+    assert_eq!(err.lines().count(), 2, "{output}");
+    let named = differences(&err);
+    let plan = world
+        .call(["--backend", "landlock", "--dry-run", "--json", "true"])
+        .run()
+        .json();
+    assert_eq!(plan["lacks"].as_array().unwrap().len(), named, "{output}");
     let quiet = fenced(&world, &["true"]).run();
-    assert_eq!(quiet.code, 0, "{quiet}");
-    for line in lacks {
-        assert!(quiet.err().contains(line), "{line}\n{quiet}");
-    }
-    assert_eq!(without_lacks(&quiet), "", "{quiet}");
+    assert_eq!((quiet.code, quiet.err().as_str()), (0, ""), "{quiet}");
+    let verbose = world
+        .call(["--verbose", "--backend", "landlock", "true"])
+        .run();
+    let each = verbose.err();
+    let each = each
+        .lines()
+        .filter(|line| line.starts_with("agent-sandbox: Landlock: "));
+    assert_eq!(each.count(), named, "{verbose}");
 }
 
 #[test]
-fn what_the_policy_demands_and_it_cannot_give_is_refused() {
-    let world = World::new();
-    let output = fenced(&world, &["touch", "ran"]).run();
-    assert_eq!((output.code, output.out().as_str()), (125, ""), "{output}");
-    assert!(output.err().starts_with("error: "), "{output}");
-    assert!(output.err().contains("landlock"), "{output}");
-    assert!(!world.project.join("ran").exists());
+fn what_is_different_is_listed_outside_and_inside() {
+    let world = world();
+    let all = ["--backend", "landlock", "explain", "--backend"];
+    let outside = world.call(all).run();
+    assert_eq!(outside.code, 0, "{outside}");
+    let listed = |text: &str| text.lines().filter(|line| line.starts_with("  ")).count();
+    let launch = world
+        .call([
+            "--backend",
+            "landlock",
+            "agent-sandbox",
+            "explain",
+            "--backend",
+        ])
+        .run();
+    let named = differences(&launch.err());
+    assert_eq!(listed(&outside.out()), named, "{outside}");
+    assert_eq!(launch.out(), outside.out(), "{launch}");
+    let first = format!("Landlock makes the jail\n{named} differences ");
+    assert!(outside.out().starts_with(&first), "{outside}");
+    let json = world
+        .call(["explain", "--backend", "landlock", "--json"])
+        .run()
+        .json();
+    assert_eq!(json["backend"], "landlock");
+    assert_eq!(json["lacks"].as_array().unwrap().len(), named, "{json:#}");
+    let bwrap = world.call(["explain", "--backend"]).run();
+    let none = "bubblewrap makes the jail: nothing is missing\n";
+    assert_eq!((bwrap.code, bwrap.out().as_str()), (0, none), "{bwrap}");
+    let inside = world.quiet(["agent-sandbox", "explain", "--backend"]).run();
+    assert_eq!(inside.out(), none, "{inside}");
+    let plain = world
+        .call(["explain", "--backend", "landlock", "/etc"])
+        .run();
+    assert!(plain.out().starts_with("/etc: "), "{plain}");
+}
+
+/// What a user's own policy says is required of a jail; the same as an option.
+#[test]
+fn what_the_user_wrote_and_it_cannot_give_is_refused() {
+    for (policy, options, key) in [
+        ("[jail]\ntmp_size = \"1G\"\n", &[][..], "jail.tmp_size"),
+        ("", &["--set", "jail.users=filtered"], "jail.users"),
+    ] {
+        let world = World::new();
+        world.policy(policy);
+        let words = [options, &["touch", "ran"]].concat();
+        let output = fenced(&world, &words).run();
+        assert_eq!((output.code, output.out().as_str()), (125, ""), "{output}");
+        let err = output.err();
+        assert!(err.starts_with("error: "), "{output}");
+        assert!(err.contains(key) && err.contains("=degraded"), "{output}");
+        assert!(!world.project.join("ran").exists());
+        let asked = world
+            .call([options, &["--backend", "landlock", "explain", "--backend"]].concat())
+            .run();
+        assert_eq!(asked.code, 125, "{asked}");
+        assert!(asked.err().contains(key), "{asked}");
+        let waived = [
+            "--set",
+            "landlock.sizes=degraded",
+            "--set",
+            "landlock.users=degraded",
+        ];
+        let output = fenced(&world, &[&waived[..], &words].concat()).run();
+        assert_eq!(output.code, 0, "{output}");
+        assert!(world.project.join("ran").exists());
+    }
+}
+
+/// Nobody traces it, and its parent is ours: it goes on.
+#[test]
+fn a_command_that_asks_to_be_traced_and_stops_goes_on() {
+    let program = "import ctypes, os, signal\n\
+        traced = lambda: ctypes.CDLL(None).ptrace(0, 0, 0, 0)\n\
+        assert traced() == 0\n\
+        os.kill(os.getpid(), signal.SIGSTOP)\n\
+        assert traced() == 0\n\
+        open('done', 'a').write('x')\n\
+        os.execv('/bin/echo', ['echo', 'on'])\n";
+    let orphan = "(setsid sh -c 'exec python3 stops.py' > orphan &); \
+        for i in $(seq 100); do [ -s orphan ] && break; sleep 0.1; done; cat orphan";
+    for backend in ["bwrap", "landlock"] {
+        let world = world();
+        fs::write(world.project.join("stops.py"), program).unwrap();
+        for command in [&["python3", "stops.py"][..], &["sh", "-c", orphan]] {
+            let words = [&["--backend", backend], command].concat();
+            let mut child = world.quiet(words).start();
+            let status = crate::world::wait(&mut child, "the end of the command");
+            let mut out = String::new();
+            child
+                .stdout
+                .take()
+                .unwrap()
+                .read_to_string(&mut out)
+                .unwrap();
+            assert_eq!(
+                (status.code(), out.as_str()),
+                (Some(0), "on\n"),
+                "{backend}: {command:?}"
+            );
+        }
+        assert_eq!(
+            fs::read_to_string(world.project.join("done")).unwrap(),
+            "xx"
+        );
+    }
 }
 
 #[test]
@@ -171,7 +274,7 @@ fn streams_lead_where_they_led() {
     let script = "cat; echo err >&2";
     let output = fenced(&world, &["sh", "-c", script]).input("in\n").run();
     assert_eq!(output.out(), "in\n", "{output}");
-    assert_eq!(without_lacks(&output), "err\n", "{output}");
+    assert_eq!(output.err(), "err\n", "{output}");
     let input = world.write("home/project/input", "from a file\n");
     let call = fenced(&world, &["cat"]).by([
         "sh".as_ref(),
@@ -228,19 +331,29 @@ fn it_takes_the_place_of_a_bubblewrap_that_is_not_there() {
         (7, "out\n"),
         "{output}"
     );
-    let line = "agent-sandbox: bubblewrap cannot work here (bubblewrap (bwrap) is not installed: ";
-    assert!(output.err().contains(line), "{output}");
-    assert!(
-        output.err().contains("); Landlock is the jail\n"),
-        "{output}"
-    );
+    assert!(differences(&output.err()) > 0, "{output}");
     let quiet = world.quiet(["true"]).by(node_without_bubblewrap()).run();
-    assert!(quiet.err().contains(line), "{quiet}");
+    assert_eq!((quiet.code, quiet.err().as_str()), (0, ""), "{quiet}");
+    let why = "Landlock makes the jail, for bubblewrap cannot work here (bubblewrap (bwrap) is not installed: ";
+    for words in [
+        &["explain", "--backend"][..],
+        &["-q", "agent-sandbox", "explain", "--backend"],
+    ] {
+        let asked = world.call(words).by(node_without_bubblewrap()).run();
+        assert!(asked.out().starts_with(why), "{asked}");
+    }
+    let verbose = world
+        .call(["-v", "true"])
+        .by(node_without_bubblewrap())
+        .run();
+    let line = "agent-sandbox: bubblewrap cannot work here (bubblewrap (bwrap) is not installed: ";
+    assert!(verbose.err().contains(line), "{verbose}");
 }
 
 #[test]
 fn the_reasons_against_both_are_said() {
     let world = World::new();
+    world.policy("[jail]\nusers = \"filtered\"\n");
     let output = world
         .call(["touch", "ran"])
         .by(node_without_bubblewrap())
@@ -270,10 +383,7 @@ fn it_takes_the_place_of_a_bubblewrap_that_cannot_work() {
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(7), "{err}");
     assert_eq!(output.stdout, b"out\n", "{err}");
-    let line =
-        "agent-sandbox: bubblewrap cannot work here (user namespaces may not be created here";
-    assert!(err.contains(line), "{err}");
-    assert!(err.contains("); Landlock is the jail\n"), "{err}");
+    assert!(differences(&err) > 0, "{err}");
 }
 
 /// Has the kernel refuse user namespaces to a command, as container runtimes do.

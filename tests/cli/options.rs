@@ -123,7 +123,7 @@ fn subcommands_with_words_that_mean_nothing() {
     for (words, message) in [
         (
             &["explain"][..],
-            "`agent-sandbox explain` needs one of PATH, --env NAME, --host NAME and --slurm LINE",
+            "`agent-sandbox explain` needs one of PATH, --env NAME, --host NAME, --slurm LINE and --backend",
         ),
         (
             &["explain", "x", "--env", "Y"],

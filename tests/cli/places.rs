@@ -286,7 +286,8 @@ fn credentials_behind_a_closed_directory_stay_hidden() {
     symlink("project/dotfiles/ssh", world.home.join(".ssh")).unwrap();
     let read = "cat dotfiles/ssh/id_rsa ~/.ssh/id_rsa 2> /dev/null; true";
     world.sh(read).run().expect(0, "", "");
-    world.sh("chmod 000 dotfiles").run().expect(0, "", "");
+    let said = "agent-sandbox: left in the project: `dotfiles` cannot be looked into\n";
+    world.sh("chmod 000 dotfiles").run().expect(0, "", said);
     let second = world.sh(&format!("chmod 700 dotfiles; {read}")).run();
     let _ = std::process::Command::new("chmod")
         .arg("700")

@@ -180,3 +180,29 @@ fn at_a_terminal_an_agent_without_a_login_says_how_to_log_in() {
     assert_eq!(output.out(), "it ran\n");
     assert!(!output.err().contains("no login"), "{}", output.err());
 }
+
+#[test]
+fn at_a_terminal_a_shell_says_how_agents_in_it_are_known() {
+    let world = world();
+    let search = format!("{}:/usr/bin:/bin", world.home.join(".local/bin").display());
+    let says = |words: &[&str]| {
+        let call = world.call(words).variable("PATH", &search);
+        let mut terminal = Terminal::start(&call.command());
+        terminal.line("echo it ran | tr a-z A-Z");
+        terminal.expect("IT RAN");
+        let screen = terminal.screen();
+        terminal.line("exit 0");
+        terminal.end();
+        let hint = "an agent that you start in this shell has no login and no memory (";
+        let found = screen.lines().position(|line| line.contains(hint))?;
+        // The terminal is narrow.
+        Some(screen.lines().skip(found).take(3).collect::<String>())
+    };
+    let line = says(&["sh"]).expect("the line");
+    assert!(
+        line.contains("claude") && line.contains("-p claude"),
+        "{line}"
+    );
+    assert_eq!(says(&["-q", "sh"]), None);
+    assert_eq!(says(&["-p", "claude", "sh"]), None);
+}

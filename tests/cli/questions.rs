@@ -371,6 +371,14 @@ fn the_banner() {
     let isolated = world.call(["--set", "network.mode=isolated", "true"]).run();
     isolated.expect(0, "", &banner.replace("open", "isolated"));
     world.call(["-q", "true"]).run().expect(0, "", "");
+    // It stands before what the command says, and what starts nothing has none.
+    let output = world.call(["sh", "-c", "echo command >&2"]).run();
+    assert!(output.err().ends_with("\ncommand\n"), "{output}");
+    let missing = "error: `no-such-command`: command not found in the jail\n";
+    world
+        .call(["no-such-command"])
+        .run()
+        .expect(127, "", missing);
     // What is left out is said if somebody asked for it by an option, or with -v.
     let left =
         "agent-sandbox: note: `/srv/none`: it does not exist [files.read `/srv/none` (--read)]";

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 
 use agent_sandbox::backend::seccomp::compile;
-use agent_sandbox::plan::syscalls::{Switches, rules};
+use agent_sandbox::plan::build::syscalls::{Switches, rules};
 
 use crate::world::{World, not_checked};
 
@@ -92,7 +92,7 @@ fn the_inside_of_a_jail() {
     let text = "error: this is already the inside of a jail, and a jail cannot hold another\n\
         hint: start the command as it is: it has this jail's rights; another agent in a jail of its own is \
         the user's to start, outside\n\
-        hint: inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME` and `--slurm LINE` work, \
+        hint: inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME`, `--slurm LINE` and `--backend` work, \
         and `agent-sandbox notify TEXT`\n";
     let again = "exec -a agent-sandbox /run/agent-sandbox/init true";
     world
@@ -162,7 +162,7 @@ fn bubblewrap_is_not_installed() {
         "",
         "error: bubblewrap (bwrap) is not installed: looked in /usr/bin, /usr/local/bin, /bin, /opt/bubblewrap/bin[..]\n\
          hint: user: this node cannot run the jail as it is; ask its administrator\n\
-         hint: admin: install the package `bubblewrap` (0.8 or newer)\n",
+         hint: admin: install the package `bubblewrap` (0.4 or newer)\n",
     );
 }
 
@@ -199,6 +199,7 @@ fn no_user_namespaces() {
     let filter = compile(&rules(Switches {
         nested: false,
         keyctl: false,
+        mediated: false,
         fence: None,
     }))
     .unwrap();

@@ -3,15 +3,8 @@
 
 use std::collections::BTreeSet;
 
-/// Landlock, and that less will do where it cannot give what the policy demands.
-pub(crate) const LANDLOCK: &[&str] = &[
-    "--backend",
-    "landlock",
-    "--set",
-    "landlock.users=degraded",
-    "--set",
-    "landlock.sizes=degraded",
-];
+/// Landlock, with the built-in policy.
+pub(crate) const LANDLOCK: &[&str] = &["--backend", "landlock"];
 
 /// Whether this run is Landlock's.
 pub(crate) fn is_landlock() -> bool {

@@ -2,6 +2,7 @@
 //! editor at a terminal, modules, MPI. What does not work has to say why.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -102,6 +103,36 @@ fn a_way_of_ones_own_to_a_remote_is_kept() {
     assert_eq!(output.stdout, "[]\n", "{output:?}");
     let output = world.jail([]).env("GIT_SSH", "/bin/own").run(&shown);
     assert_eq!(output.stdout, "[/bin/own]\n", "{output:?}");
+}
+
+/// A key for one repository, as the guide has it. Root's files belong to nobody inside, and ssh refuses them.
+#[test]
+fn a_key_of_ones_own_is_used_by_git() {
+    let world = World::new();
+    world.put(&world.home("keys/genomes/id"), "not a key\n");
+    fs::set_permissions(
+        world.home("keys/genomes/id"),
+        fs::Permissions::from_mode(0o600),
+    )
+    .unwrap();
+    let guide = include_str!("../../docs/guide/git-ssh.md");
+    let (_, recipe) = guide.split_once("GIT_SSH_COMMAND = \"").unwrap();
+    let (recipe, _) = recipe.split_once('"').unwrap();
+    assert!(recipe.contains("~/keys/genomes/id"), "{recipe}");
+    let policy = format!(
+        "[home]\nread = [\"~/keys/genomes\"]\n[env]\nset = {{ GIT_SSH_COMMAND = \"{recipe}\" }}\n"
+    );
+    world.put(&world.home(".config/agent-sandbox/config.toml"), &policy);
+    let output = inside(&world, "git ls-remote git@example.invalid:a/b.git");
+    assert!(
+        output.stderr.contains("resolve hostname") && !output.stderr.contains("Bad owner"),
+        "{output:?}"
+    );
+    let output = inside(&world, "$GIT_SSH_COMMAND -G example.invalid");
+    assert!(
+        output.stdout.contains("/keys/genomes/known_hosts\n") && output.code() == 0,
+        "{output:?}"
+    );
 }
 
 /// The name under which somebody commits, wherever they keep it.

@@ -396,6 +396,60 @@ fn a_login_that_is_made_inside_is_kept_for_the_user() {
     assert!(!login.exists());
 }
 
+/// A project has a copy of the login, which must not outlive it; one that was made inside is the project's.
+#[test]
+fn logging_out_outside_reaches_the_copies() {
+    let world = World::new();
+    let (file, account) = (
+        world.home(".claude/.credentials.json"),
+        world.home(".claude.json"),
+    );
+    let log_in = |name: &str| {
+        let text = format!("{{\"claudeAiOauth\": {{\"accessToken\": \"{name}\"}}, \"other\": 1}}");
+        world.put(&file, &text);
+        world.put(
+            &account,
+            &format!("{{\"oauthAccount\": \"{name}\", \"theme\": \"dark\"}}"),
+        );
+    };
+    let inside = |script: &str| {
+        let output = world.jail(["-p", "claude"]).run(&["sh", "-c", script]);
+        assert_eq!(output.code(), 0, "{output:?}");
+        output.stdout
+    };
+    let look = "cd ~/.claude; cat .credentials.json .claude.json 2>&-; true";
+    let with = |script: &str| format!("{script}; {look}");
+    log_in("ada");
+    assert_eq!(inside(look).matches("\"ada\"").count(), 2);
+    // The agent notes something, so that its copies are newer than the user's.
+    let note = "sed -i 's/}$/,\"history\":[]}/' ~/.claude/.claude.json ~/.claude/.credentials.json";
+    assert_eq!(inside(&with(note)).matches("\"ada\"").count(), 2);
+    // `claude /logout`.
+    fs::remove_file(&file).unwrap();
+    world.put(&account, "{\"theme\": \"dark\"}");
+    let says = inside(look);
+    assert!(!says.contains("ada") && !says.contains("Oauth"), "{says}");
+    assert!(
+        says.contains("\"theme\":") && says.contains("\"history\":"),
+        "{says}"
+    );
+    // Another login, of the project's own, stays although the user has none.
+    let own =
+        "echo '{\"claudeAiOauth\": {\"accessToken\": \"own\"}}' > ~/.claude/.credentials.json";
+    assert!(inside(&with(own)).contains("own"));
+    assert!(inside(look).contains("own"));
+    assert!(!file.exists());
+    // What cannot be read says nothing.
+    std::thread::sleep(Duration::from_millis(20));
+    log_in("eve");
+    assert_eq!(inside(look).matches("\"eve\"").count(), 2);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();
+    assert_eq!(inside(look).matches("\"eve\"").count(), 2);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    world.put(&file, "{\"other\": 1}");
+    assert_eq!(inside(look).matches("\"eve\"").count(), 1);
+}
+
 #[test]
 fn a_login_outlives_a_launcher_that_is_killed() {
     let world = world();

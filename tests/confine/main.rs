@@ -14,17 +14,21 @@
 mod backend;
 mod chosen;
 mod daily;
+mod decoys;
 mod descriptors;
 mod devices;
 mod environment;
 mod explaining;
 mod files;
 mod git;
+mod git_config;
+mod group;
 mod home;
 mod ipc;
 mod kept;
 mod kernel;
 mod lasting;
+mod left;
 mod limits;
 mod links;
 mod multiplexer;
@@ -52,6 +56,8 @@ const ATTACKS: &[&[probe::Attack]] = &[
     descriptors::ATTACKS,
     environment::ATTACKS,
     files::ATTACKS,
+    git_config::ATTACKS,
+    group::ATTACKS,
     ipc::ATTACKS,
     kernel::ATTACKS,
     limits::ATTACKS,

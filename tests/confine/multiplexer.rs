@@ -114,3 +114,29 @@ fn tmux_inside_hands_everything_to_the_terminal() {
     assert_eq!(first, second);
     assert!(first.ends_with(" 2\n"), "{first}");
 }
+
+/// Nothing can attach to it again, so it asks before it ends everything.
+#[test]
+fn tmux_inside_asks_before_a_detach_ends_the_session() {
+    let world = World::new();
+    // A shell around it says that it ended: the outer tmux notices the end of its own command late, or not.
+    let ended = world.project("ended");
+    let script = format!("\"$@\"; echo $? > {}", ended.display());
+    let mut words = ["sh", "-c", &script, "sh"].map(str::to_owned).to_vec();
+    words.extend(launcher_words(&["-q"]));
+    words.push("tmux".to_owned());
+    let screen = Screen::start(&world, &words);
+    screen.shows("[jail 0]");
+    screen.tmux(&["send-keys", "C-b", "d"]);
+    screen.shows("detaching ends this jail");
+    screen.tmux(&["send-keys", "n"]);
+    screen.line("echo it is $((40+2)) > still");
+    let said = || fs::read_to_string(world.project("still")).ok();
+    let still = wait_for("the pane", || said().filter(|text| text.ends_with('\n')));
+    assert_eq!(still.unwrap(), "it is 42\n");
+    screen.tmux(&["send-keys", "C-b", "d"]);
+    screen.shows("detaching ends this jail");
+    screen.tmux(&["send-keys", "y"]);
+    let said = || fs::read_to_string(&ended).ok();
+    wait_for("the end", || said().filter(|text| text.ends_with('\n'))).unwrap();
+}

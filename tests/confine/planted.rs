@@ -149,6 +149,24 @@ fn a_planted_dot_git_opens_nothing() {
     }
 }
 
+/// bubblewrap before 0.5 opens what stands at the place of a mount.
+#[test]
+fn nothing_waits_at_a_fifo_in_the_project() {
+    let world = World::new();
+    let config = world.project(".git/config");
+    fs::create_dir_all(world.project(".git/hooks")).unwrap();
+    nix::unistd::mkfifo(&config, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let since = std::time::Instant::now();
+    let output = world.jail([]).run(&["true"]);
+    assert!(
+        since.elapsed() < std::time::Duration::from_secs(60),
+        "{output:?}"
+    );
+    if output.code() != 0 {
+        output.refused(&format!("cannot mount anything over `{}`", text(&config)));
+    }
+}
+
 /// The same directory seen by a later launch with another, inner project.
 #[test]
 fn an_outer_session_plants_nothing_for_an_inner_one() {

@@ -1,11 +1,4 @@
-//! Who may use whom inside each crate, as tables, and the check that the code keeps to them.
-
-use std::collections::{BTreeMap, BTreeSet};
-
-use crate::lex;
-
-/// The row's module may use every other module: it stands at the right end.
-pub(crate) const EVERYTHING: &str = "*";
+//! Who may use whom inside each crate, as tables; `arrows` checks that the code keeps to them.
 
 /// A module, and the modules or parts of modules that it may use.
 pub(crate) type Row = (&'static str, &'static [&'static str]);
@@ -29,6 +22,12 @@ pub(crate) const HOUSES: &[House] = &[
         krate: "agent_sandbox",
         within: &[],
         uses: USES,
+    },
+    House {
+        root: "src/",
+        krate: "agent_sandbox",
+        within: &["plan"],
+        uses: PLAN,
     },
     House {
         root: "chaperon/wire/src/",
@@ -59,6 +58,12 @@ pub(crate) const HOUSES: &[House] = &[
         krate: "agent_sandbox_events",
         within: &[],
         uses: EVENTS,
+    },
+    House {
+        root: "ebpf/secrets/src/",
+        krate: "agent_sandbox_secrets",
+        within: &[],
+        uses: SECRETS,
     },
     House {
         root: "ebpf/tracer/src/",
@@ -105,21 +110,120 @@ const USES: &[Row] = &[
     ("notice", &["env_vars"]),
     // What the program knows when it is called inside the jail.
     ("inside", &["env_vars", "plan"]),
-    ("report", &[EVERYTHING]),
+    (
+        "report",
+        &[
+            "audit",
+            "cli",
+            "config",
+            "doctor",
+            "failure",
+            "host",
+            "inside",
+            "launch",
+            "notice",
+            "plan",
+            "policy",
+            "profile_init",
+            "session",
+            "users",
+            "fence",
+        ],
+    ),
     ("session", &[]),
     ("own_directory", &["host"]),
     // Reads what chaperons recorded.
     ("audit", &[]),
-    ("launch", &[EVERYTHING]),
+    // Has users' files read, for root.
+    ("users", &["failure", "host", "sys"]),
+    (
+        "launch",
+        &[
+            "backend",
+            "cli",
+            "config",
+            "env_vars",
+            "failure",
+            "fence",
+            "handoff",
+            "host",
+            "init",
+            "mediate",
+            "observe",
+            "own_directory",
+            "plan",
+            "policy",
+            "session",
+            "sys",
+            "users",
+        ],
+    ),
     // One jail for each job and node.
-    ("share", &[EVERYTHING]),
+    (
+        "share",
+        &[
+            "backend",
+            "env_vars",
+            "failure",
+            "handoff",
+            "host",
+            "init",
+            "launch",
+            "mediate",
+            "own_directory",
+            "plan",
+            "report",
+            "sys",
+        ],
+    ),
     // A launch that Slurm asks for, on a compute node.
-    ("job", &[EVERYTHING]),
+    (
+        "job",
+        &[
+            "cli", "env_vars", "failure", "fence", "handoff", "launch", "plan", "report", "share",
+            "sys",
+        ],
+    ),
     // A profile from a launch that is watched.
-    ("profile_init", &[EVERYTHING]),
+    (
+        "profile_init",
+        &[
+            "cli", "config", "failure", "host", "launch", "observe", "plan", "policy", "session",
+        ],
+    ),
     // Whether a launch would work; `report` shows it.
-    ("doctor", &[EVERYTHING]),
-    ("main", &[EVERYTHING]),
+    (
+        "doctor",
+        &[
+            "cli",
+            "config",
+            "env_vars",
+            "failure",
+            "host",
+            "launch",
+            "own_directory",
+            "plan",
+            "policy",
+            "session",
+            "sys",
+        ],
+    ),
+    ("main", &["init", "job", "plan", "report"]),
+];
+
+/// Inside the plan: the model knows nothing of the rest, and the checker nothing but the model.
+const PLAN: &[Row] = &[
+    ("model", &[]),
+    ("build", &["model"]),
+    ("check", &["model"]),
+    // It asks the judgements of the builder again, for one name.
+    ("explain", &["build::env", "model"]),
+    (
+        "grants",
+        &["build", "check::rules", "explain::inside", "model"],
+    ),
+    ("required", &[]),
+    ("lacks", &["grants", "model", "required"]),
 ];
 
 /// What shim, chaperon and launcher say to each other.
@@ -135,34 +239,59 @@ const WIRE: &[Row] = &[
     ("text", &[]),
 ];
 
-/// The shim: `sys < streams < trouble < signals < files, link, child < conversation`.
+/// The shim: `sys < streams < trouble < signals < files, look, link, child < conversation`.
 const SHIM: &[Row] = &[
     ("sys", &[]),
     ("streams", &["sys"]),
     ("trouble", &["streams", "sys"]),
     ("signals", &["sys", "trouble"]),
     ("files", &["signals", "sys"]),
+    ("look", &[]),
     ("child", &["sys"]),
     ("link", &["sys", "trouble"]),
     ("call", &[]),
-    ("conversation", &[EVERYTHING]),
-    ("main", &[EVERYTHING]),
+    (
+        "conversation",
+        &[
+            "call", "child", "files", "link", "look", "signals", "streams", "sys", "trouble",
+        ],
+    ),
+    (
+        "main",
+        &[
+            "call",
+            "child",
+            "conversation",
+            "files",
+            "link",
+            "look",
+            "signals",
+            "streams",
+            "sys",
+            "trouble",
+        ],
+    ),
 ];
 
 /// The chaperon: `conn < session < spawn < slurm < server`, above what needs nothing.
 const CHAPERON: &[Row] = &[
-    ("sys", &[]),
+    // Closes what came from inside, in a thread of its own.
+    ("closing", &[]),
+    ("sys", &["closing"]),
     ("refusal", &[]),
     ("budget", &["refusal"]),
     ("variables", &[]),
     ("files", &[]),
-    ("audit", &[]),
-    ("limiter", &[]),
+    ("audit", &["refusal"]),
+    // Files that chaperons of a user share.
+    ("locks", &[]),
+    ("intent", &[]),
+    ("limiter", &["locks"]),
     // What a session holds of records and questions, as data.
     ("cache", &[]),
-    ("submitters", &[]),
+    ("submitters", &["intent"]),
     ("desk", &["budget", "refusal", "variables"]),
-    ("conn", &["budget", "refusal", "sys"]),
+    ("conn", &["budget", "closing", "refusal", "sys"]),
     (
         "session",
         &[
@@ -178,25 +307,51 @@ const CHAPERON: &[Row] = &[
     // Alone in starting processes.
     (
         "spawn",
-        &["budget", "conn", "desk", "refusal", "session", "sys"],
+        &[
+            "budget", "closing", "conn", "desk", "refusal", "session", "sys",
+        ],
     ),
     (
         "slurm",
         &[
             "audit",
             "cache",
+            "closing",
             "conn",
             "desk",
             "files",
+            "intent",
+            "locks",
             "refusal",
             "session",
             "spawn",
             "submitters",
+            "sys",
             "variables",
         ],
     ),
-    ("server", &[EVERYTHING]),
-    ("main", &[EVERYTHING]),
+    (
+        "server",
+        &[
+            "audit",
+            "budget",
+            "cache",
+            "closing",
+            "conn",
+            "desk",
+            "files",
+            "limiter",
+            "locks",
+            "refusal",
+            "session",
+            "slurm",
+            "spawn",
+            "submitters",
+            "sys",
+            "variables",
+        ],
+    ),
+    ("main", &["server", "slurm", "sys"]),
 ];
 
 /// Inside the chaperon's `slurm`: the commands use the rest, the rest uses no command.
@@ -216,16 +371,62 @@ const SLURM: &[Row] = &[
     ("format_fields", &["shown"]),
     ("format", &["format_fields"]),
     ("format_lines", &["format", "format_fields", "ids", "shown"]),
-    ("submitted", &["query", "records"]),
+    ("intents", &["cluster", "records"]),
+    ("submitted", &["intents", "query", "records"]),
     ("scope", &["ids", "query", "records", "submitted"]),
-    ("limits", &["ids", "parse", "scope", "submitted"]),
-    ("submission", &["export", "limits", "parse", "request"]),
-    ("commands", &[EVERYTHING]),
+    ("limits", &["parse"]),
+    ("whole_nodes", &["limits", "parse", "query"]),
+    (
+        "queue",
+        &[
+            "ids",
+            "intents",
+            "limits",
+            "parse",
+            "records",
+            "scope",
+            "submitted",
+        ],
+    ),
+    ("messages", &["options", "parse", "request"]),
+    (
+        "submission",
+        &["export", "parse", "queue", "records", "request"],
+    ),
+    (
+        "commands",
+        &[
+            "cluster",
+            "export",
+            "explain",
+            "format",
+            "format_fields",
+            "format_lines",
+            "ids",
+            "intents",
+            "limits",
+            "messages",
+            "multi_prog",
+            "options",
+            "parse",
+            "query",
+            "queue",
+            "records",
+            "request",
+            "scope",
+            "shown",
+            "streams",
+            "submission",
+            "submitted",
+            "whole_nodes",
+        ],
+    ),
 ];
 
 /// What the tracer records, and how it is asked, as data.
 const EVENTS: &[Row] = &[
     ("text", &[]),
+    ("pattern", &[]),
     ("raw", &[]),
     ("record", &[]),
     ("protocol", &["raw"]),
@@ -234,6 +435,9 @@ const EVENTS: &[Row] = &[
     ("ask", &["protocol", "raw"]),
 ];
 
+/// What secrets look like, as data.
+const SECRETS: &[Row] = &[("keys", &[]), ("names", &[])];
+
 /// The tracer: kernel and trails know nothing of each other, and the service has both.
 const TRACER: &[Row] = &[
     ("sys", &[]),
@@ -241,7 +445,7 @@ const TRACER: &[Row] = &[
     ("kernel", &["sys"]),
     ("trail", &["sys"]),
     ("service", &["kernel", "sys", "trail"]),
-    ("main", &[EVERYTHING]),
+    ("main", &["cli", "kernel", "service", "sys", "trail"]),
 ];
 
 /// What shows trails: live, as a report, or of one command.
@@ -267,254 +471,29 @@ const TRAIL: &[Row] = &[
         "watch",
         &["clock", "fault", "line", "link", "model", "report", "text"],
     ),
-    ("main", &[EVERYTHING]),
+    (
+        "main",
+        &[
+            "clock",
+            "fault",
+            "line",
+            "link",
+            "model",
+            "report",
+            "sensitive",
+            "text",
+            "trace",
+            "watch",
+        ],
+    ),
 ];
 
-/// The module path of a source file: `config/load.rs` is `["config", "load"]`, the root is `[]`.
-pub(crate) fn module_of(file: &str) -> Vec<String> {
-    let stem = file.trim_end_matches(".rs").trim_end_matches("/mod");
-    if stem == "lib" {
-        Vec::new()
-    } else {
-        stem.split('/').map(str::to_owned).collect()
-    }
-}
-
-/// Whether the whole file is tests, and so under no layer.
-fn is_test_module(module: &[String]) -> bool {
-    module
-        .iter()
-        .skip(1)
-        .any(|name| name == "tests" || name.ends_with("_tests"))
-}
-
-/// Complaints about edges that the table lacks, about modules without a row, and about cycles.
-/// `tree` holds the text of each file by its path from the root of the tree.
-pub(crate) fn layers(tree: &BTreeMap<String, String>, house: &House) -> Vec<String> {
-    let root = house.root;
-    let mut complaints = Vec::new();
-    let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let files: Vec<(&str, &str, Vec<String>)> = tree
-        .iter()
-        .filter_map(|(file, text)| {
-            let file = file.strip_prefix(root).filter(|f| f.ends_with(".rs"))?;
-            Some((file, text.as_str(), module_of(file)))
-        })
-        .filter(|(_, _, module)| !is_test_module(module))
-        .collect();
-    let modules: BTreeSet<&String> = files
-        .iter()
-        .filter_map(|(_, _, module)| inside(module, house.within)?.first())
-        .collect();
-    for module in &modules {
-        if !house.uses.iter().any(|(name, _)| name == module) {
-            let place = [house.within, &[module.as_str()]].concat().join("/");
-            complaints.push(format!(
-                "{root}{place}: no row in the table of tests/house/layers.rs"
-            ));
-        }
-    }
-    for (file, text, module) in &files {
-        let Some(from) = inside(module, house.within).and_then(<[String]>::first) else {
-            continue;
-        };
-        let allowed = house
-            .uses
-            .iter()
-            .find(|(name, _)| name == from)
-            .map_or(&[][..], |(_, uses)| uses);
-        let tokens = lex::without_tests(&lex::tokens(text));
-        for path in lex::paths(&tokens, module, house.krate) {
-            let Some(used) = inside(&path.segments, house.within) else {
-                continue;
-            };
-            let Some(to) = used.first().filter(|to| *to != from) else {
-                continue;
-            };
-            let full = used.join("::");
-            let line = path.line;
-            if !modules.contains(to) {
-                complaints.push(format!("{root}{file}:{line}: `{full}` names no module"));
-            } else if allowed.contains(&EVERYTHING) || allowed.iter().any(|a| below(&full, a)) {
-                edges.entry(from.clone()).or_default().insert(to.clone());
-            } else {
-                complaints.push(format!("{root}{file}:{line}: {from} may not use `{full}`"));
-            }
-        }
-    }
-    if let Some(cycle) = cycle(&edges) {
-        complaints.push(format!(
-            "{root}: modules use each other in a circle: {}",
-            cycle.join(" -> ")
-        ));
-    }
-    complaints
-}
-
-/// The rest of a path behind `within`, if it begins so.
-fn inside<'a>(path: &'a [String], within: &[&str]) -> Option<&'a [String]> {
-    let begins = path.len() >= within.len() && path.iter().zip(within).all(|(a, b)| a == b);
-    begins.then(|| &path[within.len()..])
-}
-
-/// Whether the path `full` is `prefix` or lies below it.
-fn below(full: &str, prefix: &str) -> bool {
-    full.strip_prefix(prefix)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-}
-
-/// One circle in the graph, its first module repeated at the end.
-fn cycle(edges: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
-    fn visit(
-        node: &str,
-        edges: &BTreeMap<String, BTreeSet<String>>,
-        trail: &mut Vec<String>,
-        done: &mut BTreeSet<String>,
-    ) -> Option<Vec<String>> {
-        if let Some(start) = trail.iter().position(|n| n == node) {
-            let mut found = trail[start..].to_vec();
-            found.push(node.to_owned());
-            return Some(found);
-        }
-        if done.contains(node) {
-            return None;
-        }
-        trail.push(node.to_owned());
-        let found = edges
-            .get(node)
-            .into_iter()
-            .flatten()
-            .find_map(|next| visit(next, edges, trail, done));
-        trail.pop();
-        done.insert(node.to_owned());
-        found
-    }
-    let mut done = BTreeSet::new();
-    edges
-        .keys()
-        .find_map(|node| visit(node, edges, &mut Vec::new(), &mut done))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TABLE: &[Row] = &[
-        ("config", &[]),
-        ("policy", &["config"]),
-        ("plan", &["policy", "config::source"]),
-        ("launch", &[EVERYTHING]),
-        ("report", &[EVERYTHING]),
-        ("session", &[]),
-    ];
-
-    fn check_within(within: &'static [&'static str], files: &[(&str, &str)]) -> Vec<String> {
-        let tree = files
-            .iter()
-            .map(|(f, t)| (format!("src/{f}"), (*t).to_owned()))
-            .collect();
-        let house = House {
-            root: "src/",
-            krate: "agent_sandbox",
-            within,
-            uses: TABLE,
-        };
-        layers(&tree, &house)
-    }
-
-    fn check(files: &[(&str, &str)]) -> Vec<String> {
-        check_within(&[], files)
-    }
-
-    #[test]
-    fn the_permitted_direction_passes() {
-        let files = [
-            ("lib.rs", "pub mod config; pub mod policy;"),
-            ("config/source.rs", "pub struct Source;"),
-            (
-                "policy/mod.rs",
-                "use crate::config::load; use self::merge::x; use super::config;",
-            ),
-            (
-                "plan/env.rs",
-                "use crate::config::source::Source; use super::check;",
-            ),
-            ("plan/tests.rs", "use crate::launch::x;"),
-            ("launch.rs", "// crate::nothing\nuse crate::plan;"),
-        ];
-        assert_eq!(check(&files), Vec::<String>::new());
-    }
-
-    #[test]
-    fn the_other_direction_is_refused() {
-        let files = [
-            ("config/mod.rs", "\nuse crate::policy::P;"),
-            ("policy/mod.rs", ""),
-        ];
-        assert_eq!(
-            check(&files),
-            ["src/config/mod.rs:2: config may not use `policy::P`"]
-        );
-        let files = [
-            ("config/load.rs", ""),
-            ("plan.rs", "fn f() { super::config::load::x() }"),
-        ];
-        assert_eq!(
-            check(&files),
-            ["src/plan.rs:1: plan may not use `config::load::x`"]
-        );
-    }
-
-    #[test]
-    fn unknown_modules_and_root_items_are_refused() {
-        assert_eq!(check(&[("utils.rs", "")]).len(), 1);
-        assert_eq!(check(&[("plan.rs", "use crate::Thing;")]).len(), 1);
-    }
-
-    #[test]
-    fn a_circle_is_refused_even_where_the_table_permits_it() {
-        let files = [
-            ("launch.rs", "use crate::report;"),
-            ("report.rs", "use crate::launch;"),
-        ];
-        assert_eq!(
-            check(&files),
-            ["src/: modules use each other in a circle: launch -> report -> launch"]
-        );
-    }
-
-    #[test]
-    fn modules_inside_a_module_have_layers_of_their_own() {
-        let files = [
-            ("config.rs", "use crate::slurm::plan;"),
-            ("slurm/mod.rs", "pub mod config; pub mod policy;"),
-            ("slurm/config.rs", "use crate::plan; use super::policy::P;"),
-            ("slurm/policy/merge.rs", "use super::super::config;"),
-            ("slurm/policy_tests.rs", "use crate::slurm::launch;"),
-        ];
-        assert_eq!(
-            check_within(&["slurm"], &files),
-            ["src/slurm/config.rs:1: config may not use `policy::P`"]
-        );
-        assert_eq!(
-            check_within(&["slurm"], &[("slurm/utils.rs", "")]),
-            ["src/slurm/utils: no row in the table of tests/house/layers.rs"]
-        );
-    }
-
-    #[test]
-    fn the_tables_name_only_modules_that_have_a_row() {
-        for house in HOUSES {
-            for (module, uses) in house.uses {
-                for used in uses.iter().filter(|u| **u != EVERYTHING) {
-                    let top = used.split("::").next();
-                    assert!(
-                        house.uses.iter().any(|(m, _)| Some(*m) == top),
-                        "{}: {module} uses {used}",
-                        house.root
-                    );
-                }
-            }
-        }
-    }
-}
+/// What still has circles between its files, until its step of decision 0029: they are not looked for there.
+pub(crate) const IN_PIECES: &[&str] = &[
+    "src/config/",
+    "src/policy/",
+    "chaperon/daemon/src/",
+    "ebpf/tracer/src/kernel/",
+    "ebpf/tracer/src/trail/",
+    "ebpf/trail/src/model/",
+];

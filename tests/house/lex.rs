@@ -168,16 +168,24 @@ fn end_of_item(tokens: &[Token], start: usize) -> usize {
 }
 
 /// The paths below the crate's root that the tokens of the module `module` name: those that begin
-/// with `crate`, with the library's name `krate`, or with enough `super`s to get there.
+/// with `crate`, with the library's name `krate`, with `self`, with a module that is declared there, or with
+/// enough `super`s to get there.
 pub(crate) fn paths(tokens: &[Token], module: &[String], krate: &str) -> Vec<Path> {
+    let children: Vec<&str> = declared(tokens).collect();
     let mut out = Vec::new();
     let mut i = 0;
     while i < tokens.len() {
-        let fresh = i == 0 || tokens[i - 1].text != "::";
+        // Who may see something is no use of it: `pub(in crate::plan)`.
+        let seen_by = i > 1 && tokens[i - 1].text == "in" && tokens[i - 2].text == "(";
+        let fresh = !seen_by && (i == 0 || tokens[i - 1].text != "::");
         let next = tokens.get(i + 1).is_some_and(|t| t.text == "::");
         let text = tokens[i].text.as_str();
         if fresh && next && (text == "crate" || text == krate) {
             i = tree(tokens, i + 2, &[], &mut out);
+        } else if fresh && next && text == "self" {
+            i = tree(tokens, i + 2, module, &mut out);
+        } else if fresh && next && children.contains(&text) {
+            i = tree(tokens, i, module, &mut out);
         } else if fresh && next && text == "super" {
             let mut base = module.to_vec();
             while tokens.get(i).is_some_and(|t| t.text == "super") {
@@ -190,6 +198,14 @@ pub(crate) fn paths(tokens: &[Token], module: &[String], krate: &str) -> Vec<Pat
         }
     }
     out
+}
+
+/// The modules that have files of their own below these tokens: `mod NAME;`.
+fn declared(tokens: &[Token]) -> impl Iterator<Item = &str> {
+    let of_three = tokens
+        .windows(3)
+        .filter(|three| three[0].text == "mod" && three[2].text == ";");
+    of_three.map(|three| three[1].text.as_str())
 }
 
 /// Reads one path or use tree at `i`, writes out every path in it, and returns where it ends.
@@ -300,6 +316,10 @@ mod tests {
             ["host::probe"]
         );
         assert_eq!(named("super::check()", &["plan", "env"]), ["plan::check"]);
+        assert_eq!(
+            named("mod load; use self::site::S; load::read()", &["config"]),
+            ["config::site::S", "config::load::read"]
+        );
         assert_eq!(
             named("other::crate_like::x; \"crate::config\"", &[]),
             Vec::<String>::new()

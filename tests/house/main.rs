@@ -4,6 +4,7 @@
 
 #![allow(clippy::disallowed_methods)] // a test: reads the tree, runs the binary
 
+mod arrows;
 mod book;
 mod docs;
 mod layers;
@@ -103,7 +104,20 @@ fn modules_use_only_what_stands_left_of_them() {
     let houses = layers::HOUSES.iter();
     settle(
         houses
-            .flat_map(|house| layers::layers(&tree, house))
+            .flat_map(|house| arrows::layers(&tree, house))
+            .collect(),
+    );
+}
+
+#[test]
+fn no_files_use_each_other_in_a_circle() {
+    let tree = tree();
+    let houses = layers::HOUSES
+        .iter()
+        .filter(|house| house.within.is_empty());
+    settle(
+        houses
+            .flat_map(|house| arrows::circles(&tree, house.root, house.krate))
             .collect(),
     );
 }
@@ -137,6 +151,13 @@ fn effects_are_in_the_effect_modules_alone() {
     settle(each(is_source, |file, text| {
         text::effect_fence(file, text, text::EFFECTS)
     }));
+}
+
+#[test]
+fn what_listens_asks_the_kernel_how_many_may_wait() {
+    let in_a_crate = |f: &str| CRATES.iter().any(|below| f.starts_with(below));
+    let wanted = |f: &str| is_source(f) || (in_a_crate(f) && is_rust(f));
+    settle(each(wanted, text::backlog));
 }
 
 #[test]

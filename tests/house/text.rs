@@ -21,6 +21,7 @@ pub(crate) const EFFECTS: &[&str] = &[
     "src/launch/",
     "src/audit.rs",
     "src/session.rs",
+    "src/users.rs",
     "src/session/",
     "src/init.rs",
     "src/job/",
@@ -38,13 +39,18 @@ pub(crate) const EFFECTS: &[&str] = &[
     "chaperon/daemon/src/server.rs",
     "chaperon/daemon/src/audit.rs",
     "chaperon/daemon/src/files.rs",
+    "chaperon/daemon/src/intent.rs",
+    "chaperon/daemon/src/limiter.rs",
     "chaperon/daemon/src/spawn.rs",
+    "chaperon/daemon/src/slurm/intents.rs",
+    "chaperon/daemon/src/slurm/queue.rs",
     "chaperon/daemon/src/slurm/records.rs",
     // The shim is all effects; these are those that clippy knows.
     "chaperon/shim/src/main.rs",
     "chaperon/shim/src/call.rs",
     "chaperon/shim/src/child.rs",
     "chaperon/shim/src/link.rs",
+    "chaperon/shim/src/look.rs",
     "chaperon/shim/src/signals.rs",
     "ebpf/events/examples/ask.rs",
     "ebpf/trail/src/main.rs",
@@ -63,12 +69,13 @@ pub(crate) const EFFECTS: &[&str] = &[
     "ebpf/tracer/src/kernel/pins.rs",
     "ebpf/tracer/src/kernel/prove.rs",
     "ebpf/tracer/src/service/cgroups.rs",
-    "ebpf/tracer/src/service/desk.rs",
+    "ebpf/tracer/src/service/core/mod.rs",
+    "ebpf/tracer/src/service/core/register.rs",
+    "ebpf/tracer/src/service/core/restart.rs",
     "ebpf/tracer/src/service/files.rs",
     "ebpf/tracer/src/service/forbidden.rs",
     "ebpf/tracer/src/service/process.rs",
-    "ebpf/tracer/src/service/restart.rs",
-    "ebpf/tracer/src/service/serve.rs",
+    "ebpf/tracer/src/service/socket/mod.rs",
 ];
 
 /// Where `unsafe` may stand. A name that ends in `/` stands for the directory.
@@ -90,6 +97,7 @@ pub(crate) const ROOTS: &[&str] = &[
     "chaperon/shim/src/main.rs",
     "chaperon/daemon/src/lib.rs",
     "ebpf/events/src/lib.rs",
+    "ebpf/secrets/src/lib.rs",
     "ebpf/tracer/src/lib.rs",
     "ebpf/trail/src/lib.rs",
 ];
@@ -106,6 +114,24 @@ const MARKERS: &[&str] = &[
 
 /// The tree stands alone: what it needs is inside it.
 const OUTSIDE: &str = concat!("../", "shared");
+
+/// Complaints about nix's `Backlog`: it refuses what is above the C library's `SOMAXCONN`, 128 in musl, whose
+/// programs then listen nowhere. What listens outside of tests asks the kernel (`sys::sockets::listen`).
+pub(crate) fn backlog(file: &str, text: &str) -> Vec<String> {
+    let tested = file.starts_with("tests/") || file.contains("/tests/");
+    let tokens = lex::without_tests(&lex::tokens(text));
+    let named = tokens
+        .iter()
+        .filter(|token| token.text == "Backlog" && !tested);
+    named
+        .map(|token| {
+            format!(
+                "{file}:{}: the C library bounds `Backlog`: sys::sockets::listen",
+                token.line
+            )
+        })
+        .collect()
+}
 
 /// Complaint about a file that is too long.
 pub(crate) fn size(file: &str, text: &str, tables: &[&str]) -> Vec<String> {
@@ -228,6 +254,14 @@ mod tests {
         );
         assert_eq!(size("src/a.rs", &long, &[]).len(), 1);
         assert_eq!(size("src/a.rs", &long, &["src/a.rs"]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_c_librarys_bound_is_refused() {
+        let text = "fn f() { listen(&s, Backlog::new(4096)?) }";
+        assert_eq!(backlog("src/f.rs", text).len(), 1);
+        assert!(backlog("tests/f.rs", text).is_empty());
+        assert!(backlog("src/f.rs", "fn f() { listen(&s, 4096) } // Backlog").is_empty());
     }
 
     #[test]

@@ -5,6 +5,10 @@ use std::fs;
 
 use crate::world::{Done, Place, not_checked, version};
 
+/// Says `gone` if no program of the prefix is in the search path. A node may have one of its own.
+pub(crate) const GONE: &str =
+    "case $(command -v agent-sandbox) in \"$PREFIX\"/*) echo still there ;; *) echo gone ;; esac";
+
 /// Where Debian's Lmod has the shells' ways in.
 pub(crate) const INIT: &str = "/usr/share/lmod/lmod/init";
 /// What Lmod keeps for itself.
@@ -64,7 +68,7 @@ fn loading_adds_two_directories_and_unloading_takes_them_away() {
         let script = format!(
             "{manpath}; {ENV}; module load agent-sandbox || exit 1\n{ENV}\n\
              command -v agent-sandbox; agent-sandbox --version; man -w agent-sandbox; man -w ls || echo no ls\n\
-             module unload agent-sandbox; {ENV}; command -v agent-sandbox || echo gone"
+             module unload agent-sandbox; {ENV}; {GONE}"
         );
         let done = module(&place, &script).ok();
         let [first, loaded, last] = environments(&done.out).try_into().unwrap();

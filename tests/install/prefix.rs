@@ -93,6 +93,41 @@ fn every_directory_can_be_another_one() {
     same_trees(&before, &tree(&place.path));
 }
 
+/// Whoever uninstalls need not know what was given to `make install`.
+#[test]
+fn uninstall_finds_what_stands_in_another_directory() {
+    let place = Place::new();
+    let modules = place.path.join("apps of all/modulefiles");
+    fs::create_dir_all(&modules).unwrap();
+    let given = format!("moduledir={}", modules.display());
+    let before = tree(&place.path);
+    place.make("install", &[&given]).ok();
+    assert!(modules.join("agent-sandbox").is_dir());
+    place.make("uninstall", &[]).ok();
+    same_trees(&before, &tree(&place.path));
+    // An installation that puts them elsewhere moves them.
+    place.make("install", &[&given]).ok();
+    place.make("install", &[]).ok();
+    assert!(!modules.join("agent-sandbox").exists());
+    place.make("uninstall", &[]).ok();
+    same_trees(&before, &tree(&place.path));
+    // But nobody is sent elsewhere by what others can write.
+    place.make("install", &[]).ok();
+    let share = place.prefix.join("share/agent-sandbox");
+    let precious = place.write("precious/file", "mine");
+    let manifest = share.join("manifest");
+    let mut text = fs::read_to_string(&manifest).unwrap();
+    text.push_str(&format!(
+        "f {}\nv {}\n",
+        precious.display(),
+        place.path.join("precious").display()
+    ));
+    fs::write(&manifest, text).unwrap();
+    fs::set_permissions(&share, fs::Permissions::from_mode(0o777)).unwrap();
+    place.make("uninstall", &[]).ok();
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "mine");
+}
+
 #[test]
 fn nothing_of_a_staged_package_is_left_but_the_stage() {
     let place = Place::new();

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixDatagram;
 use agent_sandbox::backend::seccomp::{compile, mediated};
 use agent_sandbox::fence::{Charge, Fence, HandedOver, Right, Rule, Territory};
 use agent_sandbox::handoff::{Confinement, End, LONGEST_DATAGRAM, Report, Run, Streams};
-use agent_sandbox::plan::syscalls::fence::FenceSwitches;
-use agent_sandbox::plan::syscalls::{Switches, rules};
+use agent_sandbox::plan::build::syscalls::fence::FenceSwitches;
+use agent_sandbox::plan::build::syscalls::{Switches, rules};
 use agent_sandbox::sys::{fds, passing, process};
 use agent_sandbox::{init, mediate};
 use nix::sys::socket::MsgFlags;
@@ -30,10 +30,13 @@ fn run(script: &str, abi: i32, prepare: impl FnOnce()) -> Vec<Report> {
         territory: Territory::default(),
         rules: readable.clone(),
         abi: process::landlock_abi(),
+        stand_in: None,
+        git_config: None,
     };
     let refused = compile(&rules(Switches {
         nested: false,
         keyctl: false,
+        mediated: true,
         fence: Some(FenceSwitches { isolated: false }),
     }));
     let mut fence = Fence {
@@ -67,6 +70,7 @@ fn run(script: &str, abi: i32, prepare: impl FnOnce()) -> Vec<Report> {
             by_slurm: false,
             pmi: None,
             held: false,
+            home: None,
         };
         init::attend(fds::inherited(kept).expect("the control"), &run)
     });

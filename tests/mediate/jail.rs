@@ -56,6 +56,8 @@ pub(crate) fn charge() -> Charge {
         }]),
         rules: vec![rule(Right::Read), rule(Right::Write), rule(Right::Device)],
         abi: landlock_abi(),
+        stand_in: None,
+        git_config: None,
     }
 }
 

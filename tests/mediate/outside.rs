@@ -12,8 +12,8 @@ use agent_sandbox::backend::seccomp::{compile, mediated};
 use agent_sandbox::fence::{Charge, HandedOver, Reach, Region, Right, Rule, Territory};
 use agent_sandbox::init::landlock;
 use agent_sandbox::mediate;
-use agent_sandbox::plan::syscalls::fence::FenceSwitches;
-use agent_sandbox::plan::syscalls::{Switches, rules};
+use agent_sandbox::plan::build::syscalls::fence::FenceSwitches;
+use agent_sandbox::plan::build::syscalls::{Switches, rules};
 use agent_sandbox::sys::{passing, privileges, process};
 
 /// A project with something closed in it, a directory that is the jail's altogether, and what is
@@ -76,10 +76,13 @@ impl World {
             ]),
             rules: [&command[..], &[self.rule("project", Right::Write)]].concat(),
             abi: self.abi,
+            stand_in: None,
+            git_config: None,
         };
         let refused = compile(&rules(Switches {
             nested: false,
             keyctl: false,
+            mediated: true,
             fence: Some(FenceSwitches { isolated: false }),
         }));
         let refused = refused.expect("rules that compile");

@@ -459,3 +459,47 @@ proptest! {
         }
     }
 }
+
+/// What is proposed is not what another rule forbids.
+#[test]
+fn nothing_is_proposed_that_home_protect_forbids() {
+    let protected = asked(&Scenario::new(plain()), "/home/ada/.gitconfig");
+    assert_eq!(protected.standing, Standing::ReadOnly, "{protected:?}");
+    assert!(!protected.change.possible, "{protected:?}");
+    assert!(
+        protected.change.text.contains("home.protect"),
+        "{protected:?}"
+    );
+    let own = "[home]\nread = [\"~/x\"]\nprotect = [\"~/x\"]\n";
+    let own = asked(
+        &Scenario::new(plain().directory("/home/ada/x")).policy(own),
+        "/home/ada/x",
+    );
+    let way = "take it out of home.protect (config.toml:3)";
+    assert_eq!((own.change.possible, own.change.text.as_str()), (true, way));
+    // Inside, too.
+    let plan = Scenario::new(plain()).plan().unwrap();
+    let (_, document) = document(&plan);
+    let path = Path::new("/usr/bin/env");
+    let seen = |real: &str| Seen::Something {
+        real: real.into(),
+        readable: true,
+        writable: false,
+    };
+    let answer = document.path(path, path, &seen("/usr/bin/env"));
+    assert!(
+        answer
+            .change
+            .contains("`--write /usr/bin/env` makes it writable"),
+        "{answer:?}"
+    );
+    assert!(unseen(&document, "/srv/x").contains("`--read /srv/x` shows it"));
+}
+
+#[test]
+fn what_does_not_answer_is_not_said_to_be_missing() {
+    let answer = asked(&Scenario::new(plain().hung("/nfs")), "/nfs/data");
+    assert!(answer.notes[0].contains("does not answer"), "{answer:?}");
+    let missing = asked(&Scenario::new(plain()), "/srv/none");
+    assert_eq!(missing.notes, ["it does not exist outside either"]);
+}

@@ -108,7 +108,9 @@ pub(crate) fn facts() -> HostFacts {
         },
         home,
         landlock_abi: 7,
+        no_mediator: None,
         slurm: None,
+        allocation: None,
         traced: false,
     }
 }

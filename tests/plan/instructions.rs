@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use agent_sandbox::plan::build::instructions;
 use agent_sandbox::plan::grants::{Fenced, Thing, translate};
-use agent_sandbox::plan::kept::Make;
-use agent_sandbox::plan::{Mount, Plan, instructions};
+use agent_sandbox::plan::model::kept::Make;
+use agent_sandbox::plan::{Mount, Plan};
 
 use crate::host::plain;
 use crate::scenario::{Scenario, compare};

@@ -1,6 +1,7 @@
 //! Devices, network, nesting, users, variables.
 
-use agent_sandbox::plan::syscalls::{Answer, Arguments, Switches, rules};
+use agent_sandbox::plan::build::syscalls::{Switches, rules};
+use agent_sandbox::plan::model::syscalls::{Answer, Arguments};
 use agent_sandbox::plan::{Mount, Plan};
 
 use crate::host::plain;
@@ -65,12 +66,13 @@ fn namespaces_inside() {
         rules(Switches {
             nested: true,
             keyctl: false,
+            mediated: true,
             fence: None,
         })
     );
     scenario.snapshot("nested");
     let strict = Scenario::new(plain()).plan().unwrap();
-    let refuses = |rules: &[agent_sandbox::plan::syscalls::SyscallRule], name: &str| {
+    let refuses = |rules: &[agent_sandbox::plan::model::syscalls::SyscallRule], name: &str| {
         rules.iter().any(|rule| {
             rule.name == name
                 && rule.answer == Answer::Perm

@@ -6,10 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use agent_sandbox::host::HostFacts;
-use agent_sandbox::plan::slurm::{CHAPERON_INSIDE, PROGRAM};
+use agent_sandbox::plan::model::slurm::{CHAPERON_INSIDE, PROGRAM};
 use agent_sandbox::plan::{Access, INIT, Mount, Plan, Step};
 use agent_sandbox::policy::{PathSpec, Policy, paths::Expansion};
 
+use crate::kept;
 use crate::tree::{Tree, What};
 
 /// `~` of one of the caller's homes.
@@ -133,6 +134,7 @@ pub(crate) fn complaints(
     all.extend(leaks(plan, policy, host, tree));
     all.extend(uncovered(plan, host));
     all.extend(openings(plan, policy, host, tree));
+    all.extend(kept::judge::complaints(plan, host, tree));
     all
 }
 

@@ -299,7 +299,7 @@ fn a_job_with_a_script() {
     snapshot(&scenario, "job");
     let places = fenced(&scenario).places;
     for (inside, real) in [
-        (script, format!("{STAGE}/own/script")),
+        (script, format!("{STAGE}/own/slurm_script")),
         ("/tmp", format!("{STAGE}/tmp")),
         ("/tmp/out", format!("{STAGE}/tmp/out")),
         ("/var/tmp/out", format!("{STAGE}/tmp/out")),

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 #![allow(clippy::disallowed_methods)] // effects: asks where the snapshots stand
 
+mod defects;
+mod environment;
 mod explain;
 mod files;
 mod git;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use agent_sandbox::plan::meeting::places_to_make;
+use agent_sandbox::plan::build::meeting::places_to_make;
 use agent_sandbox::plan::{Mount, Plan};
 
 use crate::host::plain;

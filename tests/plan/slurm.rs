@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use agent_sandbox::host::slurm::{Conf, Question, Slurm, find};
-use agent_sandbox::plan::{Mount, slurm::Use};
+use agent_sandbox::plan::Mount;
+use agent_sandbox::plan::model::slurm::Use;
 use agent_sandbox_wire::command::Command;
 
 use crate::host::plain;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_sandbox::plan::trace::{RawPath, Wish};
+use agent_sandbox::plan::model::trace::{RawPath, Wish};
 use agent_sandbox::plan::{Mount, Plan};
 use agent_sandbox_events::protocol::{Enforce, EventKind};
 

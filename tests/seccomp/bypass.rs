@@ -68,7 +68,7 @@ fn a_tracer_cannot_swap_in_a_refused_call() {
     use std::io::Read;
     use std::os::fd::OwnedFd;
 
-    use agent_sandbox::plan::syscalls::Switches;
+    use agent_sandbox::plan::build::syscalls::Switches;
     use nix::sys::signal::{Signal, kill};
     use nix::sys::wait::waitpid;
     use nix::unistd::{ForkResult, Pid, fork, pipe, write};

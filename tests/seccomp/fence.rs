@@ -15,7 +15,7 @@ use crate::harness::{
     FENCE, ISOLATED_FENCE, Outcome, STRICT, after, call, declare, errno, pointer, under, unsigned,
 };
 
-const BOTH: [agent_sandbox::plan::syscalls::Switches; 2] = [FENCE, ISOLATED_FENCE];
+const BOTH: [agent_sandbox::plan::build::syscalls::Switches; 2] = [FENCE, ISOLATED_FENCE];
 
 fn socket(family: c_int, kind: c_int) -> i64 {
     call(libc::SYS_socket, &[unsigned(family), unsigned(kind), 0])
@@ -281,7 +281,7 @@ fn programs_start_and_namespaces_do_not() {
     };
     for switches in BOTH {
         // Also where the policy permits namespaces.
-        let switches = agent_sandbox::plan::syscalls::Switches {
+        let switches = agent_sandbox::plan::build::syscalls::Switches {
             nested: true,
             ..switches
         };

@@ -174,6 +174,16 @@ fn each_switch_hands_over_its_calls() {
             }
         });
     }
+    let executions = HandedOver {
+        executions: true,
+        ..none
+    };
+    for which in [none, executions] {
+        under(which, || {
+            let handed = answered(libc::SYS_execve, [BAD; 4]) == Some(ANSWER);
+            assert_eq!(handed, which.executions);
+        });
+    }
     under(signals, || {
         // Signal 0 to this process itself: the kernel would let it be.
         let own = u64::from(std::process::id());

@@ -8,24 +8,28 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use agent_sandbox::backend::seccomp::{INSTRUCTION_BYTES, compile};
-use agent_sandbox::plan::syscalls::fence::FenceSwitches;
-use agent_sandbox::plan::syscalls::{Answer, Arguments, Switches, rules};
+use agent_sandbox::plan::build::syscalls::fence::FenceSwitches;
+use agent_sandbox::plan::build::syscalls::{Switches, rules};
+use agent_sandbox::plan::model::syscalls::{Answer, Arguments};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, pipe, write};
 
 pub(crate) const STRICT: Switches = Switches {
     nested: false,
     keyctl: false,
+    mediated: false,
     fence: None,
 };
 pub(crate) const NESTED: Switches = Switches {
     nested: true,
     keyctl: false,
+    mediated: false,
     fence: None,
 };
 pub(crate) const KEYCTL: Switches = Switches {
     nested: false,
     keyctl: true,
+    mediated: false,
     fence: None,
 };
 

@@ -19,7 +19,8 @@ mod terminal;
 use std::ffi::c_int;
 
 use agent_sandbox::backend::seccomp::number;
-use agent_sandbox::plan::syscalls::{Arguments, When, rules};
+use agent_sandbox::plan::build::syscalls::rules;
+use agent_sandbox::plan::model::syscalls::{Arguments, When};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use agent_sandbox::backend::seccomp::number;
-use agent_sandbox::plan::syscalls::Switches;
+use agent_sandbox::plan::build::syscalls::Switches;
 
 use crate::harness::{
     HIGH_BIT, KEYCTL, NESTED, Outcome, STRICT, after, call, declare, errno, pointer, under,

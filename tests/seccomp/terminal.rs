@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use agent_sandbox::plan::syscalls::Switches;
+use agent_sandbox::plan::build::syscalls::Switches;
 
 use crate::harness::{HIGH_BIT, Outcome, STRICT, after, call, declare, errno, pointer, unsigned};
 

@@ -194,3 +194,64 @@ fn where_user_namespaces_are_switched_off_landlock_takes_over() {
     assert_eq!(line(&json, "bubblewrap").0, "broken");
     assert_eq!(line(&json, "jail-landlock").0, "ok");
 }
+
+/// A file system of a few pages, full, where the state directory is.
+struct Full(std::path::PathBuf);
+
+impl Full {
+    fn of(world: &World) -> Self {
+        let at = world.base().join("full");
+        fs::create_dir(&at).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=64k,mode=755", "tmpfs"])
+            .arg(&at)
+            .status()
+            .unwrap();
+        assert!(mounted.success());
+        let state = at.join("state");
+        fs::create_dir(&state).unwrap();
+        world.own(&state, 0o700);
+        // Ends with ENOSPC.
+        let filler = std::io::copy(
+            &mut fs::File::open("/dev/zero").unwrap(),
+            &mut fs::File::create(at.join("filler")).unwrap(),
+        );
+        assert!(filler.is_err());
+        Self(at)
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_state_directory_without_room_is_in_the_way_and_no_banner_comes_first() {
+    let world = World::new();
+    let full = Full::of(&world);
+    let state = full.0.join("state");
+    let output = world.call(&WORDS).variable("XDG_STATE_HOME", &state).run();
+    assert_eq!(output.code, 1, "{output}");
+    let json = read(&output);
+    assert_eq!(json["starts"], false, "{json:#}");
+    let why = json["why"].as_str().unwrap();
+    assert!(why.contains("No space left on device"), "{why}");
+    let (status, found, fix) = line(&json, "state");
+    assert_eq!(status, "broken", "{found}");
+    assert!(found.contains("No space left on device"), "{found}");
+    assert!(fix.contains("make room"), "{fix}");
+    // As it said; and nobody reads of a jail before.
+    let output = world.call(&["true"]);
+    let output = output.variable("XDG_STATE_HOME", &state).run();
+    let output = output.refused(&[
+        "cannot note what stands in the project, in `",
+        "No space left on device",
+    ]);
+    assert!(!output.stderr.contains("jailed in"), "{output}");
+    // With room it starts.
+    fs::remove_file(full.0.join("filler")).unwrap();
+    let output = world.call(&WORDS).variable("XDG_STATE_HOME", &state).run();
+    assert_eq!(line(&output.json(), "state").0, "ok", "{output}");
+}

@@ -148,6 +148,7 @@ fn a_forged_job_is_narrowed_by_the_node() {
                 variables: Vec::new(),
                 told: Vec::new(),
                 traced: false,
+                allocation: Vec::new(),
             },
             base_environment: Vec::new(),
             environment: vec![
@@ -183,7 +184,7 @@ fn a_forged_job_is_narrowed_by_the_node() {
         kind,
         file: "~/.config/agent-sandbox/config.toml".into(),
         text: format!(
-            "[files]\nread = [\"{0}\"]\nunhide = [\"{0}\"]\n[landlock]\nsizes = \"degraded\"\nusers = \"degraded\"\n",
+            "[files]\nread = [\"{0}\"]\nunhide = [\"{0}\"]\n",
             t.data("")
         ),
     };

@@ -35,7 +35,7 @@ fn site(directory: &Path, more: &str) -> String {
 
 /// What a launch says but for what every jail of Landlock's says.
 fn said(output: &Output) -> Vec<&str> {
-    let usual = "agent-sandbox: Landlock: ";
+    let usual = "agent-sandbox: weaker jail: Landlock, ";
     let lines = output.stderr.lines();
     lines.filter(|line| !line.starts_with(usual)).collect()
 }
@@ -268,7 +268,7 @@ fn job(backend: &'static str, traced: bool, manners: Option<Manners>) -> (Tried,
             layers: vec![Layer {
                 kind: LayerKind::User,
                 file: "~/.config/agent-sandbox/config.toml".into(),
-                text: "[landlock]\nsizes = \"degraded\"\nusers = \"degraded\"\n".into(),
+                text: String::new(),
             }],
             options: Options {
                 backend: match backend {
@@ -280,6 +280,7 @@ fn job(backend: &'static str, traced: bool, manners: Option<Manners>) -> (Tried,
             variables: Vec::new(),
             told: Vec::new(),
             traced,
+            allocation: Vec::new(),
         },
         base_environment: Vec::new(),
         environment: vec![
@@ -349,7 +350,7 @@ fn a_signal_that_comes_while_the_command_is_held_reaches_it() {
         tried.world.enforced(&site);
         let _fake = Fake::new(directory.path(), Manners::Slow, None);
         let script = format!(
-            "$LAUNCHER -q --backend {backend} --set landlock.sizes=degraded --set landlock.users=degraded sleep 20 &\n\
+            "$LAUNCHER -q --backend {backend} sleep 20 &\n\
              sleep 2; kill -TERM $!; wait $!; echo $?"
         );
         let begin = Instant::now();

@@ -309,3 +309,38 @@ fn slurms_limits_and_scope_are_the_narrower() {
         }
     }
 }
+
+/// A jail of Landlock's has no limits on sizes and shows all users. Where the site enforces either,
+/// nobody starts one, whatever the user's policy says in its favour.
+#[test]
+fn what_is_enforced_and_landlock_cannot_give_is_refused() {
+    for (key, value) in [
+        ("tmp_size", "\"1G\""),
+        ("home_size", "\"1G\""),
+        ("shm_size", "\"1G\""),
+        ("users", "\"filtered\""),
+    ] {
+        let tried = Tried::new("landlock");
+        let free = tried.run(&[], "echo ran");
+        assert_eq!(free.stdout, "ran\n", "{free}");
+        tried.world.enforced(&format!("[jail]\n{key} = {value}\n"));
+        let narrower = format!("jail.{key}=\"1M\"");
+        let mut ways = vec![vec![], vec!["--set", narrower.as_str()]];
+        if key == "users" {
+            ways[1] = vec!["--set", "jail.users=host"];
+        }
+        for options in ways {
+            let output = tried.run(&options, "echo ran");
+            assert_eq!((output.code, output.stdout.as_str()), (125, ""), "{output}");
+            let by_site = format!("jail.{key} (/etc/agent-sandbox/enforced.toml:2)");
+            assert!(output.stderr.contains(&by_site), "{output}");
+            assert!(!output.stderr.contains("--set landlock"), "{output}");
+        }
+        let default = Tried::new("landlock");
+        default
+            .world
+            .defaults(&format!("[jail]\n{key} = {value}\n"));
+        let output = default.run(&[], "echo ran");
+        assert_eq!(output.stdout, "ran\n", "{output}");
+    }
+}

@@ -66,6 +66,7 @@ impl Tried {
     pub(crate) fn jail(&self, options: &[&str], script: &str) -> Call<'_> {
         let mut words = vec!["-q", "--backend", self.backend];
         if self.backend == "landlock" {
+            // Whatever a user can say in favour of a weaker jail.
             words.extend(["--set", "landlock.sizes=degraded"]);
             words.extend(["--set", "landlock.users=degraded"]);
         }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use nix::unistd::{Group, User};
 
@@ -205,6 +205,7 @@ impl World {
             host: String::new(),
             groups: None,
             cgroup: None,
+            root: false,
         }
     }
 }
@@ -224,9 +225,16 @@ pub(crate) struct Call<'a> {
     host: String,
     groups: Option<Vec<u32>>,
     cgroup: Option<PathBuf>,
+    root: bool,
 }
 
 impl Call<'_> {
+    /// Root's call, not the user's.
+    pub(crate) fn root(mut self) -> Self {
+        self.root = true;
+        self
+    }
+
     /// In another directory, by the path that the launcher sees.
     pub(crate) fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.cwd = cwd.into();
@@ -306,8 +314,22 @@ impl Call<'_> {
             .arg(&self.host)
             .arg(&self.cwd)
             .args(["timeout", "--kill-after=2", PATIENCE, "setpriv"])
-            .arg(format!("--reuid={}", world.user.uid))
-            .arg(format!("--regid={}", world.user.gid));
+            .arg(format!(
+                "--reuid={}",
+                if self.root {
+                    0
+                } else {
+                    world.user.uid.as_raw()
+                }
+            ))
+            .arg(format!(
+                "--regid={}",
+                if self.root {
+                    0
+                } else {
+                    world.user.gid.as_raw()
+                }
+            ));
         match &self.groups {
             None => command.arg("--init-groups"),
             Some(none) if none.is_empty() => command.arg("--clear-groups"),
@@ -341,6 +363,14 @@ impl Call<'_> {
         }
         command.args(&self.words).stdin(Stdio::null());
         command
+    }
+
+    /// Started, for what happens meanwhile.
+    #[track_caller]
+    pub(crate) fn start(self) -> Child {
+        let mut command = self.command();
+        let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
+        quiet.spawn().expect("unshare runs")
     }
 
     #[track_caller]

@@ -18,6 +18,7 @@ use crate::world::{PATIENCE, Side, World};
 pub(crate) struct Call<'a> {
     world: &'a World,
     side: Side,
+    before: Vec<OsString>,
     options: Vec<OsString>,
     words: Vec<OsString>,
     cwd: PathBuf,
@@ -30,6 +31,7 @@ impl<'a> Call<'a> {
         Self {
             world,
             side,
+            before: Vec::new(),
             options: Vec::new(),
             words: ["/bin/bash", "-c", script].map(OsString::from).to_vec(),
             cwd: world.place(side),
@@ -41,6 +43,12 @@ impl<'a> Call<'a> {
     /// Another command than a script.
     pub(crate) fn words<S: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
         self.words = words.into_iter().map(|w| w.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// What starts the launcher, or outside the command: `salloc` and its options.
+    pub(crate) fn started_by(mut self, words: &[&str]) -> Self {
+        self.before = words.iter().map(OsString::from).collect();
         self
     }
 
@@ -63,9 +71,13 @@ impl<'a> Call<'a> {
     /// As the user, in the directory of its side.
     pub(crate) fn command(&self) -> Command {
         let cluster = self.world.cluster;
+        let before = self.before.iter().map(OsString::as_os_str);
         let mut command = match self.side {
             Side::Inside => {
-                let mut command = cluster.command(self.world.user, &cluster.launcher);
+                let launcher = cluster.launcher.as_os_str();
+                let whole: Vec<&OsStr> = before.chain([launcher]).collect();
+                let mut command = cluster.command(self.world.user, whole[0]);
+                command.args(&whole[1..]);
                 command.args(crate::chosen::options());
                 command.arg("-q").args(&self.options).arg("--");
                 command.args(self.words.iter().map(|word| {
@@ -75,8 +87,10 @@ impl<'a> Call<'a> {
                 command
             }
             Side::Outside => {
-                let mut command = cluster.command(self.world.user, &self.words[0]);
-                command.args(&self.words[1..]);
+                let words = self.words.iter().map(OsString::as_os_str);
+                let whole: Vec<&OsStr> = before.chain(words).collect();
+                let mut command = cluster.command(self.world.user, whole[0]);
+                command.args(&whole[1..]);
                 command
             }
         };
@@ -194,11 +208,12 @@ fn drain(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
     })
 }
 
-/// Standard error without the lines in which the launcher says, before the command starts, what a jail
-/// of Landlock's lacks.
+/// Standard error without the line in which the launcher says, before the command starts, that a jail
+/// of Landlock's is weaker.
 fn without_what_is_lacking(stderr: &[u8]) -> Vec<u8> {
     let lines = stderr.split_inclusive(|byte| *byte == b'\n');
-    let others = lines.skip_while(|line| line.starts_with(b"agent-sandbox: Landlock: "));
+    let others =
+        lines.skip_while(|line| line.starts_with(b"agent-sandbox: weaker jail: Landlock, "));
     others.flatten().copied().collect()
 }
 

@@ -164,7 +164,6 @@ fn options_that_leave_the_jail_are_refused() {
         "srun --bcast ./job.sh",
         "srun -Z true",
         "srun --no-allocate true",
-        "srun --slurmd-debug=9 true",
         "sbatch --bbf=job.sh job.sh",
         "sbatch -F job.sh job.sh",
         "sbatch --nodefile=job.sh job.sh",

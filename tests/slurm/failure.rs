@@ -10,8 +10,8 @@ use crate::cluster::put;
 use crate::pty::Terminal;
 use crate::world::{Side, World, until};
 
-/// Children of a process, and theirs.
-fn descendants(of: Pid) -> Vec<(Pid, String)> {
+/// Children of a process, and theirs, with their command lines.
+pub(crate) fn descendants(of: Pid) -> Vec<(Pid, String)> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry
@@ -41,7 +41,7 @@ fn descendants(of: Pid) -> Vec<(Pid, String)> {
     all
 }
 
-fn chaperon_of(launcher: Pid) -> Option<Pid> {
+pub(crate) fn chaperon_of(launcher: Pid) -> Option<Pid> {
     let found = descendants(launcher)
         .into_iter()
         .find(|(_, name)| name.starts_with("agent-sandbox-chaperon serve"));

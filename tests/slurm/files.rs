@@ -69,7 +69,8 @@ fn standard_input_comes_from_the_file_that_is_named() {
 #[test]
 fn a_file_that_cannot_be_opened_fails_the_job() {
     let Some(world) = World::new() else { return };
-    let script = r#"for file in /nowhere/x.txt /etc/x.txt; do
+    // Whether a directory of the project's is there in time is nobody's to say before.
+    let script = r#"for file in later/x.txt $PWD/none/%j/x.txt; do
             id=$(sbatch --parsable -o $file --wrap 'echo ran > ran.txt')
             until sacct -X -n -j $id -o State | grep -qE 'FAILED|COMPLETED|CANCELLED'; do sleep 0.3; done
             sacct -X -n -P -j $id -o State
@@ -90,4 +91,30 @@ fn what_slurm_shows_are_the_paths_that_were_asked_for() {
         show $(sbatch --parsable -H --comment 'two words' -D below --wrap hostname)
         show $(sbatch --parsable -H -a 1-4%2 -n 2 -c 1 --mem=20 -t 5 --mail-type=END < job.sh)"#,
     );
+}
+
+/// What the job's jail does not show or have could not be opened there, and nobody would be told.
+#[test]
+fn an_output_that_the_job_could_not_write_is_said_at_submission() {
+    let Some(world) = World::new() else { return };
+    let script = r#"mkdir ~/logs 2> /dev/null
+        for path in ~/logs/x ~/x ~/none/x /usr/x "/usr/%j/x" ~/%j/x /nowhere/x /etc/x; do
+            sbatch -o "$path" --wrap true && echo accepted $path
+            sbatch -o o.txt -e "$path" --wrap true && echo accepted $path
+        done
+        cd /usr && sbatch -o x --wrap true"#;
+    let output = world.inside(script).run();
+    assert_eq!(output.out(), "", "{output}");
+    let said = output.err();
+    let errors = said
+        .lines()
+        .filter(|line| line.starts_with("sbatch: error: the job could not write --"));
+    assert_eq!(errors.count(), 17, "{output}");
+    assert!(said.contains("agent-sandbox explain"), "{output}");
+    // What may be made until then is Slurm's to judge, and what both have is fine.
+    let output = world
+        .inside("sbatch -W -Q -o later/x --wrap true; sbatch -W -Q -o here-%j --wrap 'echo here'; cat here-*")
+        .run();
+    assert!(output.out().ends_with("here\n"), "{output}");
+    assert!(!output.err().contains("could not write"), "{output}");
 }

@@ -24,6 +24,7 @@ fn forged(world: &World, side: Side, program: Program) -> Capsule {
             variables: Vec::new(),
             told: Vec::new(),
             traced: false,
+            allocation: Vec::new(),
         },
         base_environment: Vec::new(),
         environment: vec![

@@ -59,7 +59,13 @@ fn no_stream_leads_through_a_descriptor() {
     world.settle(Side::Inside);
     world.check(&said);
     assert_eq!(hidden(&world), before, "{said}");
-    assert_eq!(said.out().lines().count(), 2, "{said}");
+    // Where the jail has the host's /proc, the second one is refused: the job could not write there.
+    let refused = said.err().contains("the job could not write --output");
+    assert_eq!(
+        said.out().lines().count(),
+        2 - usize::from(refused),
+        "{said}"
+    );
     // Each was tried, and each of them in vain.
     for (file, stream) in [
         ("in.err", "stdin"),

@@ -74,6 +74,28 @@ fn limits_of_the_policy_hold() {
         ("slurm.limits.gpus=1", "sbatch -H --gres=gpu:2 --wrap true"),
         ("slurm.limits.gpus=1", "sbatch -H -G 2 --wrap true"),
         (
+            "slurm.limits.gpus=1",
+            "sbatch -H --gres=shard:2 --wrap true",
+        ),
+        (
+            "slurm.limits.gpus=1",
+            "sbatch -H --gres=mps:101 --wrap true",
+        ),
+        ("slurm.limits.gpus=1", "sbatch -H --exclusive --wrap true"),
+        (
+            "slurm.limits.gpus=1",
+            "SBATCH_EXCLUSIVE=1 sbatch -H --wrap true",
+        ),
+        ("slurm.limits.gpus=1", "srun --exclusive true"),
+        (
+            "slurm.limits.jobs=1",
+            "id=$(sbatch -W --parsable --wrap true) && sbatch -H --wrap true > /dev/null && scontrol requeue $id",
+        ),
+        (
+            "slurm.limits.jobs=1",
+            "id=$(sbatch -W --parsable --wrap true) && sbatch -H --wrap true > /dev/null && scontrol requeuehold $id",
+        ),
+        (
             "slurm.limits.jobs=2",
             "sbatch -H --wrap true > /dev/null; sbatch -H --wrap true > /dev/null; sbatch -H --wrap true",
         ),
@@ -95,6 +117,64 @@ fn limits_of_the_policy_hold() {
         output.out().contains("refused") && output.out().contains("3:00"),
         "{output}"
     );
+}
+
+/// The jobs of this project that Slurm has in its queue.
+fn queued(world: &World) -> usize {
+    let jobs = world.jobs(Side::Inside);
+    let over = |state: &&String| matches!(&***state, "HELD" | "PENDING" | "RUNNING");
+    jobs.values().flatten().filter(over).count()
+}
+
+#[test]
+fn sessions_at_the_same_time_submit_no_more_than_the_limit() {
+    let Some(world) = World::new() else { return };
+    let script = "echo up >> up.txt; until [ $(wc -l < up.txt) -ge 8 ]; do sleep 0.05; done; sbatch -H --wrap true";
+    let sessions: Vec<_> = (0..8)
+        .map(|_| world.inside(script).set("slurm.limits.jobs=3").start())
+        .collect();
+    let outputs: Vec<_> = sessions.into_iter().map(|session| session.end()).collect();
+    let submitted = outputs.iter().filter(|output| output.code == 0).count();
+    let said: String = outputs.iter().map(ToString::to_string).collect();
+    assert_eq!((queued(&world), submitted), (3, 3), "{said}");
+    for output in outputs.iter().filter(|output| output.code != 0) {
+        assert!(output.err().contains("slurm.limits.jobs"), "{output}");
+    }
+    world.inside("scancel --me").run();
+}
+
+#[test]
+fn steps_of_a_job_submit_no_more_than_the_limit() {
+    let Some(world) = World::new() else { return };
+    // Each node has a chaperon of its own. The job itself counts.
+    let output = world
+        .inside(
+            "sbatch -W -N2 -n2 -o out.txt --wrap \
+             'srun -N2 -n2 bash -c \"for i in 1 2 3 4 5 6; do sbatch -H --wrap true & done; wait\"'; true",
+        )
+        .set("slurm.limits.jobs=4")
+        .run();
+    let text = world.read("out.txt");
+    assert_eq!(queued(&world), 3, "{output}\n{text}");
+    assert!(text.contains("slurm.limits.jobs"), "{text}");
+    world.inside("scancel --me").run();
+}
+
+/// A session's queries are counted together, whoever of it asks.
+#[test]
+fn the_pace_of_queries_is_the_sessions() {
+    let Some(world) = World::new() else { return };
+    let asks = "for i in {1..15}; do squeue -h > /dev/null; done";
+    let begun = std::time::Instant::now();
+    let script = format!("sbatch -W -N2 -n2 -o out.txt --wrap 'srun -N2 -n2 bash -c \"{asks}\"'");
+    world
+        .inside(&script)
+        .set("slurm.limits.queries_per_minute=60")
+        .run()
+        .good();
+    // 30 of them and some that the chaperons ask themselves, of which 20 may come at once.
+    let took = begun.elapsed().as_secs();
+    assert!(took >= 9, "{took} s: {}", world.read("out.txt"));
 }
 
 #[test]

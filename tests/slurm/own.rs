@@ -1,6 +1,7 @@
 //! A cluster of a test's own, for what would disturb all others: Slurm's configuration, and the site's
 //! policy of single nodes.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -21,6 +22,16 @@ impl Own {
     /// Starts it, with files that are added to its configuration. `None` where the run has no cluster.
     #[track_caller]
     pub(crate) fn start(name: &str, extra: &[(&str, &str)]) -> Option<Self> {
+        Self::start_with(name, extra, &[])
+    }
+
+    /// The same, with more options of the fixture's.
+    #[track_caller]
+    pub(crate) fn start_with(
+        name: &str,
+        extra: &[(&str, &str)],
+        options: &[&OsStr],
+    ) -> Option<Self> {
         static ALONE: Mutex<()> = Mutex::new(());
         let shared = cluster()?;
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -35,6 +46,7 @@ impl Own {
         let said = fixture("up", &place)
             .args(words)
             .arg(added.path())
+            .args(options)
             .output()
             .unwrap();
         // From here on its end is taken care of.

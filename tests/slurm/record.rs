@@ -22,7 +22,12 @@ fn every_request_is_recorded_and_no_secret_is() {
     let output = world
         .inside(&format!(
             "export SECRET={secret}; sbatch --parsable -H -J job-{secret} --comment={secret} --export=ALL,X={secret} --wrap 'echo {secret}' -o o.txt; \
-             sbatch --uid=0 --wrap 'echo {secret}'; squeue -n {secret}; srun echo {secret} > /dev/null; sbatch --wrap true {secret}; env | grep -c SECRET"
+             sbatch --uid=0 --wrap 'echo {secret}'; squeue -n {secret}; srun echo {secret} > /dev/null; sbatch --wrap true {secret}; env | grep -c SECRET; \
+             sbatch --time={secret} --wrap true; sbatch --no-such-{secret}; sbatch {secret}.sh; SBATCH_TIMELIMIT={secret} sbatch --wrap true; \
+             squeue --format=%{secret}; squeue -j {secret}; scancel {secret}; scontrol show {secret}; scontrol {secret}; \
+             scontrol update job=1 {secret}=1; sacct --format={secret}; sacctmgr show {secret}; sacctmgr {secret}; \
+             printf '#!/bin/bash\\n#SBATCH --uid={secret}\\n#SBATCH --time={secret}\\n' > s.sh; sbatch s.sh; \
+             sbatch --uid={secret} --wrap true; srun --multi-prog {secret}; srun -o {secret}/x true"
         ))
         .run();
     let id = output.out().lines().next().unwrap_or_default().to_owned();
@@ -44,10 +49,7 @@ fn every_request_is_recorded_and_no_secret_is() {
         .iter()
         .find(|line| line["verdict"] == "refused")
         .unwrap_or_else(|| panic!("{of_session:?}"));
-    assert!(
-        refused["reason"].as_str().unwrap().contains("uid"),
-        "{refused}"
-    );
+    assert_eq!(refused["reason"], "option --uid", "{refused}");
     assert!(
         of_session.iter().any(|line| line["command"] == "squeue"),
         "{of_session:?}"

@@ -93,18 +93,6 @@ fn directives_are_read_as_slurm_reads_them() {
 }
 
 #[test]
-fn lines_of_other_systems_are_not_read() {
-    let Some(world) = World::new() else { return };
-    world.write(
-        "pbs.sh",
-        "#!/bin/bash\n#PBS -N pbs\n#BSUB -J bsub\n#SBATCH -o pbs.txt -J ours\necho $SLURM_JOB_NAME\n",
-    );
-    let output = world.inside("sbatch -W pbs.sh").run().good();
-    assert_eq!(world.read("pbs.txt"), "ours\n");
-    assert!(output.err().contains("#PBS lines are not read"), "{output}");
-}
-
-#[test]
 fn the_command_line_wins_over_variables_and_these_over_directives() {
     let Some(world) = World::new() else { return };
     world.write(

@@ -276,6 +276,7 @@ fn forged(site: &Site, program: Program) -> Capsule {
             variables: Vec::new(),
             told: Vec::new(),
             traced: false,
+            allocation: Vec::new(),
         },
         base_environment: Vec::new(),
         environment: vec![b"PATH=/usr/bin:/bin".to_vec()],

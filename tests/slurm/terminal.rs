@@ -3,7 +3,7 @@
 use crate::pty::Terminal;
 use crate::world::{Side, World};
 
-fn shell(world: &World, side: Side) -> Terminal {
+pub(crate) fn shell(world: &World, side: Side) -> Terminal {
     let words = ["bash", "--noprofile", "--norc", "--noediting", "-i"];
     let call = world
         .on(side, "")

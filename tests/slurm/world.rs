@@ -282,10 +282,21 @@ impl World {
     /// The same, with more taken out by `without`.
     #[track_caller]
     pub(crate) fn same_but(&self, script: &str, without: fn(&str) -> String) -> Output {
+        self.same_started_by(&[], script, without)
+    }
+
+    /// The same, where the launcher, or outside the script, is started by a command.
+    #[track_caller]
+    pub(crate) fn same_started_by(
+        &self,
+        before: &[&str],
+        script: &str,
+        without: fn(&str) -> String,
+    ) -> Output {
         let results = thread::scope(|scope| {
             let run = |side| {
                 scope.spawn(move || {
-                    let output = self.on(side, script).run();
+                    let output = self.on(side, script).started_by(before).run();
                     self.settle(side);
                     output
                 })
@@ -343,7 +354,11 @@ impl World {
             rest = &rest[at + session.len()..];
             let name = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '.'));
             rest = &rest[name.unwrap_or(rest.len())..];
-            let places = [("/home", home), ("/tmp", "/tmp"), ("/own/script", SCRIPT)];
+            let places = [
+                ("/home", home),
+                ("/tmp", "/tmp"),
+                ("/own/slurm_script", SCRIPT),
+            ];
             let found = places.iter().find_map(|(place, instead)| {
                 rest.strip_prefix(place).map(|after| (after, *instead))
             });
@@ -410,7 +425,7 @@ impl World {
     }
 
     /// Every file of a side with its content, in order.
-    fn files(&self, side: Side) -> String {
+    pub(crate) fn files(&self, side: Side) -> String {
         let place = self.place(side);
         let mut all: Vec<String> = files_below(&place)
             .into_iter()

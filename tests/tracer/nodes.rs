@@ -70,3 +70,26 @@ fn a_report_of_a_job_covers_its_nodes() {
     assert_eq!(session.of.node, "login");
     drop(services);
 }
+
+/// On a node without a tracer the steps of a traced session run all the same, and the session's report says which.
+#[test]
+fn steps_on_a_node_without_a_tracer_are_in_the_report() {
+    let Some(site) = Site::new("") else { return };
+    let nobody = Service::places("");
+    for number in 0..site.nodes().len() {
+        site.node(number, &nobody, "mode = \"on\"");
+    }
+    let world = site.alice();
+    let output = world
+        .inside("sbatch -W -o job.txt --wrap 'srun true'")
+        .run();
+    world.settle(Side::Inside);
+    let job = number(&output.good().out());
+    let session = site.ended("session", |trail| trail.of.job.is_none());
+    let session = session.of.session.clone().unwrap();
+    let report = world.launcher(&["report", &session]).good().out();
+    for step in ["batch", "0"] {
+        let line = format!("  step {step} of job {job} ran untraced on ");
+        assert_eq!(report.matches(&line).count(), 1, "{report}");
+    }
+}

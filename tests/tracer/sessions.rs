@@ -176,32 +176,48 @@ fn a_sessions_trail_names_what_it_did() {
     work.same(&world, &trail);
 }
 
-/// What is hidden does not exist inside: the attempt is in the trail, as far as the policy wants it.
+/// What is hidden does not exist inside: each attempt is in the trail and in the report, marked, whether opens of what does
+/// not exist are wanted or not.
 #[test]
 fn an_attempt_at_what_is_hidden_is_in_the_trail() {
     let Some(site) = Site::new("") else { return };
     let world = site.alice();
     let key = world.home(".ssh/id_rsa").display().to_string();
-    world
-        .inside(&format!("cat {key}; true"))
-        .set("trace.missing=true")
-        .run()
-        .good();
+    let missing = world.home("no-such-file").display().to_string();
+    let script = format!("cat {key} {missing}; cd; cat .aws/credentials; true");
+    world.inside(&script).run().good();
     let trail = site.ended("session", |trail| trail.of.session.is_some());
-    let tried = trail.records.iter().find_map(|record| match &record.what {
-        What::Open(open) if open.path == key => Some(&open.verdict),
-        _ => None,
-    });
-    let verdict = tried.unwrap_or_else(|| panic!("{}", trail.brief()));
-    assert_ne!(verdict.verdict, "allowed");
-    assert!(verdict.error.is_some(), "{verdict:?}");
-    // Where only what happened is wanted it is not.
-    world.inside(&format!("cat {key}; true")).run().good();
+    trail.whole();
+    let opened = |path: &str| {
+        trail.records.iter().find_map(|record| match &record.what {
+            What::Open(open) if open.path == path => Some(open),
+            _ => None,
+        })
+    };
+    for path in [key.as_str(), ".aws/credentials"] {
+        let open = opened(path).unwrap_or_else(|| panic!("{path}\n{}", trail.brief()));
+        assert!(open.hidden, "{open:?}");
+        assert_eq!(open.verdict.error.as_deref(), Some("ENOENT"), "{open:?}");
+    }
+    assert!(opened(&missing).is_none(), "{}", trail.brief());
+    let session = trail.of.session.clone().unwrap();
+    let report = world.launcher(&["report", &session]).good().out();
+    assert!(
+        report.contains(&format!(
+            "  open {key} [key] hidden by the policy (ENOENT)\n"
+        )),
+        "{report}"
+    );
+    // With all that is missing, the other one is there, too, and not marked.
+    let wanted = world.inside(&script).set("trace.missing=true");
+    wanted.run().good();
     let first = trail.of.session.clone();
     let trail = site.ended("second session", |trail| trail.of.session != first);
-    trail.whole();
-    let text = trail.brief();
-    assert!(!text.contains(&format!("open {key:?}")), "{text}");
+    let hidden = trail.records.iter().find_map(|record| match &record.what {
+        What::Open(open) if open.path == missing => Some(open.hidden),
+        _ => None,
+    });
+    assert_eq!(hidden, Some(false), "{}", trail.brief());
 }
 
 #[test]

@@ -154,6 +154,7 @@ fn who_floods_the_ring_loses_their_own() {
     let [opened, seen, lost] = numbers[..] else {
         panic!("{worked}")
     };
-    assert!(opened > 500, "{worked}");
+    // On a busy machine she comes to less than a hundred a second.
+    assert!(opened > 100, "{worked}");
     assert_eq!((seen, lost), (opened, 0), "{worked}{flooded}");
 }

@@ -14,6 +14,7 @@ use agent_sandbox_events::protocol::{
 };
 use agent_sandbox_events::record::{Record, What};
 
+use crate::cluster::cluster;
 use crate::site::{Site, probed};
 use crate::world::Side;
 
@@ -44,6 +45,7 @@ pub(crate) fn register(process: Option<u32>, cgroup: Option<u64>) -> Register {
         events: vec![EventKind::Exec, EventKind::Open],
         every: 1,
         missing: false,
+        hidden: Vec::new(),
         redact: Vec::new(),
         enforce: Enforce::Off,
         no_internet: false,
@@ -185,6 +187,31 @@ fn two_users_see_only_their_own() {
         newest.contains("of-bob.txt") && !newest.contains("of-alice.txt"),
         "{newest}"
     );
+    // Root is shown all, and one user's alone where it names one.
+    let launcher = &cluster().unwrap().launcher;
+    let root = |words: &[&str]| {
+        let mut command = Command::new(launcher);
+        command
+            .args(["report", "--json", "--socket"])
+            .arg(site.service.socket());
+        let output = command.args(words).output().unwrap();
+        (
+            output.status.success(),
+            String::from_utf8(output.stdout).unwrap(),
+        )
+    };
+    let (alices, bobs) = (alice.user.name.as_str(), bob.user.name.as_str());
+    for (words, opened) in [
+        (&[][..], "of-bob.txt"),
+        (&["--user", alices], "of-alice.txt"),
+        (&["--user", bobs], "of-bob.txt"),
+        (&[&session], "of-alice.txt"),
+    ] {
+        let (good, report) = root(words);
+        assert!(good && report.contains(opened), "{words:?}: {report}");
+    }
+    assert!(!root(&[&session, "--user", bobs]).0);
+    assert_ne!(bob.launcher(&["report", "--user", alices]).code, 0);
     // By hand.
     let looked = site.probe(bob.user, &[session, job.to_string()]);
     assert!(looked.out().contains("looked\n"), "{looked}");

@@ -1,5 +1,6 @@
 //! The audit record: one line of JSON for each request. Never arguments, script bodies or values of
-//! variables: people put secrets there.
+//! variables: people put secrets there. Why a request was refused stands there as a code ([`Reason`]),
+//! whose type has no room for what was asked for.
 
 #![allow(
     clippy::disallowed_methods,
@@ -15,17 +16,17 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use agent_sandbox_wire::message::Call;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+
+use crate::refusal::Reason;
 
 /// A file of this many bytes is set aside for a new one.
 const ROTATE_AT: u64 = 4 << 20;
 /// Files that were set aside and are kept, per node.
 const KEPT: usize = 4;
-/// The longest name of a command and the longest reason in a record, in bytes as JSON writes them.
-/// With both, and with [`MOST_JOBS`] jobs, a record stays below `PIPE_BUF`, so that lines of several
-/// chaperons do not mix.
+/// The longest name of a command in a record, in bytes as JSON writes them. With it, and with
+/// [`MOST_JOBS`] jobs, a record stays below `PIPE_BUF`, so that lines of several chaperons do not mix.
 const LONGEST_NAME: usize = 64;
-const LONGEST_REASON: usize = 1024;
 /// Jobs that a record names; of more it says how many they are.
 const MOST_JOBS: usize = 64;
 /// Requests that were not carried out and are recorded one by one, each second. Of more a record
@@ -56,8 +57,9 @@ pub struct Entry {
     pub command: String,
     /// What became of it.
     pub verdict: Verdict,
-    /// Why it was refused or failed.
-    pub reason: Option<String>,
+    /// Why it was refused or failed, as a code.
+    #[serde(serialize_with = "as_code")]
+    pub reason: Option<Reason>,
     /// The jobs that it made or touched.
     pub jobs: Vec<u32>,
     /// Jobs beyond those, if they are too many to be named.
@@ -66,6 +68,13 @@ pub struct Entry {
     /// Refused and failed requests before this one of which there is no record.
     #[serde(skip_serializing_if = "is_zero")]
     pub suppressed: usize,
+}
+
+fn as_code<S: Serializer>(reason: &Option<Reason>, to: S) -> Result<S::Ok, S::Error> {
+    match reason {
+        Some(reason) => to.collect_str(reason),
+        None => to.serialize_none(),
+    }
 }
 
 fn is_zero(number: &usize) -> bool {
@@ -249,10 +258,6 @@ fn shortened(entry: &Entry) -> Entry {
     let all: BTreeSet<u32> = entry.jobs.iter().copied().collect();
     Entry {
         command: cut(&entry.command, LONGEST_NAME),
-        reason: entry
-            .reason
-            .as_deref()
-            .map(|text| cut(text, LONGEST_REASON)),
         more_jobs: all.len() - jobs.len(),
         jobs,
         ..*entry
@@ -326,7 +331,7 @@ mod tests {
         let audit = Audit::new(place.0.clone(), "s1".into());
         let mut long = entry(Verdict::Refused);
         long.command = "\u{1}".repeat(1 << 20);
-        long.reason = Some("\"é\\".repeat(1 << 20));
+        long.reason = Some(Reason::Limit("queries_per_minute"));
         long.jobs = (0..1_000_000)
             .map(|job| 4_000_000_000 + job % 5000)
             .collect();

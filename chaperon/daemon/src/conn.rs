@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use crate::budget::{Account, Budget};
+use crate::closing::Received;
 use crate::refusal::Refusal;
 use crate::sys;
 
@@ -62,7 +62,7 @@ pub enum Unanswered {
     Gone,
 }
 
-type Arrival = (FromShim, Vec<OwnedFd>);
+type Arrival = (FromShim, Vec<Received>);
 
 /// A connection.
 pub struct Conn {
@@ -83,7 +83,7 @@ impl Conn {
     pub async fn open(
         stream: UnixStream,
         budget: &Budget,
-    ) -> Result<(Self, Call, [OwnedFd; 3]), FrameError> {
+    ) -> Result<(Self, Call, [Received; 3]), FrameError> {
         let stream = Rc::new(stream);
         let mut account = budget.account();
         write_all(&stream, &PREFACE).await?;
@@ -116,7 +116,7 @@ impl Conn {
             drop(call);
             return Err(turned_away(&stream, &refusal).await);
         }
-        let streams: [OwnedFd; 3] = fds.try_into().map_err(|_| FrameError::Malformed)?;
+        let streams: [Received; 3] = fds.try_into().map_err(|_| FrameError::Malformed)?;
         // Few: a shim that sends more than it is asked for waits.
         let (sender, inbox) = mpsc::channel(1);
         let reader = Rc::clone(&stream);
@@ -277,7 +277,7 @@ impl Conn {
     ///
     /// # Errors
     /// See [`Unanswered`].
-    pub async fn open_inside(&mut self, path: &[u8], how: How) -> Result<OwnedFd, Unanswered> {
+    pub async fn open_inside(&mut self, path: &[u8], how: How) -> Result<Received, Unanswered> {
         let wish = ToShim::Open {
             path: path.to_vec(),
             how,
@@ -285,6 +285,34 @@ impl Conn {
         self.send(&wish).await.map_err(|_| Unanswered::Gone)?;
         match self.answer().await? {
             (FromShim::Opened, mut fds) if fds.len() == 1 => fds.pop().ok_or(Unanswered::Gone),
+            _ => Err(Unanswered::Gone),
+        }
+    }
+
+    /// Has the shim look whether a file could be written inside the jail: its directory as far as it exists, the
+    /// next name, which does not, and the `errno` of a write there.
+    ///
+    /// # Errors
+    /// See [`Unanswered`].
+    pub async fn look_inside(
+        &mut self,
+        directory: &[u8],
+        file: Option<&[u8]>,
+    ) -> Result<(Vec<u8>, Vec<u8>, i32), Unanswered> {
+        let wish = ToShim::Look {
+            directory: directory.to_vec(),
+            file: file.map(<[u8]>::to_vec),
+        };
+        self.send(&wish).await.map_err(|_| Unanswered::Gone)?;
+        match self.answer().await? {
+            (
+                FromShim::Looked {
+                    directory,
+                    missing,
+                    refused,
+                },
+                _,
+            ) => Ok((directory, missing, refused)),
             _ => Err(Unanswered::Gone),
         }
     }
@@ -331,7 +359,7 @@ async fn write_all(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
 async fn read_exact(
     stream: &UnixStream,
     buffer: &mut [u8],
-    fds: &mut Vec<OwnedFd>,
+    fds: &mut Vec<Received>,
 ) -> io::Result<()> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -348,7 +376,7 @@ async fn read_exact(
 }
 
 /// The next message behind the call. Nothing that is asked for is long.
-async fn receive(stream: &UnixStream, fds: &mut Vec<OwnedFd>) -> Result<Arrival, FrameError> {
+async fn receive(stream: &UnixStream, fds: &mut Vec<Received>) -> Result<Arrival, FrameError> {
     let mut header = [0; 4];
     read_exact(stream, &mut header, fds).await?;
     let length = frame::body_length(header)?;
@@ -363,7 +391,7 @@ async fn receive(stream: &UnixStream, fds: &mut Vec<OwnedFd>) -> Result<Arrival,
 async fn body(
     stream: &UnixStream,
     length: usize,
-    fds: &mut Vec<OwnedFd>,
+    fds: &mut Vec<Received>,
 ) -> Result<Vec<u8>, FrameError> {
     let mut body = Vec::new();
     while body.len() < length {

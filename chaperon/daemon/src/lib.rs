@@ -6,10 +6,13 @@
 pub mod audit;
 pub mod budget;
 pub mod cache;
+pub mod closing;
 pub mod conn;
 pub mod desk;
 mod files;
+pub mod intent;
 pub mod limiter;
+mod locks;
 pub mod refusal;
 pub mod server;
 pub mod session;

@@ -2,6 +2,40 @@
 
 use std::fmt;
 
+/// What is recorded of a refusal. It holds names of ours alone, so that nothing which was asked for gets
+/// into the audit record by it: people put secrets into arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A key of the policy, with its section: `slurm.scope`.
+    Key(&'static str),
+    /// A key of `[slurm.limits]`: `jobs`.
+    Limit(&'static str),
+    /// An option, by its long name in the table: `uid`.
+    Option(&'static str),
+    /// What the command or its verb is.
+    Command,
+    /// Another rule.
+    Rule,
+    /// The request makes no sense, or could not be carried out.
+    Request,
+    /// The real command failed.
+    Slurm,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => write!(f, "policy {key}"),
+            Self::Limit(key) => write!(f, "policy slurm.limits.{key}"),
+            Self::Option(long) => write!(f, "option --{long}"),
+            Self::Command => f.write_str("command"),
+            Self::Rule => f.write_str("rule"),
+            Self::Request => f.write_str("request"),
+            Self::Slurm => f.write_str("slurm"),
+        }
+    }
+}
+
 /// A refused request. It says what, why, and what instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -13,6 +47,8 @@ pub struct Refusal {
     pub by_rule: bool,
     /// The code with which the command ends.
     pub code: i32,
+    /// What is recorded of it.
+    pub reason: Reason,
 }
 
 impl Refusal {
@@ -23,6 +59,7 @@ impl Refusal {
             hints: vec![instead.into()],
             by_rule: true,
             code: 1,
+            reason: Reason::Rule,
         }
     }
 
@@ -34,6 +71,7 @@ impl Refusal {
             hints: Vec::new(),
             by_rule: true,
             code: 1,
+            reason: Reason::Command,
         }
     }
 
@@ -44,7 +82,15 @@ impl Refusal {
             hints: Vec::new(),
             by_rule: false,
             code: 1,
+            reason: Reason::Request,
         }
+    }
+
+    /// Is recorded as this.
+    #[must_use]
+    pub fn because(mut self, reason: Reason) -> Self {
+        self.reason = reason;
+        self
     }
 
     /// Ends the command with this code.

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::{Call, End, Stream, ToShim};
@@ -15,18 +16,27 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
+use tokio::time::Instant;
 
 use crate::audit::{Entry, Verdict};
+use crate::closing::{self, Received};
 use crate::conn::Conn;
 use crate::session::Session;
-use crate::slurm::commands;
 use crate::slurm::request::{Context, Request};
+use crate::slurm::{commands, intents, submitted};
 use crate::sys;
 use crate::variables::variable;
 
 /// Connections served at the same time; more wait. Each has four descriptors and may have a
 /// process.
 const MOST_CONNECTIONS: usize = 200;
+
+/// How long to wait for descriptors to come back.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long an sbatch may go on when the session is over: as long as one whose shim is gone, and the time
+/// in which it ends then. The launcher waits for longer.
+const GRACE: Duration = Duration::from_secs(6);
 
 /// The largest order, in bytes. It holds a user's policy.
 const LARGEST_ORDER: u64 = 16 << 20;
@@ -57,12 +67,22 @@ pub fn serve(order: i32, listen: i32, life: i32) -> io::Result<()> {
         life.set_nonblocking(true)?;
         let mut life = UnixStream::from_std(life)?;
         let session = Rc::new(Session::new(order));
+        // Jobs of a chaperon that was ended while it submitted them.
+        if intents::any(&session) {
+            let session = Rc::clone(&session);
+            tokio::task::spawn_local(async move { submitted::resolve(&session).await });
+        }
         let mut byte = [0];
         let served = tokio::select! {
             // Nothing is ever said on it.
             _ = life.read(&mut byte) => Ok(()),
             error = accept(&listener, &session) => Err(error),
         };
+        // What is inside is gone; what it has submitted gets its record.
+        let deadline = Instant::now() + GRACE;
+        while submitted::is_submitting(&session) && Instant::now() < deadline {
+            tokio::time::sleep(PAUSE).await;
+        }
         session.audit.close();
         served
     });
@@ -85,11 +105,14 @@ async fn accept(listener: &UnixListener, session: &Rc<Session>) -> io::Error {
         let Ok(place) = std::sync::Arc::clone(&room).acquire_owned().await else {
             return io::ErrorKind::Other.into();
         };
+        while closing::is_full() {
+            tokio::time::sleep(PAUSE).await;
+        }
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             // Out of descriptors, for instance: those in use come back.
             Err(_) => {
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
@@ -123,7 +146,7 @@ async fn answer(
     session: &Rc<Session>,
     conn: &mut Conn,
     call: Call,
-    streams: [OwnedFd; 3],
+    streams: [Received; 3],
     entry: &mut Entry,
 ) -> End {
     let name = String::from_utf8_lossy(&call.command).into_owned();
@@ -167,7 +190,7 @@ async fn answer(
             } else {
                 Verdict::Failed
             };
-            entry.reason = Some(refusal.message.clone());
+            entry.reason = Some(refusal.reason);
             let mut text = format!("{command}: error: {}\n", refusal.message);
             for hint in &refusal.hints {
                 text.push_str(&format!("{command}: hint: {hint}\n"));

@@ -1,13 +1,13 @@
 //! What the chaperon knows of its session.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use agent_sandbox_wire::command::Command;
-use agent_sandbox_wire::order::Order;
+use agent_sandbox_wire::order::{Allocation, Order};
 use tokio::sync::OnceCell;
 
 use crate::audit::Audit;
@@ -32,12 +32,14 @@ pub struct Session {
     pub limiter: Limiter,
     /// Allocations that `salloc` made in this session, with the variables that describe each.
     pub allocations: RefCell<BTreeMap<u32, Variables>>,
+    /// Process ids of real `srun` commands that run steps in a job that there was.
+    pub steps: RefCell<BTreeSet<u32>>,
     /// Real commands that may get a job which they do not say.
     pub submitters: RefCell<Submitters>,
     /// Records of jobs that were read.
     pub records: RefCell<Cache>,
-    /// Held from the count of jobs to the record of the next one: a limit holds for requests at the
-    /// same time, too.
+    /// Held while the jobs are counted. It keeps the order; the lock is a file's
+    /// ([`crate::slurm::queue`]).
     pub submitting: tokio::sync::Mutex<()>,
     /// Questions to Slurm that are on their way.
     pub desk: Desk,
@@ -54,13 +56,18 @@ impl Session {
             .iter()
             .filter_map(|entry| variable(entry))
             .collect();
-        let directory = PathBuf::from(OsStr::from_bytes(&order.state)).join("audit");
+        let state = PathBuf::from(OsStr::from_bytes(&order.state));
+        let directory = state.join("audit");
+        let id = &order.seal.session;
+        let sound = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let pace = paces(&state).join(if sound { id } else { "other" });
         Self {
             audit: Audit::new(directory, order.seal.session.clone()),
             requests: Budget::of_requests(),
             answers: Budget::of_answers(),
-            limiter: Limiter::new(order.limits.queries_per_minute),
+            limiter: Limiter::new(order.limits.queries_per_minute, pace),
             allocations: RefCell::default(),
+            steps: RefCell::default(),
             submitters: RefCell::default(),
             records: RefCell::default(),
             submitting: tokio::sync::Mutex::default(),
@@ -74,6 +81,20 @@ impl Session {
     /// The directory of records. No jail can write it.
     pub fn state(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.order.state))
+    }
+
+    /// Whether a number names the allocation in which the session was started, and the session may not
+    /// cancel or change that.
+    pub fn protects(&self, job: u32) -> bool {
+        let allocation = &self.order.seal.allocation;
+        // The number of an array stands for all of its tasks, of which one is the allocation.
+        let own = allocation.first() == Some(&job) && self.order.allocation == Allocation::Control;
+        allocation.contains(&job) && !own
+    }
+
+    /// The directory of the paces of sessions.
+    pub fn paces(&self) -> PathBuf {
+        paces(self.state())
     }
 
     /// The path of a real command.
@@ -97,4 +118,8 @@ impl Session {
             .filter_map(|entry| variable(entry))
             .collect()
     }
+}
+
+fn paces(state: &Path) -> PathBuf {
+    state.join("slurm").join("paces")
 }

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::iter;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -26,6 +26,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
 use crate::budget::Account;
+use crate::closing::{self, Received};
 use crate::conn::{Conn, Event};
 use crate::desk::Captured;
 use crate::refusal::Refusal;
@@ -76,7 +77,7 @@ pub enum Way {
     /// Nowhere.
     Null,
     /// To or from this descriptor.
-    Passed(OwnedFd),
+    Passed(Received),
     /// To or from the chaperon.
     Pipe,
 }
@@ -85,7 +86,7 @@ impl Way {
     fn stdio(self) -> Stdio {
         match self {
             Self::Null => Stdio::null(),
-            Self::Passed(fd) => fd.into(),
+            Self::Passed(fd) => fd.into_stdio(),
             Self::Pipe => Stdio::piped(),
         }
     }
@@ -109,7 +110,7 @@ pub struct Start {
     /// Standard error.
     pub error: Way,
     /// Descriptors that it gets beside these three, under the numbers that they have here.
-    pub kept: Vec<OwnedFd>,
+    pub kept: Vec<Received>,
 }
 
 impl Start {
@@ -147,6 +148,19 @@ pub struct Running {
 /// # Errors
 /// The node has no such command, or it cannot be started.
 pub fn start(session: &Session, start: Start) -> Result<Running, Refusal> {
+    start_with(session, start, None)
+}
+
+/// The same for a command that may get a job: it writes its process id into the file of its intent, and
+/// keeps that open.
+///
+/// # Errors
+/// See [`start`].
+pub fn start_with(
+    session: &Session,
+    start: Start,
+    intent: Option<&File>,
+) -> Result<Running, Refusal> {
     let name = start.command;
     let path = session.command(name).ok_or_else(|| {
         Refusal::mistake(format!("this node has no {name}"))
@@ -179,8 +193,12 @@ pub fn start(session: &Session, start: Start) -> Result<Running, Refusal> {
         .stdout(start.output.stdio())
         .stderr(start.error.stdio());
     let kept = start.kept.iter().map(AsRawFd::as_raw_fd).collect();
-    sys::detach(&mut command, start.umask, kept, sealed);
-    let mut child = command.spawn().map_err(failed)?;
+    let intent = intent.map(AsRawFd::as_raw_fd);
+    sys::detach(&mut command, start.umask, kept, intent, sealed);
+    let spawned = command.spawn();
+    // It holds the streams that the shim sent.
+    closing::later(command);
+    let mut child = spawned.map_err(failed)?;
     Ok(Running {
         pid: child.id().unwrap_or(0),
         input: child.stdin.take(),
@@ -231,20 +249,30 @@ impl Running {
         loop {
             tokio::select! {
                 end = self.wait() => return end,
-                event = conn.event() => match event {
-                    Event::Signal(number) => {
-                        self.signal(number);
-                        if number == libc::SIGTSTP {
-                            // The shim waits for it, and stops without it as well.
-                            let told = conn.send(&ToShim::Stopped);
-                            let _ = tokio::time::timeout(TELLING, told).await;
-                        }
+                event = conn.event() => {
+                    if let Some(end) = self.heed(event, conn).await {
+                        return end;
                     }
-                    Event::Gone => {
-                        self.terminate().await;
-                        return End::Signal(libc::SIGHUP);
-                    }
-                },
+                }
+            }
+        }
+    }
+
+    /// Hands a signal of the shim's on, and ends the command if the shim is gone: how it ended then.
+    pub async fn heed(&mut self, event: Event, conn: &Conn) -> Option<End> {
+        match event {
+            Event::Signal(number) => {
+                self.signal(number);
+                if number == libc::SIGTSTP {
+                    // The shim waits for it, and stops without it as well.
+                    let told = conn.send(&ToShim::Stopped);
+                    let _ = tokio::time::timeout(TELLING, told).await;
+                }
+                None
+            }
+            Event::Gone => {
+                self.terminate().await;
+                Some(End::Signal(libc::SIGHUP))
             }
         }
     }

@@ -3,12 +3,15 @@
 //! jobs by these.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+
+use crate::intent::Intent;
 
 /// Jobs whose ids are kept to learn Slurm's name of this host from.
 const MOST_SAID: usize = 64;
 
 /// A real command that may get a job, or may have got one.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Submitter {
     /// Its process id, which is Slurm's `alloc_sid` of the job.
     pub pid: u32,
@@ -24,6 +27,8 @@ pub struct Submitter {
     pub record: Vec<u8>,
     /// The job, once it is known.
     pub job: Option<u32>,
+    /// What was written before it was started, until the job has its record.
+    pub intent: Option<Intent>,
 }
 
 /// All of a session's.
@@ -32,6 +37,9 @@ pub struct Submitters {
     next: u64,
     /// By a number that is never used again: process ids are.
     pub all: BTreeMap<u64, Submitter>,
+    /// Intents of chaperons that are gone, by their names: when they were found first, in seconds since
+    /// 1970-01-01 00:00 UTC.
+    pub left: BTreeMap<OsString, u64>,
     /// The latest jobs whose ids a real command said itself.
     pub said: BTreeSet<u32>,
 }

@@ -5,12 +5,16 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
+use crate::closing::Received;
 pub(crate) use seal::Sealed;
 
 mod seal;
 
 /// The most descriptors in one message: the three standard streams.
 const MOST_DESCRIPTORS: usize = 3;
+
+/// Digits of a process id in an intent: more than the largest has.
+pub(crate) const PID_DIGITS: usize = 10;
 
 /// Signals that do not end the chaperon: those that are meant for a whole job.
 const IGNORED: [i32; 9] = [
@@ -42,17 +46,18 @@ pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
 /// Prepares a child: a session of its own, so that it has no controlling terminal and job control
 /// does not stop it (and so that Slurm's `alloc_sid` is its pid); no memory image when it crashes; an
 /// end with the chaperon's end.
-/// The descriptors `kept` stay open in it. A `sealed` program takes the place of the command's.
+/// The descriptors `kept` stay open in it. Into `intent`, which stays open as well, it writes its process id. A `sealed` program takes the place of the command's.
 #[allow(unsafe_code)]
 pub(crate) fn detach(
     command: &mut tokio::process::Command,
     umask: u32,
     kept: Vec<RawFd>,
+    intent: Option<RawFd>,
     sealed: Option<Sealed>,
 ) {
     let sealed = sealed.map(Sealed::prepare);
-    // SAFETY: setsid(2), umask(2), prctl(2), getrlimit(2), setrlimit(2), fcntl(2), getppid(2) and
-    // execve(2) are system calls and no more; nothing is allocated.
+    // SAFETY: setsid(2), umask(2), prctl(2), getrlimit(2), setrlimit(2), fcntl(2), getppid(2), pwrite(2),
+    // dup(2), close(2) and execve(2) are system calls and no more; nothing is allocated.
     unsafe {
         command.pre_exec(move || {
             for &number in &kept {
@@ -86,6 +91,25 @@ pub(crate) fn detach(
             if libc::getppid() == 1 {
                 libc::_exit(1);
             }
+            // Who the command is stands in its intent before it can ask Slurm for anything.
+            if let Some(number) = intent {
+                let mut digits = [b'0'; PID_DIGITS];
+                let mut rest = libc::getpid();
+                for digit in digits.iter_mut().rev() {
+                    *digit = b'0' + (rest % 10) as u8;
+                    rest /= 10;
+                }
+                let text = digits.as_ptr().cast();
+                if libc::pwrite(number, text, PID_DIGITS, 0) != PID_DIGITS as isize {
+                    return Err(io::Error::last_os_error());
+                }
+                // Closing any of its descriptors is what makes NFS write it (nfs(5), close-to-open).
+                let again = libc::dup(number);
+                if again < 0 || libc::close(again) < 0 || libc::fcntl(number, libc::F_SETFD, 0) < 0
+                {
+                    return Err(io::Error::last_os_error());
+                }
+            }
             // All else is done: descriptors, the signal mask and the directory come before.
             match &sealed {
                 Some(sealed) => Err(sealed.enter()),
@@ -113,7 +137,7 @@ pub(crate) fn release_memory() {
 pub(crate) fn receive(
     socket: &impl AsRawFd,
     buffer: &mut [u8],
-    fds: &mut Vec<OwnedFd>,
+    fds: &mut Vec<Received>,
 ) -> io::Result<usize> {
     let mut space = nix::cmsg_space!([RawFd; MOST_DESCRIPTORS]);
     let mut parts = [IoSliceMut::new(buffer)];
@@ -124,7 +148,7 @@ pub(crate) fn receive(
         if let ControlMessageOwned::ScmRights(numbers) = control {
             for number in numbers {
                 // SAFETY: the kernel has just made this descriptor for this process.
-                fds.push(unsafe { OwnedFd::from_raw_fd(number) });
+                fds.push(unsafe { OwnedFd::from_raw_fd(number) }.into());
             }
         }
     }

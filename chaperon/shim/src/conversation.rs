@@ -10,6 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::child::{Child, State};
 use crate::files::{self, Reader};
 use crate::link::{Link, With};
+use crate::look;
 use crate::signals::{self, Signals};
 use crate::streams::Outgoing;
 use crate::trouble::Trouble;
@@ -109,6 +110,9 @@ impl Conversation {
                 Ok(file) => self.tell_with(&FromShim::Opened, With::File(file)),
                 Err(error) => self.tell(&FromShim::Failed(error as i32)),
             },
+            ToShim::Look { directory, file } => {
+                self.tell(&look::look(&directory, file.as_deref()));
+            }
             ToShim::Output { stream, bytes } => {
                 if !self.broken[place(stream)] {
                     self.output = Some(Outgoing::new(stream, bytes));

@@ -13,6 +13,7 @@ mod child;
 mod conversation;
 mod files;
 mod link;
+mod look;
 mod signals;
 mod streams;
 mod sys;

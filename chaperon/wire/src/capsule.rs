@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 /// Version of the format; a node reads this one only.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 /// The second line of a batch script that is a capsule, up to the version.
 const MARK: &str = "# agent-sandbox capsule ";
@@ -50,6 +50,9 @@ pub struct Seal {
     pub told: Vec<String>,
     /// Whether the session was to be traced: then no job of it runs untraced where a tracer listens.
     pub traced: bool,
+    /// The allocation in which the session was started, by every number that names it: its own, and
+    /// that of its array. Empty if there is none. Its jobs and steps are held to the same rules.
+    pub allocation: Vec<u32>,
 }
 
 /// One layer of the policy, as text.

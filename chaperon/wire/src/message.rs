@@ -36,6 +36,15 @@ pub enum FromShim {
     Failed(i32),
     /// The command of [`ToShim::Run`] is over.
     RunEnded(End),
+    /// What [`ToShim::Look`] asked about.
+    Looked {
+        /// The deepest directory on the way that exists, without symbolic links.
+        directory: Vec<u8>,
+        /// The next name on the way, which does not exist; empty: all of it exists.
+        missing: Vec<u8>,
+        /// Why the file, or one in that directory, cannot be written: an `errno`; 0: it can.
+        refused: i32,
+    },
 }
 
 /// Chaperon to shim.
@@ -79,6 +88,13 @@ pub enum ToShim {
     /// Send this signal to the command of [`ToShim::Run`], if it still runs: what salloc does when
     /// its allocation ends first.
     Signal(i32),
+    /// Tell whether a file could be written inside the jail. Nothing is made or changed.
+    Look {
+        /// Its directory, relative to the current directory.
+        directory: Vec<u8>,
+        /// Its name; `None`: it is not known yet.
+        file: Option<Vec<u8>>,
+    },
 }
 
 /// What to read.

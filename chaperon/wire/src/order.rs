@@ -14,6 +14,8 @@ pub struct Order {
     pub scope: Scope,
     /// What is shown of other jobs.
     pub queries: Queries,
+    /// What the session may do with the allocation in which it was started.
+    pub allocation: Allocation,
     /// Limits of the policy.
     pub limits: Limits,
     /// The real commands, by absolute paths that only administrators can change.
@@ -30,8 +32,19 @@ pub struct Order {
     pub uid: u32,
     /// The home directory inside the jail.
     pub home: Vec<u8>,
+    /// Places of the jail, for advice alone: whether a job would have what stands there.
+    pub places: Vec<Place>,
     /// The job in which this session runs, on a compute node.
     pub job: Option<JobContext>,
+}
+
+/// A place that the jail has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Its path inside.
+    pub at: Vec<u8>,
+    /// Whether what stands in it is this jail's alone. A job's jail has the place, empty.
+    pub own: bool,
 }
 
 /// The job around a session.
@@ -39,7 +52,8 @@ pub struct Order {
 pub struct JobContext {
     /// Its id (`SLURM_JOB_ID`).
     pub id: u32,
-    /// What slurmstepd set, `NAME=VALUE`: every `SLURM_*` variable, before anything of the jail's.
+    /// What describes it, `NAME=VALUE`, before anything of the jail's: every `SLURM_*` variable that
+    /// slurmstepd set; in the allocation in which a session was started, those that describe it.
     pub environment: Vec<Vec<u8>>,
 }
 
@@ -65,6 +79,19 @@ pub enum Queries {
     Counts,
     /// Everything that Slurm shows.
     Names,
+}
+
+/// `[slurm] allocation`: what a session may do with the allocation in which it was started, narrowest
+/// first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Allocation {
+    /// Nothing: it is a job like any other of the user's.
+    Off,
+    /// Query it, and start and cancel steps of its own in it.
+    Steps,
+    /// Cancel and change it as well.
+    Control,
 }
 
 /// `[slurm.limits]`; 0 stands for "no limit of ours".

@@ -85,6 +85,7 @@ fn capsule() -> impl Strategy<Value = Capsule> {
                 variables: write.clone(),
                 told: vec![home.clone()],
                 traced: false,
+                allocation: Vec::new(),
                 session,
                 project,
                 layers: vec![Layer {
@@ -137,6 +138,7 @@ fn with_script(script: Vec<u8>) -> Capsule {
             variables: Vec::new(),
             told: Vec::new(),
             traced: false,
+            allocation: Vec::new(),
         },
         base_environment: Vec::new(),
         environment: Vec::new(),

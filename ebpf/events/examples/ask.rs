@@ -276,6 +276,7 @@ fn asked(words: &[&str]) -> Result<Asked, Trouble> {
             events: EVENTS.map(|(_, kind)| kind).to_vec(),
             every: 1,
             missing: false,
+            hidden: Vec::new(),
             redact: Vec::new(),
             enforce: Enforce::Off,
             no_internet: false,

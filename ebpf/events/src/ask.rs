@@ -10,7 +10,7 @@ use crate::protocol::EventKind;
 pub const PROGRAM: &str = "agent-sandbox-trail";
 
 /// The version of this; both programs are installed together.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 3;
 
 /// What was typed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +25,29 @@ pub struct Ask {
     pub json: bool,
     /// Nothing is said beside what is asked for.
     pub quiet: bool,
+    /// Steps of traced sessions that ran without a trace: a report says them of its sessions.
+    pub untraced: Vec<Untraced>,
+    /// A report is of this user's trails alone.
+    #[serde(default)]
+    pub uid: Option<u32>,
     /// What is wanted.
     pub what: What,
+}
+
+/// A step of a traced session that no tracer took.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Untraced {
+    /// The session's id.
+    pub session: String,
+    /// The job's number.
+    pub job: u32,
+    /// The step: a number, `batch`, `extern` or `interactive`.
+    pub step: String,
+    /// The node.
+    pub node: String,
+    /// Whose note that is, where root reads those of several users; none: of who asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
 }
 
 /// What is wanted.

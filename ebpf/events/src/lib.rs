@@ -5,6 +5,7 @@
 
 pub mod ask;
 pub mod client;
+pub mod pattern;
 pub mod protocol;
 pub mod raw;
 pub mod record;

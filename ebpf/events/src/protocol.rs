@@ -11,7 +11,7 @@ use crate::raw::Kind;
 pub const SOCKET: &str = "/run/agent-sandbox/tracer.sock";
 
 /// The version of this conversation; another one is refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The longest packet, in bytes.
 pub const PACKET_BYTES: usize = 65536;
@@ -95,6 +95,8 @@ pub struct Register {
     pub every: u32,
     /// Opens of what does not exist, too.
     pub missing: bool,
+    /// What the policy hides: opens of it are recorded and marked also where `missing` is not set.
+    pub hidden: Vec<HiddenNames>,
     /// Patterns of arguments that are secrets, beside the tracer's own.
     pub redact: Vec<String>,
     /// The second layer. What it denies it denies only tasks that cannot gain privileges
@@ -106,6 +108,15 @@ pub struct Register {
     pub no_user_namespace: bool,
     /// When it ends.
     pub lifetime: Lifetime,
+}
+
+/// Names in a directory that a policy hides, with all that lies below them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HiddenNames {
+    /// The directory, absolute and without symbolic links.
+    pub directory: String,
+    /// Names in it, or patterns of names ([`crate::pattern::glob`]).
+    pub names: Vec<String>,
 }
 
 /// A [`Kind`] that travels.

@@ -195,6 +195,9 @@ pub struct Open {
     /// `read`, `write`, `create`, `exclusive`, `truncate`, `append`, `execute`, `directory`, `temporary` (a file
     /// without a name), `path` (nothing can be read or written through it).
     pub access: Vec<String>,
+    /// Whether the policy hides that path: inside, it is empty, or it does not exist.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hidden: bool,
     /// Its device, `major:minor`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,

@@ -80,6 +80,7 @@ fn full() -> Vec<What> {
             actor: actor(),
             path: text(),
             access: vec![text()],
+            hidden: true,
             device: some(),
             inode: 1,
             verdict: verdict(),

@@ -13,16 +13,12 @@ pub const CONFIG: &str = "/etc/agent-sandbox/tracer.toml";
 /// Runs in the foreground as root, or with CAP_BPF and CAP_PERFMON. Sessions ask it over its socket to be
 /// traced; `agent-sandbox watch` and `agent-sandbox report` show what it has recorded.
 #[derive(Debug, Parser)]
-#[command(
-    name = "agent-sandbox-tracer",
-    version,
-    args_conflicts_with_subcommands = true
-)]
+#[command(name = "agent-sandbox-tracer", version)]
 pub struct Cli {
     /// What to do; without it: `run`.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Of `run`.
+    /// Of all that people start: before its name or behind it.
     #[command(flatten)]
     pub options: Options,
 }
@@ -31,11 +27,11 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Load the probes and serve until a signal ends it; probes, marks and denials stay in force
-    Run(Options),
+    Run,
     /// Load the probes beside those that are there, try them, say what can be seen and denied here, unload
-    Check(Options),
+    Check,
     /// Remove the probes of a tracer that does not run any more: nothing is recorded or denied after it
-    Unpin(Options),
+    Unpin,
     /// Started by the tracer itself: loads an object, pins it, ends
     #[command(hide = true)]
     Load(Load),
@@ -54,25 +50,25 @@ pub enum Command {
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// The configuration
-    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    #[arg(long, global = true, value_name = "FILE", default_value = CONFIG)]
     pub config: PathBuf,
     /// The socket on which requests come
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// The directory of the trails
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     pub records: Option<PathBuf>,
     /// The BPF file system below which everything is pinned
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     pub bpffs: Option<PathBuf>,
     /// The directory of what must outlive the tracer
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// Which probes: the best that work here, or one kind alone
-    #[arg(long, value_enum, value_name = "KIND")]
+    #[arg(long, global = true, value_enum, value_name = "KIND")]
     pub object: Option<Object>,
     /// Read the probes from this directory instead of the program itself
-    #[arg(long, value_name = "DIR", hide = true)]
+    #[arg(long, global = true, value_name = "DIR", hide = true)]
     pub objects: Option<PathBuf>,
 }
 
@@ -102,13 +98,27 @@ pub struct Load {
     /// Whether programs of security hooks are loaded.
     #[arg(long)]
     pub lsm: bool,
-    /// Where the object is, if not in the program itself.
-    #[arg(long)]
-    pub objects: Option<PathBuf>,
 }
 
 /// The command line as data, for the manual page.
 #[must_use]
 pub fn command() -> clap::Command {
     <Cli as clap::CommandFactory>::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_stand_on_either_side() {
+        for words in [
+            ["tracer", "--bpffs", "/b", "unpin"],
+            ["tracer", "unpin", "--bpffs", "/b"],
+        ] {
+            let cli = Cli::try_parse_from(words).unwrap();
+            assert!(matches!(cli.command, Some(Command::Unpin)), "{cli:?}");
+            assert_eq!(cli.options.bpffs, Some("/b".into()), "{cli:?}");
+        }
+    }
 }

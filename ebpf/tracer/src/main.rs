@@ -7,6 +7,7 @@
 )]
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use agent_sandbox_tracer::cli::{Cli, Command, Load, Object, Options};
@@ -17,8 +18,7 @@ use clap::Parser as _;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let command = cli.command.unwrap_or(Command::Run(cli.options));
-    match perform(command) {
+    match perform(cli.command.unwrap_or(Command::Run), cli.options) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("agent-sandbox-tracer: error: {error:#}");
@@ -34,16 +34,16 @@ fn hint(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     error.downcast_ref::<kernel::Error>()?.hint()
 }
 
-fn perform(command: Command) -> Result<ExitCode> {
+fn perform(command: Command, options: Options) -> Result<ExitCode> {
     match command {
-        Command::Run(options) => service::run(&wanted(options))?,
-        Command::Check(options) => check(&options)?,
-        Command::Unpin(options) => {
+        Command::Run => service::run(&wanted(options))?,
+        Command::Check => check(&options)?,
+        Command::Unpin => {
             let settings = service::settings(&wanted(options))?;
             let objects = Probes::unpin_all(&settings)?;
             println!("removed the pins of {objects} objects");
         }
-        Command::Load(order) => return load(&order),
+        Command::Load(order) => return load(&order, options.objects.as_deref()),
         Command::Prove { directory } => kernel::exercise(&directory)?,
         Command::Nothing => {}
     }
@@ -98,15 +98,9 @@ fn described(about: &About) -> String {
 }
 
 /// The loading child: says on standard output how it went.
-fn load(order: &Load) -> Result<ExitCode> {
+fn load(order: &Load, objects: Option<&Path>) -> Result<ExitCode> {
     let report = match Kind::named(&order.kind) {
-        Some(kind) => kernel::load(
-            kind,
-            order.objects.as_deref(),
-            &order.directory,
-            order.ring,
-            order.lsm,
-        ),
+        Some(kind) => kernel::load(kind, objects, &order.directory, order.ring, order.lsm),
         None => Report {
             failed: Some(format!("there are no probes of kind `{}`", order.kind)),
             ..Report::default()

@@ -196,6 +196,7 @@ mod tests {
                 },
                 path: "/a\nb".into(),
                 access: vec!["read".into()],
+                hidden: false,
                 verdict: Verdict {
                     verdict: "denied".into(),
                     by: Some("security_module".into()),

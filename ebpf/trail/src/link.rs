@@ -111,12 +111,27 @@ impl Link {
         }
     }
 
-    /// Which trails are meant by a word; the newest session's without one.
+    /// Which trails are meant by a word; the newest session's without one. With a user, only of that user's.
     ///
     /// # Errors
     /// There are none, or several users have such trails and none of them is named.
-    pub fn which(&self, word: Option<&str>) -> Result<Meant, Fault> {
-        meant(word, &self.list()?)
+    pub fn which(&self, word: Option<&str>, uid: Option<u32>) -> Result<Meant, Fault> {
+        let mut all = self.list()?;
+        let more = all.len() >= LISTED;
+        all.retain(|listed| uid.is_none_or(|uid| listed.uid == uid));
+        if let (Some(uid), None, true) = (uid, word, all.is_empty()) {
+            let among = if more { " among the newest" } else { "" };
+            return Err(Fault::new(format!("user {uid} has no trails{among}")));
+        }
+        let meant = meant(word, &all, more)?;
+        Ok(match uid {
+            None => meant,
+            said => Meant {
+                uid: said,
+                said: true,
+                ..meant
+            },
+        })
     }
 
     /// Begins to read.
@@ -291,7 +306,8 @@ fn unreachable(socket: &Path, error: &io::Error) -> Fault {
 
 /// Which trails a word means: a session's id, a job's number, or `trace:N`, and `@UID` behind it for that user's.
 /// An id may be all digits, so what there is decides.
-fn meant(word: Option<&str>, all: &[Listed]) -> Result<Meant, Fault> {
+/// `more`: there may be others than these.
+fn meant(word: Option<&str>, all: &[Listed], more: bool) -> Result<Meant, Fault> {
     let Some(word) = word else {
         // The newest session; where there is none, what was traced last.
         let newest = all.iter().find(|listed| listed.session.is_some());
@@ -319,12 +335,12 @@ fn meant(word: Option<&str>, all: &[Listed]) -> Result<Meant, Fault> {
                 .cloned()
                 .collect();
             Ok(Meant {
-                which: named(word, &own, all.len() >= LISTED)?,
+                which: named(word, &own, more)?,
                 uid: Some(uid),
                 said: true,
             })
         }
-        None => of_one_user(named(word, all, all.len() >= LISTED)?, all),
+        None => of_one_user(named(word, all, more)?, all),
     }
 }
 
@@ -445,15 +461,18 @@ mod tests {
             listed(None, Some(13), 5),
             listed(None, None, 4),
         ];
-        let which = |word| meant(word, &all).unwrap().which;
+        let which = |word| meant(word, &all, false).unwrap().which;
         assert_eq!(which(None), Which::Session("k3v9m2qp".into()));
         assert_eq!(which(Some("k3v9m2qp")), Which::Session("k3v9m2qp".into()));
         assert_eq!(which(Some("12345678")), Which::Session("12345678".into()));
         assert_eq!(which(Some("12")), Which::Job(12));
         assert_eq!(which(Some("13")), Which::Job(13));
         assert_eq!(which(Some("trace:4")), Which::Trace(4));
-        assert_eq!(meant(None, &all[3..]).unwrap().which, Which::Trace(4));
-        assert_eq!(meant(None, &all[2..]).unwrap().which, Which::Job(13));
+        assert_eq!(
+            meant(None, &all[3..], false).unwrap().which,
+            Which::Trace(4)
+        );
+        assert_eq!(meant(None, &all[2..], false).unwrap().which, Which::Job(13));
     }
 
     #[test]
@@ -467,17 +486,17 @@ mod tests {
             of(1015, Some("aaaa"), Some(7777), 8),
             of(1015, Some("bbbb"), Some(5), 7),
         ];
-        let said = |word| meant(word, &all).unwrap_err().to_string();
+        let said = |word| meant(word, &all, false).unwrap_err().to_string();
         assert_eq!(
             said(Some("7777")),
             "error: several users have trails of job 7777: 1014, 1015\nhint: say whose, as `7777@1014`\n"
         );
         assert!(said(Some("aaaa")).contains("session aaaa: 1014, 1015"));
         assert!(said(None).contains("session aaaa: 1014, 1015"));
-        let one = meant(Some("7777@1015"), &all).unwrap();
+        let one = meant(Some("7777@1015"), &all, false).unwrap();
         assert_eq!((one.which, one.uid), (Which::Job(7777), Some(1015)));
         // What only one has needs no more words, and is that one's alone.
-        assert_eq!(meant(Some("5"), &all).unwrap().uid, Some(1015));
+        assert_eq!(meant(Some("5"), &all, false).unwrap().uid, Some(1015));
         assert!(said(Some("5@1014")).contains("no trail of job 5"));
     }
 
@@ -486,7 +505,7 @@ mod tests {
         let all: Vec<Listed> = (0..20)
             .map(|number| listed(None, Some(number), number))
             .collect();
-        let said = |word, all: &[Listed]| meant(word, all).unwrap_err().to_string();
+        let said = |word, all: &[Listed]| meant(word, all, false).unwrap_err().to_string();
         assert_eq!(
             said(Some("99"), &all[..2]),
             "error: there is no trail of job 99, and no session `99`\nhint: there are job 0, job 1\n"

@@ -76,6 +76,9 @@ fn verdicts(which: HandedOver) -> BTreeMap<u32, Verdict> {
     if which.changes || which.truncations {
         add(&[libc::SYS_truncate], &hand_over);
     }
+    if which.executions {
+        add(&[libc::SYS_execve], &hand_over);
+    }
     if which.signals {
         add(SIGNALS, &hand_over);
     }
@@ -84,7 +87,7 @@ fn verdicts(which: HandedOver) -> BTreeMap<u32, Verdict> {
         match flags {
             None => add(&[number], &hand_over),
             Some(0) => {}
-            Some(bits) => add(&[number], &if_bits(index, bits)),
+            Some(bits) => add(&[number], &if_bits(index, bits, HAND_OVER)),
         }
     }
     all
@@ -106,12 +109,12 @@ fn opening(which: HandedOver) -> Option<u32> {
     (!which.opens).then_some(bits.cast_unsigned())
 }
 
-/// Handed over if any of the bits is set in the argument.
-fn if_bits(index: u32, bits: u32) -> Verdict {
+/// This answer if any of the bits is set in the argument.
+pub(super) fn if_bits(index: u32, bits: u32, answer: sock_filter) -> Verdict {
     vec![
         load(argument(index)),
         jump(JUMP_SET, bits, 0, 1),
-        HAND_OVER,
+        answer,
         ALLOW,
     ]
 }
@@ -213,8 +216,8 @@ const IOPRIO_WHO_PROCESS: u32 = 1;
 // Numbers that libc does not name on every architecture yet, and which are the same on all of them
 // (scripts/syscall.tbl).
 
-const FCHMODAT2: i64 = 452;
-const SETXATTRAT: i64 = 463;
+pub(super) const FCHMODAT2: i64 = 452;
+pub(super) const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
 
 /// What changes modes, owners, times and extended attributes, and what watches: Landlock has no right

@@ -16,8 +16,11 @@
 //!
 //! `accept(2)` gives a socket of the namespace of whoever connected, connected for good as well.
 
+use std::collections::BTreeMap;
+
 use seccompiler::sock_filter;
 
+use super::mediated::{HAND_OVER, Verdict, ranges, tree};
 use super::{JUMP_EQUAL, NR_OFFSET, SECCOMP_RET_ALLOW, bytes, entry, jump, load, ret, target};
 
 /// `SOCK_TYPE_MASK`, include/linux/net.h: the part of a socket's type that is not a flag.
@@ -29,26 +32,37 @@ const AF_UNIX: u32 = libc::AF_UNIX.cast_unsigned();
 /// The program as the bytes of a `struct sock_filter` array in this machine's layout.
 #[must_use]
 pub fn program() -> Vec<u8> {
+    let mut program = entry();
+    program.push(load(NR_OFFSET));
+    program.extend(tree(&ranges(&verdicts())));
+    program.iter().flat_map(bytes).collect()
+}
+
+/// What is done with the two calls.
+pub(super) fn verdicts() -> BTreeMap<u32, Verdict> {
+    let allow = ret(SECCOMP_RET_ALLOW);
     // A jump counts the instructions that it leaves out.
-    let rules = [
-        load(NR_OFFSET),
-        jump(JUMP_EQUAL, number(libc::SYS_socketpair), 3, 0),
-        jump(JUMP_EQUAL, number(libc::SYS_socket), 0, 8),
+    let socket = vec![
         load(argument(0)),
-        jump(JUMP_EQUAL, AF_UNIX, 7, 6),
-        // socketpair(2)
+        jump(JUMP_EQUAL, AF_UNIX, 1, 0),
+        allow.clone(),
+        HAND_OVER,
+    ];
+    let socketpair = vec![
         load(argument(0)),
         jump(JUMP_EQUAL, AF_UNIX, 0, 4),
         load(argument(1)),
         and(TYPE_MASK),
-        jump(JUMP_EQUAL, libc::SOCK_DGRAM.cast_unsigned(), 3, 0),
+        jump(JUMP_EQUAL, libc::SOCK_DGRAM.cast_unsigned(), 2, 0),
         // The kernel makes a datagram socket of it.
-        jump(JUMP_EQUAL, libc::SOCK_RAW.cast_unsigned(), 2, 0),
-        ret(SECCOMP_RET_ALLOW),
-        ret(libc::SECCOMP_RET_USER_NOTIF),
+        jump(JUMP_EQUAL, libc::SOCK_RAW.cast_unsigned(), 1, 0),
+        allow,
         ret(libc::SECCOMP_RET_ERRNO | libc::EPROTONOSUPPORT.cast_unsigned()),
     ];
-    entry().iter().chain(&rules).flat_map(bytes).collect()
+    BTreeMap::from([
+        (number(libc::SYS_socket), socket),
+        (number(libc::SYS_socketpair), socketpair),
+    ])
 }
 
 /// A local socket that a task asked for.

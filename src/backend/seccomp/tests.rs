@@ -7,12 +7,14 @@ mod set_id;
 use super::*;
 use std::collections::BTreeSet;
 
-use crate::plan::syscalls::fence::FenceSwitches;
-use crate::plan::syscalls::{Arguments, Switches, rules};
+use crate::plan::build::syscalls::fence::FenceSwitches;
+use crate::plan::build::syscalls::{Switches, rules};
+use crate::plan::model::syscalls::Arguments;
 
 const STRICT: Switches = Switches {
     nested: false,
     keyctl: false,
+    mediated: false,
     fence: None,
 };
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
@@ -24,6 +26,8 @@ fn every_switch() -> impl Iterator<Item = Switches> {
         move |(nested, keyctl)| Switches {
             nested,
             keyctl,
+            // Each with and without one.
+            mediated: keyctl,
             fence,
         }
     };

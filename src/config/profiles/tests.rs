@@ -12,7 +12,7 @@ use crate::config::when::Circumstances;
 
 #[test]
 fn built_in_table_says_what_the_files_say() {
-    for (built_in, entry) in BUILT_IN
+    for (built_in, entry) in PROFILES
         .iter()
         .zip(built_in_profiles().expect("they parse"))
     {
@@ -23,7 +23,7 @@ fn built_in_table_says_what_the_files_say() {
         assert!(!entry.agent.description.is_empty(), "{}", built_in.name);
         assert_eq!(entry.agent.name, built_in.name);
     }
-    assert!(BUILT_IN.is_sorted_by_key(|built_in| built_in.name));
+    assert!(PROFILES.is_sorted_by_key(|built_in| built_in.name));
 }
 
 #[test]

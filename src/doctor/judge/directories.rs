@@ -45,15 +45,34 @@ pub(super) fn home(facts: &Facts) -> Option<Finding> {
 pub(super) fn state(facts: &Facts) -> Option<Finding> {
     let state = &facts.files.state;
     let (path, found) = (state.path.display(), on(state));
+    let refuses = facts.files.state_refuses.as_ref();
     Some(match state.standing {
+        // What the others say, they say better.
+        Standing::Missing
+        | Standing::Directory {
+            own: true,
+            writable: true,
+            ..
+        } if refuses.is_some() => Finding::new(
+            without(facts),
+            format!(
+                "{found}; nothing can be written there: {}",
+                refuses.map_or("", String::as_str)
+            ),
+            format!(
+                "make room where '{path}' is (df -h, df -i, quota), or set XDG_STATE_HOME to a directory with room"
+            ),
+        ),
         Standing::Missing => Finding::ok(format!("{found}; the first session makes it")),
-        Standing::Directory { own: false, .. } => Finding::degraded(
+        Standing::Directory { own: false, .. } => Finding::new(
+            without(facts),
             format!("{found}; it belongs to somebody else, and nothing is recorded"),
             ask(&format!("make {path} the user's own (chown)")),
         ),
         Standing::Directory {
             writable: false, ..
-        } => Finding::degraded(
+        } => Finding::new(
+            without(facts),
             format!("{found}; you may not write there, and nothing is recorded"),
             format!("chmod u+rwx '{path}'"),
         ),
@@ -62,7 +81,8 @@ pub(super) fn state(facts: &Facts) -> Option<Finding> {
             format!("chmod go-w '{path}'"),
         ),
         Standing::Directory { .. } => Finding::ok(found),
-        standing => Finding::degraded(
+        standing => Finding::new(
+            without(facts),
             format!(
                 "{path}: {}, and nothing is recorded",
                 no_directory(standing)
@@ -72,6 +92,17 @@ pub(super) fn state(facts: &Facts) -> Option<Finding> {
             ),
         ),
     })
+}
+
+/// Why no session could be recorded, or keep what it has to.
+pub(super) fn in_the_way(facts: &Facts) -> Option<String> {
+    let files = &facts.files;
+    if let Some(why) = &files.records_refuse {
+        return Some(format!("no session can be recorded: {why}"));
+    }
+    let why = files.state_refuses.as_ref().filter(|_| files.keeps)?;
+    let path = files.state.path.display();
+    Some(format!("nothing can be kept in {path}: {why}"))
 }
 
 pub(super) fn node_local(facts: &Facts) -> Option<Finding> {

@@ -19,7 +19,11 @@ pub(super) fn bubblewrap(facts: &Facts) -> Option<Finding> {
     let set_id = if found.set_id { ", set-user-ID" } else { "" };
     let what = format!("{} ({version}{set_id})", path.display());
     Some(match &found.reason {
-        None => Finding::ok(format!("{what} builds a jail")),
+        None if found.lacks.is_empty() => Finding::ok(format!("{what} builds a jail")),
+        None => Finding::ok(format!(
+            "{what} builds a jail, and agent-sandbox does in it what {} would",
+            found.lacks.join(", ")
+        )),
         Some(reason) => Finding::new(
             without(facts),
             format!("{what}: {}", reason.message),

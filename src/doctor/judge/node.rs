@@ -68,7 +68,7 @@ pub(super) fn landlock(facts: &Facts) -> Option<Finding> {
     if abi < LANDLOCK_SCOPES {
         return Some(Finding::degraded(
             format!(
-                "ABI {abi}: files are held; signals and abstract sockets are not, which needs ABI {LANDLOCK_SCOPES}"
+                "ABI {abi}: signals and abstract sockets are not held, which needs ABI {LANDLOCK_SCOPES}"
             ),
             ask("use Linux 6.12 or newer"),
         ));
@@ -100,6 +100,16 @@ pub(super) fn seccomp(facts: &Facts) -> Option<Finding> {
         return Some(Finding::degraded(
             format!("filters work; no mediator can, as this is refused: {call}: {why}"),
             ask("use Linux 5.19 or newer, and permit these calls in containers"),
+        ));
+    }
+    if let Some(why) = &kernel.no_mediator {
+        return Some(Finding::degraded(
+            format!(
+                "filters work; in directories of a group `chmod g+s`, `chgrp` and `setfacl` do not: {why}"
+            ),
+            ask(
+                "use Linux 5.6 or newer, permit these calls in containers, and kernel.yama.ptrace_scope below 3",
+            ),
         ));
     }
     Some(match has(HANDING_OVER) {

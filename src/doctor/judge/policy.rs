@@ -18,7 +18,18 @@ pub(super) fn policy(facts: &Facts) -> Option<Finding> {
         false => format!("built-in; {} does not exist", policy.file),
     };
     let sum = policy.digest.as_deref().unwrap_or("none");
-    Some(Finding::ok(format!("{file}; digest {sum}")))
+    let found = format!("{file}; digest {sum}");
+    if policy.missing_projects.is_empty() {
+        return Some(Finding::ok(found));
+    }
+    let sections = policy.missing_projects.iter();
+    let sections: Vec<String> = sections
+        .map(|path| format!("[projects.\"{path}\"]"))
+        .collect();
+    Some(Finding::degraded(
+        format!("{found}; no such directory: {}", sections.join(", ")),
+        "correct the path, or take the section out; one for another machine does no harm",
+    ))
 }
 
 pub(super) fn defaults(facts: &Facts) -> Option<Finding> {

@@ -3,9 +3,16 @@
 use super::super::facts::{Facts, Slurm};
 use super::super::line::Finding;
 use super::{ask, without};
+use crate::host::allocation::Found;
 
 pub(super) fn commands(facts: &Facts) -> Option<Finding> {
     let Some(slurm) = &facts.slurm else {
+        if facts.policy.trouble.is_some() {
+            return Some(Finding::degraded(
+                "nobody looked: the policy that names its directories cannot be used",
+                "see what is broken under Policy",
+            ));
+        }
         return Some(Finding::ok(
             "none in the directories that slurm.directories names: jails have no Slurm",
         ));
@@ -109,6 +116,21 @@ pub(super) fn munge(facts: &Facts) -> Option<Finding> {
         format!("no socket answers: {}", places.join(", ")),
         ask("is munged up on this node? See: systemctl status munge"),
     ))
+}
+
+pub(super) fn allocation(facts: &Facts) -> Option<Finding> {
+    match &used(facts)?.allocation {
+        Found::Nothing => None,
+        Found::Ours(ours) => Some(Finding::ok(format!(
+            "job {} ({}): steps of a session run in it; what else a session may do with it: slurm.allocation",
+            ours.job,
+            ours.size()
+        ))),
+        Found::NotUsed { job, why } => Some(Finding::degraded(
+            format!("job {job} is not used in a session: it {why}"),
+            "unset SLURM_JOB_ID, or start where the job runs",
+        )),
+    }
 }
 
 pub(super) fn chaperon(facts: &Facts) -> Option<Finding> {

@@ -154,8 +154,8 @@ fn every_name_is_there_once_and_stable() {
     let names: Vec<&str> = names().collect();
     let expected = "user kernel user-namespaces landlock seccomp yama cgroups bubblewrap jail-bwrap jail-landlock \
                     session home state node-local project policy site-defaults site-enforced tmux lmod \
-                    slurm-commands slurm-programs slurm-controller munge chaperon tracer tracer-blind \
-                    tracer-layer tracer-losses";
+                    slurm-commands slurm-programs slurm-controller munge slurm-allocation chaperon tracer \
+                    tracer-blind tracer-layer tracer-losses";
     assert_eq!(names.join(" "), expected);
 }
 

@@ -19,6 +19,7 @@ pub(super) fn look() -> Kernel {
         release: release(),
         namespaces: diagnose::findings(),
         mediation: mediation::findings(),
+        no_mediator: mediation::beside_bubblewrap(),
         seccomp: std::fs::read_to_string(ACTIONS).ok(),
         cgroups: cgroups(),
     }

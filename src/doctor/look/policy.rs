@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::super::facts::{Policy, SiteFile, Trouble};
-use crate::config::load::Locations;
+use crate::config::load::{Locations, projects_that_are_missing};
 use crate::config::site;
 use crate::launch::Prepared;
 
@@ -25,6 +25,7 @@ pub(super) fn look(
     match prepared {
         Err(trouble) => policy.trouble = Some(trouble),
         Ok(prepared) => {
+            policy.missing_projects = projects_that_are_missing(locations).unwrap_or_default();
             policy.layers.clone_from(&prepared.layers);
             let text = serde_json::to_string(&prepared.policy);
             policy.digest = text.ok().map(|text| digest(&text));

@@ -2,7 +2,8 @@
 
 use super::super::facts::{Answer, Tracer, Trouble};
 use crate::launch::Prepared;
-use crate::launch::traced::{self, Found};
+use crate::launch::tracer;
+use crate::launch::tracer::Found;
 use crate::policy::values::Narrower;
 
 pub(super) fn look(prepared: &mut Prepared) -> Tracer {
@@ -13,7 +14,7 @@ pub(super) fn look(prepared: &mut Prepared) -> Tracer {
         (false, true) => Some(format!("trace.audit ({})", trace.audit.source)),
         (false, false) => None,
     };
-    let unfit = |trouble: traced::Trouble| {
+    let unfit = |trouble: tracer::Trouble| {
         Answer::Unfit(Trouble {
             message: trouble.what,
             hints: trouble.hint.into_iter().collect(),
@@ -23,7 +24,7 @@ pub(super) fn look(prepared: &mut Prepared) -> Tracer {
         Found::Unwanted => Answer::Unwanted,
         Found::Nothing => Answer::Nothing,
         Found::Unfit(trouble) => unfit(trouble.clone()),
-        Found::Listens(connection) => match traced::status(connection) {
+        Found::Listens(connection) => match tracer::status(connection) {
             Err(trouble) => unfit(trouble),
             Ok(status) => Answer::Answers {
                 status: Box::new(status),

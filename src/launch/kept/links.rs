@@ -10,8 +10,8 @@ use nix::errno::Errno;
 use nix::fcntl::{readlinkat, renameat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
-use super::store::last;
-use super::ways::{self, Missing};
+use crate::launch::store::last;
+use crate::launch::ways::{self, Missing};
 use crate::session;
 
 /// How often a place is tried that somebody keeps changing.

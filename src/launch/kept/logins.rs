@@ -14,8 +14,8 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use super::store::{self, last};
-use super::ways::{self, Missing, Regular};
+use crate::launch::store::{self, last};
+use crate::launch::ways::{self, Missing, Regular};
 use crate::plan::{Access, Mount, Plan};
 
 /// The largest file that is taken for a login, in bytes. Those of known agents have less than 20 kB.

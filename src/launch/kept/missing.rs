@@ -8,10 +8,10 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-use super::store::last;
-use super::ways::{self, Blocked, Missing};
 use crate::failure::Failure;
-use crate::plan::kept::Make;
+use crate::launch::store::last;
+use crate::launch::ways::{self, Blocked, Missing};
+use crate::plan::model::kept::Make;
 
 /// Makes something in the home directory. What stands there already is left alone.
 ///

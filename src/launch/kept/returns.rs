@@ -14,8 +14,8 @@ use nix::fcntl::OFlag;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::store::last;
-use super::ways::{self, Missing};
+use crate::launch::store::last;
+use crate::launch::ways::{self, Missing};
 
 /// The largest file that is read, in bytes. Those of known agents have less than 20 kB.
 const LARGEST: u64 = 1 << 20;

@@ -16,8 +16,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::links;
-use super::store::last;
-use super::ways::{self, Missing, Regular};
+use crate::launch::store::last;
+use crate::launch::ways::{self, Missing, Regular};
 use crate::session;
 
 /// The largest file that is read, in bytes. Agents keep histories in such files.
@@ -27,10 +27,10 @@ const LARGEST: u64 = 4 << 20;
 const ROOM_FOR_SPACES: usize = 1024;
 
 /// An object, its values as they are written.
-type Object = BTreeMap<String, Box<RawValue>>;
+pub(super) type Object = BTreeMap<String, Box<RawValue>>;
 
 /// When a file was changed, in seconds and nanoseconds.
-type Changed = (i64, i64);
+pub(super) type Changed = (i64, i64);
 
 /// What became of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(super) enum Sown {
 /// # Errors
 /// What reading or writing the kept file answers.
 pub(super) fn sow(from: &Path, keys: &[String], kept: &OwnedFd, below: &Path) -> io::Result<Sown> {
-    let Some((mut wanted, changed)) = users(from) else {
+    let Users::Says(mut wanted, changed) = users(from) else {
         return Ok(Sown::Already);
     };
     wanted.retain(|key, _| keys.contains(key));
@@ -94,12 +94,66 @@ fn readable(directory: &OwnedFd, name: &OsStr) -> nix::Result<Option<Regular>> {
     found
 }
 
-/// The user's file, if it holds an object, and when it was changed.
-fn users(from: &Path) -> Option<(Object, Changed)> {
-    let above = ways::directory(from.parent()?, Missing::Stays, |_| false).ok()?;
-    let file = ways::regular(above, last(from), OFlag::O_RDONLY).ok()??;
+/// Takes keys out of a kept file.
+///
+/// # Errors
+/// What reading or writing the kept file answers.
+pub(super) fn remove(keys: &[String], kept: &OwnedFd, below: &Path) -> io::Result<()> {
+    let directory = match ways::around(kept, below, Missing::Stays) {
+        Err(Errno::ENOENT) => return Ok(()),
+        directory => directory?,
+    };
+    let file = match ways::regular(&directory, last(below), OFlag::O_RDONLY) {
+        Err(Errno::ENOENT) | Ok(None) => return Ok(()),
+        file => file?,
+    };
+    let content = match file {
+        Some(file) => file.content(LARGEST)?,
+        None => None,
+    };
+    let Some(mut object) = content.as_deref().and_then(parse) else {
+        return Ok(());
+    };
+    let before = object.len();
+    object.retain(|key, _| !keys.contains(key));
+    if object.len() == before {
+        return Ok(());
+    }
+    let mut text = serde_json::to_vec(&object)?;
+    text.push(b'\n');
+    replace(&directory, below, &text)
+}
+
+/// What the user's file says.
+pub(super) enum Users {
+    /// There is none.
+    Gone,
+    /// It cannot be read, or holds no object.
+    Unknown,
+    /// This, and when it was changed.
+    Says(Object, Changed),
+}
+
+/// Reads the user's file.
+pub(super) fn users(from: &Path) -> Users {
+    let Some(above) = from.parent() else {
+        return Users::Unknown;
+    };
+    let above = match ways::directory(above, Missing::Stays, |_| false) {
+        Ok(above) => above,
+        Err(blocked) if blocked.errno == Some(Errno::ENOENT) => return Users::Gone,
+        Err(_) => return Users::Unknown,
+    };
+    let file = match ways::regular(above, last(from), OFlag::O_RDONLY) {
+        Ok(Some(file)) => file,
+        Err(Errno::ENOENT) => return Users::Gone,
+        Ok(None) | Err(_) => return Users::Unknown,
+    };
     let changed = file.modified();
-    Some((parse(&file.content(LARGEST).ok()??)?, changed))
+    match file.content(LARGEST).ok().flatten().as_deref().map(parse) {
+        Some(Some(object)) => Users::Says(object, changed),
+        _ => Users::Unknown,
+    }
 }
 
 fn parse(text: &[u8]) -> Option<Object> {

@@ -6,8 +6,8 @@ use nix::errno::Errno;
 use super::refused;
 use crate::fence::Reach;
 use crate::mediate::caller::Caller;
+use crate::mediate::context::{Answer, Context};
 use crate::mediate::place::{self, At, Given, How, Object, Process};
-use crate::mediate::{Answer, Context};
 use crate::sys::paths;
 
 /// What a mask may have (`inotify(7)`). Whether a link in the last part is followed is dealt with

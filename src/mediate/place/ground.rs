@@ -7,7 +7,7 @@ use nix::sys::stat::{SFlag, fstat};
 
 use super::{At, Entry, Object, deciding, id};
 use crate::fence::{Charge, Reach, Region};
-use crate::mediate::Context;
+use crate::mediate::context::Context;
 use crate::sys::paths;
 
 /// From this ABI on Landlock judges who may shorten a file (`LANDLOCK_ACCESS_FS_TRUNCATE`,

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::config::source::{Layer, Source, Sourced};
 use crate::host::files::Files;
-use crate::plan::bounds::{Ground, Refusing};
-use crate::plan::{Access, Why};
+use crate::plan::model::bounds::{Ground, Refusing};
+use crate::plan::model::{Access, Why};
 use crate::policy::narrowing::Single;
 use crate::policy::paths::quote;
 use crate::policy::stated::Stated;
@@ -132,10 +132,12 @@ impl Ways<'_> {
             "home.mode" => stated(&layer.home_mode, &self.policy.home.mode.value),
             "jail.users" => stated(&layer.users, &self.policy.jail.users.value),
             "project.git" => stated(&layer.git, &self.policy.project.git.value),
+            "project.settings" => stated(&layer.settings, &self.policy.project.settings.value),
             "slurm.mode" => stated(&layer.slurm, &slurm.mode.value),
             "slurm.scope" => stated(&layer.scope, &slurm.scope.value),
             "agents.state" => stated(&layer.agent_state, &self.policy.agents.state.value),
             "slurm.queries" => stated(&layer.queries, &slurm.queries.value),
+            "slurm.allocation" => stated(&layer.allocation, &slurm.allocation.value),
             _ => {
                 let (bound, now) = match key {
                     "slurm.limits.queries_per_minute" => {

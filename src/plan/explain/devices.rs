@@ -7,7 +7,8 @@ use super::change::{Change, Ways, Wish, set_list};
 use super::{Judged, Standing};
 use crate::config::source::{Layer, Sourced};
 use crate::host::files::{Found, Kind};
-use crate::plan::{Mount, Plan, Why, devices};
+use crate::plan::model::devices;
+use crate::plan::model::{Mount, Plan, Why};
 use crate::policy::PathSpec;
 
 /// What bubblewrap puts into every `/dev` (`bwrap(1)`, `--dev`), and Landlock's rules give.

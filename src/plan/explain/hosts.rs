@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::change::{Change, Ways, Wish};
 use super::{Explanation, Standing};
-use crate::plan::{NetworkMode, Plan, Why};
+use crate::plan::model::{Plan, Why};
+use crate::policy::NetworkMode;
 
 /// No name of a host is longer (RFC 1035, section 2.3.4).
 const LONGEST_NAME: usize = 253;

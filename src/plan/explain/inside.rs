@@ -5,6 +5,7 @@
 //! decides nothing: what the jail may do is held by the jail.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -13,12 +14,12 @@ use agent_sandbox_wire::order::Limits;
 use serde::{Deserialize, Serialize};
 
 use super::Standing;
-use super::change::Ways;
+use super::change::{Ways, shell_word};
 use super::hosts::{Peer, Reach};
 use super::slurm;
 use crate::fence::{self, Region};
-use crate::plan::slurm::{CHAPERON_INSIDE, Use};
-use crate::plan::{Access, Mount, Plan, Step, Why};
+use crate::plan::model::slurm::{CHAPERON_INSIDE, Use};
+use crate::plan::model::{Access, Mount, Plan, Step, Why};
 use crate::policy::Policy;
 
 /// Where the document stands inside. Where Landlock makes the jail, a variable names its place.
@@ -29,10 +30,10 @@ pub const LONGEST: u64 = 4 << 20;
 
 /// The version of this form. Launcher and inside are one program, which an upgrade may replace while
 /// a jail runs.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 
-/// How the policy is changed from inside.
-const OUTSIDE: &str = "only outside, where the same command says how";
+/// How the user's policy file is called inside.
+const CONFIG: &str = "the user's config.toml";
 
 /// What the inside is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,10 @@ pub struct Document {
     version: u16,
     /// Whether Landlock makes the jail: what is hidden may then be seen to exist, and not be opened.
     pub landlock: bool,
+    /// Why bubblewrap does not make the jail, where nobody asked for Landlock.
+    pub instead: Option<String>,
+    /// What the jail lacks of one of bubblewrap's, by the ids of `plan::lacks`.
+    pub missing: Vec<String>,
     /// Sorted by path.
     places: Vec<Place>,
     variables: Vec<(Vec<u8>, String)>,
@@ -50,12 +55,28 @@ pub struct Document {
     pub recorded: bool,
 }
 
+/// Puts the document into a plan. The steps stay in order.
+pub fn put_into(plan: &mut Plan, policy: &Policy) {
+    let at = Path::new(DOCUMENT);
+    let step = Step {
+        at: at.to_owned(),
+        mount: Mount::File {
+            content: Document::of_plan(plan, policy).text(),
+        },
+        why: Why::Every("what `agent-sandbox explain` answers from inside"),
+    };
+    let place = plan.steps.partition_point(|other| other.at.as_path() < at);
+    plan.steps.insert(place, step);
+}
+
 /// A place that the jail shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     at: Vec<u8>,
     gives: Gives,
     why: String,
+    /// Why nothing makes it writable, if it is not.
+    fixed: Option<String>,
 }
 
 /// What a place gives.
@@ -122,13 +143,10 @@ impl Document {
     pub fn of_plan(plan: &Plan, policy: &Policy) -> Self {
         let ways = Ways {
             policy,
-            config: "",
+            config: CONFIG,
             places: None,
         };
-        let mut rules = slurm::rules(&ways);
-        for rule in &mut rules {
-            rule.change = OUTSIDE.to_owned();
-        }
+        let rules = slurm::rules(&ways);
         let program = plan
             .steps
             .iter()
@@ -136,7 +154,13 @@ impl Document {
         Self {
             version: VERSION,
             landlock: false,
-            places: plan.steps.iter().filter_map(place).collect(),
+            instead: None,
+            missing: Vec::new(),
+            places: plan
+                .steps
+                .iter()
+                .filter_map(|step| place(plan, step, &ways))
+                .collect(),
             variables: plan
                 .variables
                 .iter()
@@ -164,7 +188,10 @@ impl Document {
             _ => false,
         };
         self.landlock = true;
-        self.places = plan.steps.iter().filter(shown).filter_map(place).collect();
+        let known: Vec<Place> = std::mem::take(&mut self.places);
+        let steps = plan.steps.iter().filter(shown);
+        let same = |step: &Step| known.iter().find(|place| place.path() == step.at).cloned();
+        self.places = steps.filter_map(same).collect();
         for region in regions {
             let gives = match region.reach {
                 fence::Reach::None => continue,
@@ -177,6 +204,7 @@ impl Document {
                     at: region.at.clone(),
                     gives,
                     why: "every jail of Landlock's has it".to_owned(),
+                    fixed: None,
                 });
             }
         }
@@ -236,16 +264,17 @@ impl Document {
             writable,
         } = seen
         else {
-            return not_visible(&subject, &outside.to_string());
+            return hidden_or_missing(&subject, &outside);
         };
-        let (standing, why) = match self.around(real) {
-            Some(place) => (place.standing(real), place.why.clone()),
+        let (standing, why, fixed) = match self.around(real) {
+            Some(place) => (place.standing(real), place.why.clone(), place.fixed.clone()),
             None if self.leads_on(real) => (
                 Standing::Private,
                 "on the way to what the jail shows".to_owned(),
+                None,
             ),
             // The document does not know it, and what it does not know is not told apart.
-            None => return not_visible(&subject, &outside.to_string()),
+            None => return hidden_or_missing(&subject, &outside),
         };
         let mut notes = Vec::new();
         if !readable {
@@ -255,7 +284,21 @@ impl Document {
             notes.push("its own permissions refuse writing".to_owned());
         }
         Answer {
-            change: format!("only outside, where `agent-sandbox explain {outside}` says how"),
+            change: match (standing, fixed) {
+                (Standing::ReadOnly, Some(reason)) => reason,
+                (Standing::ReadOnly, None) => decides(
+                    &format!("`--write {}` makes it writable for one run", word(&outside)),
+                    &word(&outside),
+                ),
+                (Standing::Writable, _) => decides(
+                    &format!("`--hide {}` hides it for one run", word(&outside)),
+                    &word(&outside),
+                ),
+                _ => format!(
+                    "the user decides: outside, `agent-sandbox explain {}` says how",
+                    word(&outside)
+                ),
+            },
             subject,
             real: (real != asked).then(|| real.clone()),
             standing,
@@ -274,10 +317,20 @@ impl Document {
         let why = match known {
             Some((_, why)) => why.clone(),
             None if set => "it was set inside, after the launch".to_owned(),
-            None => return not_visible(&subject, &format!("--env {subject}")),
+            None => {
+                let word = word(&subject);
+                return not_visible(
+                    &subject,
+                    &format!("`--env {word}` passes it for one run, if it is set outside"),
+                    &format!("--env {word}"),
+                );
+            }
         };
         Answer {
-            change: format!("only outside, where `agent-sandbox explain --env {subject}` says how"),
+            change: format!(
+                "the user decides: outside, `agent-sandbox explain --env {}` says how",
+                word(&subject)
+            ),
             subject,
             real: None,
             standing: Standing::Passes,
@@ -295,21 +348,40 @@ impl Document {
             standing,
             why: Some(self.network.clone()),
             notes: notes.into_iter().map(str::to_owned).collect(),
-            change: format!("only outside, where `agent-sandbox explain --host {asked}` says how"),
+            change: format!(
+                "the user decides: outside, `agent-sandbox explain --host {}` says how",
+                word(&asked)
+            ),
         }
     }
 }
 
+/// [`not_visible`] of a path.
+fn hidden_or_missing(subject: &str, outside: &impl Display) -> Answer {
+    let word = word(outside);
+    let way = format!("`--read {word}` shows it for one run, if it exists and no rule hides it");
+    not_visible(subject, &way, &word)
+}
+
 /// The one answer about what is hidden, what does not exist, and what nothing gives.
-fn not_visible(subject: &str, question: &str) -> Answer {
+fn not_visible(subject: &str, way: &str, question: &str) -> Answer {
     Answer {
         subject: subject.to_owned(),
         real: None,
         standing: Standing::NotVisible,
         why: None,
         notes: Vec::new(),
-        change: format!("ask outside: agent-sandbox explain {question}"),
+        change: decides(way, question),
     }
+}
+
+/// What the agent tells the user, who can do it.
+fn decides(way: &str, question: &str) -> String {
+    format!("the user decides: {way}; outside, `agent-sandbox explain {question}` says more")
+}
+
+fn word(text: &impl Display) -> String {
+    shell_word(&text.to_string())
 }
 
 impl Place {
@@ -332,7 +404,7 @@ impl Place {
 
 /// What a step shows. What covers something that is hidden, and links, whose targets are places of
 /// their own, show nothing.
-fn place(step: &Step) -> Option<Place> {
+fn place(plan: &Plan, step: &Step, ways: &Ways<'_>) -> Option<Place> {
     let gives = match &step.mount {
         Mount::Bind {
             access: Access::Read,
@@ -357,5 +429,9 @@ fn place(step: &Step) -> Option<Place> {
         at: OsString::from(step.at.as_os_str()).into_vec(),
         gives,
         why: step.why.to_string(),
+        fixed: (gives == Gives::Read)
+            .then(|| super::write(plan, &step.at, &step.why, ways))
+            .filter(|change| !change.possible)
+            .map(|change| change.text),
     })
 }

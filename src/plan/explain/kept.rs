@@ -6,7 +6,7 @@ use super::change::{Change, Ways, Wish, shell_word};
 use super::{Explanation, Standing};
 use crate::config::source::Layer;
 use crate::host::files::{Files, Look, real_as_far_as_it_exists};
-use crate::plan::{Access, Mount, Plan, Step, Why};
+use crate::plan::model::{Access, Mount, Plan, Step, Why};
 
 /// Explains a path that names something in a kept directory, or one; `None`: it does not.
 pub(super) fn judge(

@@ -1,7 +1,7 @@
 //! The keys of `[slurm]`, as the answer to a question about a command line names them.
 
 use agent_sandbox_wire::explain::Rule;
-use agent_sandbox_wire::order::{Queries, Scope};
+use agent_sandbox_wire::order::{Allocation, Queries, Scope};
 
 use super::change::{Ways, Wish};
 use crate::config::source::Sourced;
@@ -28,10 +28,16 @@ pub fn rules(ways: &Ways<'_>) -> Vec<Rule> {
         Queries::Counts => "counts",
         Queries::Names => "names",
     });
+    let allocation = slurm.allocation.clone().map(|allocation| match allocation {
+        Allocation::Off => "off",
+        Allocation::Steps => "steps",
+        Allocation::Control => "control",
+    });
     let mut all = vec![
         rule(ways, "slurm.mode", &mode),
         rule(ways, "slurm.scope", &scope),
         rule(ways, "slurm.queries", &queries),
+        rule(ways, "slurm.allocation", &allocation),
     ];
     for (key, limit) in [
         (

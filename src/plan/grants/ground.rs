@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use crate::fence::{Reach, Region, Right, Rule};
 use crate::host::files::{Entry, Files, Kind, Look};
-use crate::plan::kept::SHOWN;
-use crate::plan::{Access, Mount, PlanError, Step, Why};
+use crate::plan::model::kept::SHOWN;
+use crate::plan::model::{Access, Mount, PlanError, Step, Why};
 
 /// Most rules of one jail. Each costs the kernel about 100 bytes and the launch an `open(2)`.
 pub(super) const MOST_RULES: usize = 8192;

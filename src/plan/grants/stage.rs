@@ -8,18 +8,12 @@ use agent_sandbox_wire::{SHIMS, SOCKET};
 
 use super::{Staged, Thing};
 use crate::host::HostFacts;
-use crate::plan::kept::SHOWN;
-use crate::plan::slurm::PROGRAM;
-use crate::plan::{INPUT, Mount, Plan, Step, handouts};
+use crate::plan::model::handouts;
+use crate::plan::model::kept::SHOWN;
+use crate::plan::model::slurm::PROGRAM;
+use crate::plan::model::stage::{HOME, OWN, RUN, TMP};
+use crate::plan::model::{INPUT, Mount, Plan, Step};
 
-/// Stands for the home directory.
-pub const HOME: &str = "home";
-/// Stands for `/tmp` and `/var/tmp`.
-pub(in crate::plan) const TMP: &str = "tmp";
-/// Stands for the directory of `XDG_RUNTIME_DIR`.
-pub(in crate::plan) const RUN: &str = "run";
-/// What is ours; read-only.
-pub(in crate::plan) const OWN: &str = "own";
 /// The shims, and agent-sandbox under its name.
 pub(super) const SHIMS_IN_OWN: &str = "own/slurm";
 /// The socket on which shims reach the chaperon.
@@ -35,8 +29,8 @@ const HANDOUTS_IN_OWN: [(&str, &str); 2] = [
     (handouts::INSTRUCTIONS, "own/instructions"),
     (handouts::GIVEN, "own/given"),
 ];
-/// The batch script.
-pub(super) const SCRIPT_IN_OWN: &str = "own/script";
+/// The batch script, under the name that slurmstepd gives it: `$0` and the command in `ps` say it.
+pub(super) const SCRIPT_IN_OWN: &str = "own/slurm_script";
 
 /// Where things of the plan really are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use agent_sandbox_wire::SOCKET_VARIABLE;
 
 use super::stage::{self, Places};
 use crate::env_vars;
-use crate::plan::{Plan, Variable, Why};
+use crate::plan::model::stage::{HOME, RUN, TMP};
+use crate::plan::model::{Plan, Variable, Why};
 
 /// The plan's environment, with the places that have moved. `shims` and `socket` say whether there
 /// are any.
@@ -29,15 +30,15 @@ pub(super) fn moved(
         };
     }
     for (name, at, why) in [
-        (env_vars::HOME, stage::HOME, "the private home directory"),
-        (env_vars::TMPDIR, stage::TMP, "a private directory"),
-        (env_vars::TMUX_TMPDIR, stage::TMP, "a private directory"),
-        (env_vars::XDG_RUNTIME_DIR, stage::RUN, "a private directory"),
+        (env_vars::HOME, HOME, "the private home directory"),
+        (env_vars::TMPDIR, TMP, "a private directory"),
+        (env_vars::TMUX_TMPDIR, TMP, "a private directory"),
+        (env_vars::XDG_RUNTIME_DIR, RUN, "a private directory"),
     ] {
         set(&mut all, name, own.join(at).into(), why);
     }
     // The beginning of names, and no directory.
-    let names = own.join(stage::TMP).join("zsh");
+    let names = own.join(TMP).join("zsh");
     set(
         &mut all,
         env_vars::TMPPREFIX,

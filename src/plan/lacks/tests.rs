@@ -68,50 +68,94 @@ fn each_condition_brings_its_rows_and_no_others() {
     }
 }
 
+const SIZES_AND_USERS: &str =
+    "[jail]\nusers = \"filtered\"\ntmp_size = \"1G\"\nhome_size = \"1G\"\nshm_size = \"1G\"\n";
+
+/// The keys that are named in a refusal, and its hint; nothing of a launch that starts.
+fn refusal_of(layers: &[(Layer, &str)]) -> (Vec<String>, String) {
+    let policy = policy(layers);
+    let Err(error) = held(&now(&policy)) else {
+        return (Vec::new(), String::new());
+    };
+    let said = error.to_string();
+    let (_, by) = said.split_once("the policy demands: ").expect("the keys");
+    let keys = by.split(", ").map(str::to_owned).collect();
+    (keys, error.hint_text().expect("a hint").to_owned())
+}
+
+fn nothing() -> (Vec<String>, String) {
+    (Vec::new(), String::new())
+}
+
 #[test]
-fn a_demand_is_refused_unless_the_policy_says_that_less_will_do() {
-    for (text, refused, hint) in [
-        (
-            "",
-            [
-                "jail.users (",
-                "jail.tmp_size (",
-                "jail.home_size (",
-                "jail.shm_size (",
-            ]
-            .as_slice(),
-            "below `[landlock]` in ~/.config/agent-sandbox/config.toml `users = \"degraded\"` and `sizes = \"degraded\"`, or \
-             --set landlock.users=degraded --set landlock.sizes=degraded",
-        ),
-        (
-            "[landlock]\nusers = \"degraded\"\n[jail]\ntmp_size = \"1G\"\n",
-            ["jail.tmp_size (test.toml:4)", "jail.home_size ("].as_slice(),
-            "config.toml `sizes = \"degraded\"`, or --set landlock.sizes=degraded",
-        ),
-        (
-            "[landlock]\nsizes = \"degraded\"\n",
-            ["jail.users ("].as_slice(),
-            "config.toml `users = \"degraded\"`, or --set landlock.users=degraded",
-        ),
-    ] {
-        let policy = policy(&[(Layer::User, text)]);
-        let error = held(&now(&policy)).expect_err(text);
-        let said = error.to_string();
-        for demand in refused {
-            assert!(said.contains(demand), "{text}: {said}");
-        }
-        assert_eq!(
-            said.contains("jail.users"),
-            refused.contains(&"jail.users (")
-        );
-        let given = error.hint_text().expect("a hint");
-        assert!(given.contains(hint), "{given}");
-    }
-    let host = policy(&[(
+fn what_nobody_requires_may_be_missing() {
+    assert_eq!(refusal_of(&[]), nothing());
+    assert_eq!(
+        refusal_of(&[(Layer::SiteDefaults, SIZES_AND_USERS)]),
+        nothing()
+    );
+    let host = "[jail]\nusers = \"host\"\n";
+    assert_eq!(refusal_of(&[(Layer::User, host)]), nothing());
+}
+
+#[test]
+fn what_a_user_wrote_is_required_unless_the_user_says_that_less_will_do() {
+    for layer in [
+        Layer::Profile,
         Layer::User,
-        "[landlock]\nsizes = \"degraded\"\n[jail]\nusers = \"host\"\n",
+        Layer::Project,
+        Layer::CommandLine,
+    ] {
+        let (keys, hint) = refusal_of(&[(layer, SIZES_AND_USERS)]);
+        let named = ["users", "tmp_size", "home_size", "shm_size"];
+        assert_eq!(keys.len(), named.len(), "{layer:?}: {keys:?}");
+        for (said, key) in keys.iter().zip(named) {
+            assert!(
+                said.starts_with(&format!("jail.{key} (test.toml")),
+                "{said}"
+            );
+        }
+        let both = "below `[landlock]` in ~/.config/agent-sandbox/config.toml `users = \"degraded\"` and \
+                    `sizes = \"degraded\"`, or --set landlock.users=degraded --set landlock.sizes=degraded";
+        assert!(hint.contains(both), "{hint}");
+        let waived = refusal_of(&[(layer, SIZES_AND_USERS), (Layer::CommandLine, DEGRADED)]);
+        assert_eq!(waived, nothing(), "{layer:?}");
+    }
+    let (keys, hint) = refusal_of(&[(
+        Layer::User,
+        "[landlock]\nusers = \"degraded\"\n[jail]\nusers = \"filtered\"\ntmp_size = \"1G\"\n",
     )]);
-    assert!(held(&now(&host)).is_ok(), "nobody demands filtered users");
+    assert_eq!(keys, ["jail.tmp_size (test.toml:5)"]);
+    let one = "config.toml `sizes = \"degraded\"`, or --set landlock.sizes=degraded";
+    assert!(hint.contains(one), "{hint}");
+    let (keys, _) = refusal_of(&[(Layer::User, "[landlock]\nsizes = \"refuse\"\n")]);
+    assert_eq!(keys.len(), 3, "{keys:?}");
+}
+
+#[test]
+fn what_the_site_enforces_nobody_waives() {
+    for (key, value) in [
+        ("tmp_size", "\"100G\""),
+        ("home_size", "\"1M\""),
+        ("shm_size", "\"auto\""),
+        ("users", "\"filtered\""),
+    ] {
+        let enforced = format!("[jail]\n{key} = {value}\n");
+        for others in ["", SIZES_AND_USERS, "[jail]\ntmp_size = \"1M\"\n"] {
+            let layers = [
+                (Layer::User, others),
+                (Layer::CommandLine, DEGRADED),
+                (Layer::SiteEnforced, enforced.as_str()),
+            ];
+            let (keys, hint) = refusal_of(&layers);
+            assert_eq!(keys, [format!("jail.{key} (test.toml:2)")], "{others}");
+            let site = format!("the site does not let it do without: jail.{key} (test.toml:2);");
+            assert!(hint.contains(&site), "{hint}");
+            assert!(!hint.contains("--set"), "{hint}");
+        }
+    }
+    let wide = "[jail]\nusers = \"host\"\n";
+    assert_eq!(refusal_of(&[(Layer::SiteEnforced, wide)]), nothing());
 }
 
 #[test]
@@ -120,9 +164,7 @@ fn what_the_site_refuses_nobody_permits() {
         (Layer::User, DEGRADED),
         (Layer::SiteEnforced, "[landlock]\nsizes = \"refuse\"\n"),
     ];
-    let policy = policy(&layers);
-    let error = held(&now(&policy)).expect_err("the site refuses");
-    let hint = error.hint_text().expect("a hint");
+    let (_, hint) = refusal_of(&layers);
     assert!(hint.contains("landlock.sizes (test.toml:2)"), "{hint}");
     assert!(!hint.contains("--set"), "{hint}");
 }
@@ -147,8 +189,11 @@ fn rows_are_well_formed() {
         }
         // It is printed on a terminal.
         assert!(!lack.sentence.contains('`'), "{}", lack.id);
-        let nothing = policy(&[]);
-        let demand = refused(lack, &nothing).is_some();
+        let strict = policy(&[(
+            Layer::User,
+            "[landlock]\nsizes = \"refuse\"\nusers = \"refuse\"\n",
+        )]);
+        let demand = refused(lack, &strict).is_some();
         assert_eq!(demand, lack.kind == Kind::Demand, "{}", lack.id);
     }
 }

@@ -116,7 +116,7 @@ fn what_slurm_cannot_be_set_to() {
 }
 
 #[test]
-fn demands_on_landlock_are_refused_unless_every_layer_lets_them_go() {
+fn what_landlock_cannot_give_is_missing_as_far_as_every_layer_permits() {
     let layers = |enforced: &str| {
         let open = "[landlock]\nsizes = \"degraded\"\n";
         let layers = [
@@ -128,7 +128,7 @@ fn demands_on_landlock_are_refused_unless_every_layer_lets_them_go() {
     let free = layers("");
     assert_eq!(free.sizes.value, Demand::Degraded);
     assert_eq!(free.sizes.source.line, Some(2));
-    assert_eq!(free.users.value, Demand::Refuse);
+    assert_eq!(free.users.value, Demand::Auto);
     let narrow = "[landlock]\nsizes = \"refuse\"\nusers = \"degraded\"\n";
     let narrowed = layers(narrow);
     assert_eq!(narrowed.sizes.value, Demand::Refuse);

@@ -180,6 +180,7 @@ pub(super) fn register(service: &Service, pids: &[u32]) -> anyhow::Result<Vec<Co
             ],
             every: 1,
             missing: false,
+            hidden: Vec::new(),
             redact: Vec::new(),
             enforce: Enforce::Off,
             no_internet: false,

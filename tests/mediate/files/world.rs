@@ -205,6 +205,8 @@ impl World {
                 territory: self.territory(),
                 rules,
                 abi,
+                stand_in: None,
+                git_config: None,
             }
         };
         let command = sorted(rules.clone());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_sandbox::plan::kept::Make;
+use agent_sandbox::plan::model::kept::Make;
 use agent_sandbox::plan::{Access, Mount, Plan};
 
 use crate::host;

@@ -2,12 +2,12 @@
 //! their own.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use agent_sandbox::fence::{Reach, Right, Rule};
 use agent_sandbox::host::HostFacts;
 use agent_sandbox::host::files::{Files, Look};
-use agent_sandbox::plan::grants::{Fenced, translate};
+use agent_sandbox::plan::grants::{Fenced, Thing, translate};
 use agent_sandbox::plan::{Access, Mount, Plan, Step, Why};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -61,8 +61,8 @@ fn ruled(rules: &[Rule], path: &Path) -> Reach {
     each.max().unwrap_or(Reach::None)
 }
 
-fn complaints(fenced: &Fenced, scenario: &Scenario) -> Vec<String> {
-    let mut all = Vec::new();
+pub(super) fn complaints(fenced: &Fenced, scenario: &Scenario) -> Vec<String> {
+    let mut all = misshapen(fenced);
     let shim = scenario
         .host
         .slurm
@@ -99,6 +99,45 @@ fn complaints(fenced: &Fenced, scenario: &Scenario) -> Vec<String> {
             all.push(format!(
                 "no rule gives {}: {ruled:?}, not {said:?}",
                 path.display()
+            ));
+        }
+    }
+    all
+}
+
+/// What the kernel, the mediator and the launch rely on: the order of what is made and of rules, and that
+/// a region which is left to Landlock has a rule.
+fn misshapen(fenced: &Fenced) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut made = BTreeMap::from([(PathBuf::new(), true)]);
+    for staged in &fenced.staged {
+        let at = staged.at.as_path();
+        let plain = at
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        let parent = at.parent().and_then(|parent| made.get(parent));
+        if !plain || parent != Some(&true) || made.contains_key(at) {
+            all.push(format!("{} has no place", at.display()));
+        }
+        made.insert(at.into(), matches!(staged.what, Thing::Directory(_)));
+    }
+    for rules in [&fenced.rules, &fenced.charge.rules] {
+        if !rules.is_sorted_by(|one, next| one.path() < next.path()) {
+            all.push("rules are out of order".to_owned());
+        }
+    }
+    for region in fenced.charge.territory.regions() {
+        let ruled = ruled(&fenced.rules, region.path());
+        let socket = fenced.socket.as_deref() == Some(region.path());
+        let fits = match region.reach {
+            Reach::None | Reach::Own => !region.direct && ruled == Reach::None,
+            Reach::Read => region.direct == (ruled == Reach::Read),
+            Reach::Write => socket || region.direct == (ruled == Reach::Write),
+        };
+        if !fits {
+            let (at, direct) = (region.path().display(), region.direct);
+            all.push(format!(
+                "{at}: direct is {direct}, and rules give {ruled:?}"
             ));
         }
     }

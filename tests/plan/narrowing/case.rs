@@ -35,9 +35,16 @@ pub(crate) struct Words {
     pub(crate) slurm: Option<usize>,
     pub(crate) scope: Option<usize>,
     pub(crate) queries: Option<usize>,
+    pub(crate) allocation: Option<usize>,
     pub(crate) state: Option<usize>,
     pub(crate) nested: Option<bool>,
     pub(crate) keyctl: Option<bool>,
+    pub(crate) settings: Option<usize>,
+    /// In milliseconds.
+    pub(crate) timeout: Option<u64>,
+    /// Of sizes and users.
+    pub(crate) demands: Option<[usize; 2]>,
+    pub(crate) traced: Option<Traced>,
     /// Of the private `/tmp` and home, in MiB.
     pub(crate) sizes: Option<[u64; 2]>,
     /// In MiB; 0: `auto`.
@@ -47,6 +54,21 @@ pub(crate) struct Words {
     pub(crate) limits: Option<[u64; 5]>,
 }
 
+/// `[trace]`, every key of it but the socket's.
+#[derive(Clone, Debug)]
+pub(crate) struct Traced {
+    pub(crate) mode: usize,
+    pub(crate) events: Vec<&'static str>,
+    /// Missing files, enforcing, auditing.
+    pub(crate) switches: [bool; 3],
+    pub(crate) every: u64,
+    pub(crate) redact: Vec<&'static str>,
+}
+
+pub(crate) const SWITCHES: [&str; 3] = ["missing", "enforce", "audit"];
+pub(crate) const TRACE: [&str; 3] = ["required", "on", "off"];
+pub(crate) const EVENTS: [&str; 4] = ["exec", "open", "connect", "operation"];
+pub(crate) const DEMANDS: [&str; 3] = ["refuse", "auto", "degraded"];
 pub(crate) const GIT: [&str; 2] = ["protect", "writable"];
 pub(crate) const MODES: [&str; 4] = ["tmpfs", "restricted", "read", "write"];
 pub(crate) const USERS: [&str; 2] = ["filtered", "host"];
@@ -54,6 +76,7 @@ pub(crate) const NETWORK: [&str; 2] = ["isolated", "open"];
 pub(crate) const SLURM: [&str; 2] = ["off", "auto"];
 pub(crate) const SCOPE: [&str; 3] = ["session", "project", "user"];
 pub(crate) const QUERIES: [&str; 3] = ["none", "counts", "names"];
+pub(crate) const ALLOCATION: [&str; 3] = ["off", "steps", "control"];
 pub(crate) const STATE: [&str; 2] = ["project", "shared"];
 pub(crate) const LIMITS: [&str; 5] = ["queries_per_minute", "jobs", "nodes", "gpus", "minutes"];
 
@@ -78,6 +101,7 @@ impl Says {
             vec![
                 ("parents", list(&self.parents)),
                 ("git", word(&GIT, words.git)),
+                ("settings", word(&GIT, words.settings)),
             ],
         );
         section(
@@ -98,6 +122,7 @@ impl Says {
                 ("write", list(&self.write)),
                 ("hide", list(&self.hide)),
                 ("unhide", list(&self.unhide)),
+                ("timeout_ms", words.timeout.map(|most| most.to_string())),
             ],
         );
         section(
@@ -139,6 +164,24 @@ impl Says {
                 ("keyctl", words.keyctl.map(|is| is.to_string())),
             ],
         );
+        section(
+            "landlock",
+            vec![
+                ("sizes", word(&DEMANDS, words.demands.map(|of| of[0]))),
+                ("users", word(&DEMANDS, words.demands.map(|of| of[1]))),
+            ],
+        );
+        if let Some(traced) = &words.traced {
+            let mut keys = vec![
+                ("mode", word(&TRACE, Some(traced.mode))),
+                ("events", Some(format!("{:?}", traced.events))),
+                ("every", Some(traced.every.to_string())),
+                ("redact", Some(format!("{:?}", traced.redact))),
+            ];
+            let switches = SWITCHES.into_iter().zip(traced.switches);
+            keys.extend(switches.map(|(key, on)| (key, Some(on.to_string()))));
+            section("trace", keys);
+        }
         section("network", vec![("mode", word(&NETWORK, words.network))]);
         section(
             "slurm",
@@ -146,6 +189,7 @@ impl Says {
                 ("mode", word(&SLURM, words.slurm)),
                 ("scope", word(&SCOPE, words.scope)),
                 ("queries", word(&QUERIES, words.queries)),
+                ("allocation", word(&ALLOCATION, words.allocation)),
             ],
         );
         section("agents", vec![("state", word(&STATE, words.state))]);

@@ -9,7 +9,9 @@ use std::path::{Component, Path, PathBuf};
 use agent_sandbox::plan::{Access, Mount, Plan};
 use agent_sandbox::policy::{Policy, ShmSize};
 
-use super::case::{GIT, MODES, NETWORK, QUERIES, SCOPE, SLURM, STATE, Says, USERS};
+use super::case::{
+    ALLOCATION, DEMANDS, GIT, MODES, NETWORK, QUERIES, SCOPE, SLURM, STATE, Says, TRACE, USERS,
+};
 use crate::tree::{Tree, What};
 
 /// The home of the user database.
@@ -173,6 +175,7 @@ impl Oracle<'_> {
             found.extend(self.variables(number, plan));
             found.extend(self.devices(layer, plan));
             found.extend(self.keeping(layer, plan));
+            found.extend(self.protected(layer, plan));
             found.extend(values(layer, plan, policy));
             all.extend(
                 found
@@ -305,6 +308,36 @@ impl Oracle<'_> {
         all
     }
 
+    /// What is protected, written by a name of its own or another one of the home's.
+    fn protected(&self, layer: &Says, plan: &Plan) -> Vec<String> {
+        let named = layer
+            .protect
+            .iter()
+            .flatten()
+            .map(|entry| Self::path(entry));
+        let protected: Vec<PathBuf> = named.filter_map(|at| self.tree.resolve(&at)).collect();
+        let is_protected = |path: &Path| {
+            let usual = self.usual(path);
+            let mut all = protected.iter();
+            all.any(|at| path.starts_with(at) || usual.starts_with(at))
+        };
+        let files = self.tree.below(Path::new("/")).map(|(path, _)| path);
+        let written = files.filter(|path| {
+            let mut over = plan.steps.iter().rev();
+            let over = over.find(|step| path.starts_with(&step.at));
+            is_protected(path)
+                && over.is_some_and(|step| match &step.mount {
+                    Mount::Bind { from, access, .. } => {
+                        *from == step.at && *access == Access::Write
+                    }
+                    _ => false,
+                })
+        });
+        written
+            .map(|path| format!("{} is protected, and written", path.display()))
+            .collect()
+    }
+
     fn variables(&self, number: usize, plan: &Plan) -> Vec<String> {
         let layer = &self.enforced[number];
         let mut all = Vec::new();
@@ -387,6 +420,20 @@ fn values(layer: &Says, plan: &Plan, policy: &Policy) -> Vec<String> {
         words.git,
     );
     at_most(
+        "settings",
+        place(&GIT, format!("{:?}", policy.project.settings.value)),
+        words.settings,
+    );
+    let demands = [&policy.landlock.sizes, &policy.landlock.users];
+    for (at, demand) in demands.into_iter().enumerate() {
+        let most = words.demands.map(|most| most[at]);
+        at_most(
+            "a demand",
+            place(&DEMANDS, format!("{:?}", demand.value)),
+            most,
+        );
+    }
+    at_most(
         "mode",
         place(&MODES, format!("{:?}", policy.home.mode.value)),
         words.mode,
@@ -417,6 +464,11 @@ fn values(layer: &Says, plan: &Plan, policy: &Policy) -> Vec<String> {
         words.queries,
     );
     at_most(
+        "allocation",
+        place(&ALLOCATION, format!("{:?}", policy.slurm.allocation.value)),
+        words.allocation,
+    );
+    at_most(
         "state",
         place(&STATE, format!("{:?}", policy.agents.state.value)),
         words.state,
@@ -428,6 +480,27 @@ fn values(layer: &Says, plan: &Plan, policy: &Policy) -> Vec<String> {
     );
     let keyctl = plan.syscalls.iter().all(|rule| rule.name != "keyctl");
     at_most("keyctl", keyctl.into(), words.keyctl.map(Into::into));
+    let timeout = policy.files.timeout_ms.value.as_millis();
+    if words.timeout.is_some_and(|most| timeout > most.into()) {
+        all.push("the timeout is longer".to_owned());
+    }
+    let trace = &policy.trace;
+    if let Some(least) = &words.traced {
+        let names: Vec<&str> = trace.events.value.names().collect();
+        let redacted = |one: &&&str| trace.redact.iter().all(|other| other.value != **one);
+        let on = [&trace.missing, &trace.enforce, &trace.audit].map(|on| on.value);
+        let less = place(&TRACE, format!("{:?}", trace.mode.value)) > least.mode
+            || least.events.iter().any(|event| !names.contains(event))
+            || u64::from(trace.every.value) > least.every
+            || least.redact.iter().find(redacted).is_some()
+            || on
+                .iter()
+                .zip(least.switches)
+                .any(|(on, least)| least && !on);
+        if less {
+            all.push("less is recorded".to_owned());
+        }
+    }
     let mut limit = |what: &str, value: u64, most: Option<u64>| {
         // 0: no limit.
         if most.is_some_and(|most| most != 0 && (value == 0 || value > most)) {

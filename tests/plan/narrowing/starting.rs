@@ -2,7 +2,7 @@
 //! was mounted meanwhile.
 
 use agent_sandbox::host::mount_table::MountTable;
-use agent_sandbox::plan::{arrivals, needs};
+use agent_sandbox::plan::check::{arrivals, needs};
 
 use super::rows::tree;
 use crate::scenario::Scenario;

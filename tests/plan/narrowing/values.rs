@@ -193,6 +193,7 @@ fn devices_seeds_and_modules() {
 fn of_two_values_the_narrower_holds() {
     let rows = [
         ("project.git", "\"writable\"", "\"protect\""),
+        ("project.settings", "\"writable\"", "\"protect\""),
         ("home.mode", "\"write\"", "\"tmpfs\""),
         ("files.timeout_ms", "60000", "1000"),
         ("jail.tmp_size", "\"9G\"", "\"1M\""),
@@ -208,6 +209,7 @@ fn of_two_values_the_narrower_holds() {
         ("slurm.mode", "\"auto\"", "\"off\""),
         ("slurm.scope", "\"user\"", "\"session\""),
         ("slurm.queries", "\"names\"", "\"none\""),
+        ("slurm.allocation", "\"control\"", "\"steps\""),
         ("slurm.limits.queries_per_minute", "0", "3"),
         ("slurm.limits.jobs", "0", "3"),
         ("slurm.limits.nodes", "9", "3"),

@@ -8,6 +8,9 @@ use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::spawn::{self, Start};
 
+/// Stands for a cluster that does not say its name.
+pub const NAMELESS: &str = "cluster";
+
 /// The cluster's name, asked for once.
 ///
 /// # Errors

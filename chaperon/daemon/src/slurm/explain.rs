@@ -252,15 +252,15 @@ impl Answer {
         let found = [
             (
                 "slurm.limits.nodes",
-                limits::check(&one(all.nodes, 0, 0), parsed).err(),
+                limits::check(&one(all.nodes, 0, 0), parsed, 0).err(),
             ),
             (
                 "slurm.limits.gpus",
-                limits::check(&one(0, all.gpus, 0), parsed).err(),
+                limits::check(&one(0, all.gpus, 0), parsed, 0).err(),
             ),
             (
                 "slurm.limits.minutes",
-                limits::check(&one(0, 0, all.minutes), parsed).err(),
+                limits::check(&one(0, 0, all.minutes), parsed, 0).err(),
             ),
             (
                 "slurm.limits.jobs",
@@ -360,7 +360,13 @@ fn keys(command: Command) -> &'static [&'static str] {
             "slurm.limits.gpus",
             "slurm.limits.minutes",
         ],
-        Command::Scancel => &["slurm.scope"],
+        Command::Scancel => &["slurm.scope", "slurm.allocation"],
+        Command::Scontrol => &[
+            "slurm.scope",
+            "slurm.allocation",
+            "slurm.queries",
+            "slurm.limits.queries_per_minute",
+        ],
         _ => &[
             "slurm.scope",
             "slurm.queries",

@@ -3,38 +3,34 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::rc::Rc;
-use std::time::Duration;
 
-use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::order::Limits;
 
-use super::ids::leading;
 use super::parse::{Duration as Limit, Parsed, duration};
-use super::{scope, submitted};
-use crate::refusal::Refusal;
-use crate::session::Session;
-use crate::spawn::{self, Start};
+use crate::refusal::{Reason, Refusal};
 
 /// Numbers above this stand for something else (`slurm.h`).
 const LARGEST: u64 = 0xffff_fff0;
 
-/// How long to wait for commands that are about to get a job, before the queue is counted again.
-const AGAIN: Duration = Duration::from_millis(200);
-
-/// Checks the size of a job, and gives what has to be added to its options.
+/// Checks the size of a job, and gives what has to be added to its options. `whole` are the GPUs that it gets
+/// in each node because it gets the whole node.
 ///
 /// # Errors
 /// It is larger than a limit, or its size cannot be told.
-pub fn check(limits: &Limits, parsed: &Parsed) -> Result<Vec<OsString>, Refusal> {
-    check_tasks(limits, parsed, 0)
+pub fn check(limits: &Limits, parsed: &Parsed, whole: u64) -> Result<Vec<OsString>, Refusal> {
+    check_tasks(limits, parsed, whole, 0)
 }
 
 /// The same for a job whose number of tasks is known in another way than by its options.
 ///
 /// # Errors
 /// See [`check`].
-pub fn check_tasks(limits: &Limits, parsed: &Parsed, tasks: u32) -> Result<Vec<OsString>, Refusal> {
+pub fn check_tasks(
+    limits: &Limits,
+    parsed: &Parsed,
+    whole: u64,
+    tasks: u32,
+) -> Result<Vec<OsString>, Refusal> {
     let tasks = plain(parsed, "ntasks", "--ntasks").map(|given| given.max(tasks.into()));
     let nodes = tasks.and_then(|tasks| nodes(parsed, tasks));
     let mut added = Vec::new();
@@ -51,7 +47,10 @@ pub fn check_tasks(limits: &Limits, parsed: &Parsed, tasks: u32) -> Result<Vec<O
     }
     if limits.gpus > 0 {
         let (_, nodes) = known(nodes, "gpus")?;
-        let gpus = known(tasks.and_then(|tasks| gpus(parsed, nodes, tasks)), "gpus")?;
+        let gpus = known(
+            tasks.and_then(|tasks| gpus(parsed, nodes, tasks, whole)),
+            "gpus",
+        )?;
         at_most(gpus, limits.gpus, "gpus", "GPUs")?;
     }
     if limits.minutes > 0 {
@@ -93,87 +92,44 @@ pub fn check_array(most: u32, parsed: &Parsed) -> Result<Option<u64>, Refusal> {
     Ok(Some(new))
 }
 
-/// Checks how many jobs of the scope are in the queue, with those that are to come.
+/// Checks that so many jobs may be in the queue.
 ///
 /// # Errors
-/// There are too many, or Slurm does not say.
-pub async fn check_queue(session: &Rc<Session>, parsed: &Parsed) -> Result<(), Refusal> {
-    let most = session.order.limits.jobs;
-    let Some(new) = check_array(most, parsed)? else {
-        return Ok(());
-    };
-    loop {
-        let old = queued(session).await?;
-        // Each command that has not got its job yet will, for all that is known.
-        let (coming, changes) = submitted::unknown(session);
-        let checked = at_most(old + coming + new, most, "jobs", "jobs in the queue");
-        if checked.is_ok() || !changes {
-            return checked.map_err(|refusal| {
-                refusal.hint(format!(
-                    "{} jobs of this scope are in the queue",
-                    old + coming
-                ))
-            });
-        }
-        tokio::time::sleep(AGAIN).await;
-    }
+/// They are too many.
+pub fn check_jobs(jobs: u64, most: u32) -> Result<(), Refusal> {
+    at_most(jobs, most, "jobs", "jobs in the queue")
 }
 
-/// How many jobs of the scope are in the queue.
-async fn queued(session: &Rc<Session>) -> Result<u64, Refusal> {
-    let view = scope::view(session).await?;
-    let own = view.recorded();
-    let mut old = 0;
-    if !own.is_empty() {
-        // One line for each task of an array, with the array's number.
-        // Partitions may be hidden.
-        let words = ["--me", "--all", "--noheader", "--array", "--format=%F"];
-        let wish = Start::query(Command::Squeue, words.map(OsString::from).to_vec());
-        session.limiter.turn().await;
-        let said = spawn::capture(session, wish, &[]).await?;
-        if said.end != agent_sandbox_wire::message::End::SUCCESS {
-            return Err(Refusal::mistake(format!(
-                "cannot count the jobs in the queue: {}",
-                String::from_utf8_lossy(&said.error).trim()
-            )));
-        }
-        old = said
-            .output
-            .split(|&byte| byte == b'\n')
-            .filter_map(leading)
-            .filter(|job| own.contains(job))
-            .count() as u64;
-    }
-    Ok(old)
-}
-
-fn at_most(asked: u64, most: u32, key: &str, unit: &str) -> Result<(), Refusal> {
+fn at_most(asked: u64, most: u32, key: &'static str, unit: &str) -> Result<(), Refusal> {
     if asked > u64::from(most) {
         return Err(too_much(&format!("{asked} {unit}"), most, key));
     }
     Ok(())
 }
 
-fn too_much(asked: &str, most: u32, key: &str) -> Refusal {
+fn too_much(asked: &str, most: u32, key: &'static str) -> Refusal {
     Refusal::rule(
         format!("{asked}: the policy allows {most} (`slurm.limits.{key}`)"),
         "ask for less, or have the limit raised in the policy",
     )
+    .because(Reason::Limit(key))
 }
 
-fn unclear(option: &str, key: &str) -> Refusal {
+/// The refusal of an option whose value is not understood, while a limit of `slurm.limits.KEY` holds.
+pub fn unclear(option: &str, key: &'static str) -> Refusal {
     Refusal::rule(
         format!(
             "the value of {option} is not understood, and the policy has a limit (`slurm.limits.{key}`)"
         ),
         "write plain numbers",
     )
+    .because(Reason::Limit(key))
 }
 
 /// What the options say; the name of the option that cannot be understood otherwise.
 type Size<T = u64> = Result<T, &'static str>;
 
-fn known<T>(size: Size<T>, key: &str) -> Result<T, Refusal> {
+fn known<T>(size: Size<T>, key: &'static str) -> Result<T, Refusal> {
     size.map_err(|option| unclear(option, key))
 }
 
@@ -264,7 +220,7 @@ pub fn count_nodes(text: &OsStr) -> Option<u64> {
 }
 
 /// The most GPUs that a job can get by its options.
-fn gpus(parsed: &Parsed, nodes: u64, tasks: u64) -> Size {
+fn gpus(parsed: &Parsed, nodes: u64, tasks: u64, whole: u64) -> Size {
     let tasks =
         tasks.max(plain(parsed, "ntasks-per-node", "--ntasks-per-node")?.saturating_mul(nodes));
     let tasks = tasks.max(nodes);
@@ -281,6 +237,7 @@ fn gpus(parsed: &Parsed, nodes: u64, tasks: u64) -> Size {
         None => Ok(0),
         Some(text) => named_gpus(text).ok_or(name),
     };
+    counted(Ok(whole), nodes)?;
     counted(list("gpus", "--gpus"), 1)?;
     counted(list("gpus-per-node", "--gpus-per-node"), nodes)?;
     counted(list("gpus-per-task", "--gpus-per-task"), tasks)?;
@@ -320,8 +277,12 @@ fn devices(text: &OsStr) -> Option<u64> {
     Some(sum)
 }
 
-/// GPUs of `gpu:2`, `gres/gpu:a100:2,licence:1`, `gpu`.
-fn named_gpus(text: &OsStr) -> Option<u64> {
+/// Parts of a GPU that are asked for by the part, and so many are a GPU. Each shard may be another GPU's; of
+/// `mps` each GPU has 100 unless the cluster says otherwise (`gres.conf(5)`, Count).
+const SHARES: [(&str, u64); 2] = [("shard", 1), ("mps", 100)];
+
+/// GPUs of `gpu:2`, `gres/gpu:a100:2,licence:1`, `gpu`, and of what shares GPUs: `shard:2`, `mps:50`.
+pub(super) fn named_gpus(text: &OsStr) -> Option<u64> {
     let mut sum = 0u64;
     for part in text.to_str()?.split(',') {
         let part = part
@@ -332,10 +293,14 @@ fn named_gpus(text: &OsStr) -> Option<u64> {
         let part = part.split('(').next().unwrap_or(part).replace('=', ":");
         let mut fields = part.split(':');
         let name = fields.next().unwrap_or_default();
-        // Every kind counts that could be one: `gpu`, `mps`, `shard` and what a site calls so.
-        if !name.to_ascii_lowercase().starts_with("gpu") {
-            continue;
-        }
+        // Every kind counts that could be one: also what a site calls so.
+        let name = name.to_ascii_lowercase();
+        let share = SHARES.iter().find(|(share, _)| name == *share);
+        let each = match share {
+            Some((_, of_one)) => *of_one,
+            None if name.starts_with("gpu") => 1,
+            None => continue,
+        };
         let rest: Vec<&str> = fields.collect();
         let count = match rest[..] {
             [] => 1,
@@ -343,7 +308,7 @@ fn named_gpus(text: &OsStr) -> Option<u64> {
             [_, count] => number(count)?,
             _ => return None,
         };
-        sum = sum.checked_add(count)?;
+        sum = sum.checked_add(count.div_ceil(each))?;
     }
     Some(sum)
 }
@@ -374,6 +339,8 @@ fn count_tasks(text: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use agent_sandbox_wire::command::Command;
+
     use super::*;
     use crate::slurm::parse::parse;
 
@@ -388,7 +355,7 @@ mod tests {
     fn outcome(line: &str) -> Result<Vec<OsString>, String> {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         let parsed = parse(Command::Sbatch, &words, &[]).unwrap();
-        check(&LIMITS, &parsed).map_err(|refusal| refusal.message)
+        check(&LIMITS, &parsed, 0).map_err(|refusal| refusal.message)
     }
 
     #[test]
@@ -403,6 +370,7 @@ mod tests {
             ("-t 1 -n 3 -w n[1-2]", "--nodes=2-3"),
             ("-t 1 -G a100:4,v100:4", "--nodes=1"),
             ("-t 1 -N 4 --gres=license:100,gpu:2", ""),
+            ("-t 1 -N 2 --gres=mps:150,shard:2", ""),
         ] {
             let added = match nodes {
                 "" => Vec::new(),
@@ -421,10 +389,10 @@ mod tests {
     fn tasks_of_a_file_count() {
         let parsed = parse(Command::Srun, &["-t1".into(), "x".into()], &[]).unwrap();
         assert_eq!(
-            check_tasks(&LIMITS, &parsed, 3).unwrap(),
+            check_tasks(&LIMITS, &parsed, 0, 3).unwrap(),
             ["--nodes=1-3"].map(OsString::from)
         );
-        assert!(check_tasks(&LIMITS, &parsed, 5).is_err());
+        assert!(check_tasks(&LIMITS, &parsed, 0, 5).is_err());
     }
 
     #[test]
@@ -448,6 +416,10 @@ mod tests {
             "-t 1 -N 4 --gres=gres/gpu=3",
             "-t 1 -n 4 --gpus-per-task=3",
             "-t 1 --tres-per-task=gres/gpu:9",
+            "-t 1 --gres=shard:9",
+            "-t 1 --gres=gpu:4,shard:5",
+            "-t 1 --gres=mps:900",
+            "-t 1 -N 3 --gres=gres/mps:201",
             "-t 1 --gpus-per-socket=1",
             "-t 1 -N x",
             "-t 1 -w n[1-",
@@ -458,6 +430,14 @@ mod tests {
             outcome("-t 1 -N 5").unwrap_err(),
             "5 nodes: the policy allows 4 (`slurm.limits.nodes`)"
         );
+    }
+
+    #[test]
+    fn the_gpus_of_whole_nodes_count() {
+        let words = ["-t1".into(), "-N3".into(), "--exclusive".into()];
+        let parsed = parse(Command::Sbatch, &words, &[]).unwrap();
+        assert!(check(&LIMITS, &parsed, 2).is_ok());
+        assert!(check(&LIMITS, &parsed, 3).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod canonical;
 mod directives;
+mod translated;
 mod values;
 mod variables;
 mod words;

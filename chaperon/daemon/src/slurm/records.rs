@@ -157,9 +157,22 @@ pub fn now() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-async fn directory(session: &Session) -> Result<PathBuf, Refusal> {
+/// The directory of what is known of the cluster's jobs.
+///
+/// # Errors
+/// The cluster's name is unknown.
+pub async fn of_cluster(session: &Session) -> Result<PathBuf, Refusal> {
     let cluster = cluster::name(session).await?;
-    Ok(session.state().join("slurm").join(cluster).join("jobs"))
+    Ok(of_slurm(session).join(cluster))
+}
+
+/// The directory of what is known of clusters.
+pub fn of_slurm(session: &Session) -> PathBuf {
+    session.state().join("slurm")
+}
+
+async fn directory(session: &Session) -> Result<PathBuf, Refusal> {
+    Ok(of_cluster(session).await?.join("jobs"))
 }
 
 /// Keeps the record of a job, as [`draft`] made it.
@@ -182,6 +195,7 @@ pub async fn record(session: &Session, job: u32, record: &[u8]) -> Result<(), Re
         drop(cache);
         prune(&directory, MOST);
         prune(&logs(session), MOST);
+        prune(&session.paces(), MOST);
     }
     Ok(())
 }
@@ -279,7 +293,10 @@ pub async fn ids(session: &Session) -> Result<BTreeSet<u32>, Refusal> {
 }
 
 fn refresh(cache: &mut Cache, directory: &Path) -> io::Result<()> {
-    let changed = match fs::metadata(directory) {
+    // Opened, not only looked at: what another node has just written in it shows then (nfs(5),
+    // close-to-open).
+    let opened = fs::File::open(directory).and_then(|directory| directory.metadata());
+    let changed = match opened {
         Ok(data) => (data.mtime(), data.mtime_nsec()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             *cache = Cache::default();

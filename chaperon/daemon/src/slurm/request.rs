@@ -1,13 +1,13 @@
 //! A request of a shim, and what is needed to carry it out.
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use agent_sandbox_wire::command::Command;
 
 use crate::audit::Entry;
+use crate::closing::Received;
 use crate::conn::Conn;
 use crate::session::Session;
 use crate::variables::Variables;
@@ -36,7 +36,7 @@ pub struct Context<'a> {
     /// The request.
     pub request: Request,
     /// The shim's standard streams, until they are handed on.
-    pub streams: Option<[OwnedFd; 3]>,
+    pub streams: Option<[Received; 3]>,
     /// What will be recorded.
     pub entry: &'a mut Entry,
 }

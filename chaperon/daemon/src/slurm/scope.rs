@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use agent_sandbox_wire::command::Command;
-use agent_sandbox_wire::order::Scope;
+use agent_sandbox_wire::order::{Queries, Scope};
 
 use super::ids::{self, Selector};
 use super::query::ask;
 use super::{records, submitted};
-use crate::refusal::Refusal;
+use crate::refusal::{Reason, Refusal};
 use crate::session::Session;
 
 /// Between the fields of what is asked for here. It is in no number.
@@ -68,8 +68,20 @@ impl View {
 /// The records cannot be read, or Slurm does not answer.
 pub async fn view(session: &Rc<Session>) -> Result<View, Refusal> {
     submitted::resolve(session).await?;
+    known(session).await
+}
+
+/// The same without asking Slurm what became of commands that ended early.
+///
+/// # Errors
+/// The records cannot be read.
+pub async fn known(session: &Rc<Session>) -> Result<View, Refusal> {
     let mut jobs = records::ids(session).await?;
-    jobs.extend(session.order.job.iter().map(|job| job.id));
+    if let Some(job) = &session.order.job {
+        jobs.insert(job.id);
+        let ours = &session.order.seal.allocation;
+        jobs.extend(ours.iter().filter(|_| ours.contains(&job.id)));
+    }
     jobs.extend(session.allocations.borrow().keys());
     jobs.extend(submitted::jobs(session));
     Ok(View {
@@ -88,12 +100,19 @@ pub async fn holds(session: &Rc<Session>, job: u32) -> Result<bool, Refusal> {
 }
 
 async fn held(session: &Rc<Session>, view: &View, job: u32) -> Result<bool, Refusal> {
+    // Where the session was started in a task of an array, that task alone is its own: not the array, and not the other tasks.
+    let allocation = &session.order.seal.allocation;
+    let task = allocation.first();
+    let of_array = |number: u32| !view.all && task != Some(&job) && allocation.contains(&number);
+    if of_array(job) {
+        return Ok(false);
+    }
     if view.jobs.contains(&job) {
         return Ok(true);
     }
     // A task of an array has a number of its own besides that of the array.
     Ok(match owner(session, job).await? {
-        Some((first, uid)) => view.shows(first, uid),
+        Some((first, uid)) => view.shows(first, uid) && !of_array(first),
         None => false,
     })
 }
@@ -113,8 +132,125 @@ pub async fn check(session: &Rc<Session>, selectors: &[Selector]) -> Result<(), 
     Ok(())
 }
 
+/// Checks that every job is in the scope and may be changed.
+///
+/// # Errors
+/// The first that is not, with the rule.
+pub async fn check_change(session: &Rc<Session>, selectors: &[Selector]) -> Result<(), Refusal> {
+    check(session, selectors).await?;
+    let protected = selectors.iter().find(|one| session.protects(one.job));
+    protected.map_or(Ok(()), |one| Err(protection(one)))
+}
+
+/// As [`divide`], of jobs that are to be changed. A step of the allocation in which the session was
+/// started may be, if the session runs it.
+///
+/// # Errors
+/// The records cannot be read, or Slurm does not answer.
+pub async fn divide_change(
+    session: &Rc<Session>,
+    selectors: &[Selector],
+) -> Result<(Vec<Selector>, Vec<Outside>), Refusal> {
+    let (held, mut refused) = divide(session, selectors).await?;
+    let mut inside = Vec::new();
+    for one in held {
+        match kept_back(session, &one).await? {
+            None => inside.push(one),
+            Some(refusal) => refused.push((one, refusal)),
+        }
+    }
+    Ok((inside, refused))
+}
+
+/// Why a job of the scope may not be changed, if it may not.
+async fn kept_back(session: &Rc<Session>, one: &Selector) -> Result<Option<Refusal>, Refusal> {
+    let may = !session.protects(one.job) || (one.is_step() && runs(session, one).await?);
+    Ok((!may).then(|| protection(one)))
+}
+
+/// The refusal for the allocation in which the session was started, and for steps of others in it.
+pub fn protection(selector: &Selector) -> Refusal {
+    let what = match selector.is_step() {
+        true => "is no step that this session runs",
+        false => "is the allocation in which this session was started",
+    };
+    Refusal::rule(
+        format!("job {selector} {what} (`slurm.allocation` is `steps`)"),
+        "a session cancels its own steps there, by their numbers: squeue --me --steps; the rest is the user's, outside the jail",
+    )
+}
+
+/// Whether this chaperon's own srun runs a step: Slurm knows which process asked for it.
+async fn runs(session: &Rc<Session>, step: &Selector) -> Result<bool, Refusal> {
+    let words = ["--oneliner", "show", "step", &step.to_string()];
+    let said = ask(
+        session,
+        Command::Scontrol,
+        words.map(Into::into).to_vec(),
+        Vec::new(),
+    )
+    .await?;
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let host = host.to_string_lossy();
+    let pid = asker(&String::from_utf8_lossy(&said.output), step, &host);
+    Ok(pid.is_some_and(|pid| session.steps.borrow().contains(&pid)))
+}
+
+/// The process on this host that asked for a step, in what `scontrol show step` says of it.
+fn asker(said: &str, step: &Selector, host: &str) -> Option<u32> {
+    let of_it = |line: &&str| {
+        let mut words = line.split_ascii_whitespace();
+        words.next() == Some(&format!("StepId={step}"))
+    };
+    let mut lines = said.lines().filter(of_it);
+    let line = lines.next().filter(|_| lines.next().is_none())?;
+    // A name that a user gave may hold the same words: what stands last is Slurm's.
+    let (_, asker) = line.rsplit_once(" SrunHost:Pid=")?;
+    let (on, pid) = asker.split_ascii_whitespace().next()?.rsplit_once(':')?;
+    let short = |name: &str| name.split('.').next().map(str::to_owned);
+    (short(on) == short(host)).then_some(pid.parse().ok()?)
+}
+
 /// A job outside the scope, and the rule.
 pub type Outside = (Selector, Refusal);
+
+/// Where a job stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// In the scope.
+    Inside,
+    /// Outside, by this rule.
+    Outside(Refusal),
+    /// In no queue: slurmctld does not know it, or no more. Where other users' jobs are hidden these
+    /// are [`Self::Outside`] as well: nobody learns which are there.
+    Nowhere,
+}
+
+/// Where each of the jobs stands that are to be changed.
+///
+/// # Errors
+/// The records cannot be read, or Slurm does not answer.
+pub async fn standings(
+    session: &Rc<Session>,
+    selectors: &[Selector],
+) -> Result<Vec<Standing>, Refusal> {
+    let view = view(session).await?;
+    let mut all = Vec::with_capacity(selectors.len());
+    for selector in selectors {
+        let job = selector.job;
+        all.push(if held(session, &view, job).await? {
+            match kept_back(session, selector).await? {
+                None => Standing::Inside,
+                Some(refusal) => Standing::Outside(refusal),
+            }
+        } else if session.order.queries != Queries::None && queued(session, job).await?.is_none() {
+            Standing::Nowhere
+        } else {
+            Standing::Outside(outside(session, selector))
+        });
+    }
+    Ok(all)
+}
 
 /// Those of the jobs that are in the scope, and those that are not.
 ///
@@ -136,7 +272,7 @@ pub async fn divide(
     Ok((inside, refused))
 }
 
-/// The refusal for a job that is not in the scope. It says the same of jobs that do not exist.
+/// The refusal for a job that is not in the scope.
 pub fn outside(session: &Session, selector: &Selector) -> Refusal {
     let (whose, rule) = match session.order.scope {
         Scope::Session => ("this session's", "session"),
@@ -152,10 +288,11 @@ pub fn outside(session: &Session, selector: &Selector) -> Refusal {
         format!("{jobs} (`slurm.scope` is `{rule}`)"),
         "squeue and sacct show the jobs within reach; for others use a shell outside the jail",
     )
+    .because(Reason::Key("slurm.scope"))
 }
 
-/// The number under which the job was submitted, and the user's id.
-async fn owner(session: &Rc<Session>, job: u32) -> Result<Option<(u32, u32)>, Refusal> {
+/// The number under which a job was submitted that slurmctld knows, and the user's id.
+async fn queued(session: &Rc<Session>, job: u32) -> Result<Option<(u32, u32)>, Refusal> {
     let arguments = [
         "--noheader",
         "--all",
@@ -165,7 +302,12 @@ async fn owner(session: &Rc<Session>, job: u32) -> Result<Option<(u32, u32)>, Re
     ];
     let arguments = arguments.map(Into::into).to_vec();
     let said = ask(session, Command::Squeue, arguments, Vec::new()).await?;
-    if let Some(found) = named(&said.output, job) {
+    Ok(named(&said.output, job))
+}
+
+/// The same of any job that was.
+async fn owner(session: &Rc<Session>, job: u32) -> Result<Option<(u32, u32)>, Refusal> {
+    if let Some(found) = queued(session, job).await? {
         return Ok(Some(found));
     }
     // slurmctld forgets jobs soon (`MinJobAge`, `slurm.conf(5)`); the accounts do not.
@@ -211,6 +353,23 @@ mod tests {
         let sacct = b"18|16_1|2001\n";
         assert_eq!(named(sacct, 18), Some((16, 2001)));
         assert_eq!(named(b"\n|\nx|y|z\n", 18), None);
+    }
+
+    #[test]
+    fn who_asked_for_a_step_is_what_slurm_says() {
+        let step = Selector {
+            job: 7,
+            rest: ".0".into(),
+        };
+        let line =
+            "StepId=7.0 UserId=1003 State=RUNNING Nodes=1 Name=sleep SrunHost:Pid=login1:387";
+        assert_eq!(asker(line, &step, "login1.site"), Some(387));
+        assert_eq!(asker(line, &step, "login2"), None);
+        let named = line.replace("Name=sleep", "Name=a SrunHost:Pid=login1:1");
+        assert_eq!(asker(&named, &step, "login1"), Some(387));
+        let other = line.replace("7.0", "7.01");
+        assert_eq!(asker(&other, &step, "login1"), None);
+        assert_eq!(asker("Job step 7.0 not found", &step, "login1"), None);
     }
 
     #[test]

@@ -12,13 +12,14 @@ use agent_sandbox_wire::capsule::{Capsule, Program, Streams};
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::{End, Stream};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use tokio::sync::MutexGuard;
 
 use super::export::{Wins, exported, set};
-use super::limits;
 use super::parse::Parsed;
+use super::queue;
 use super::request::Context;
+use crate::closing::Received;
 use crate::conn::{Conn, Event, Unanswered};
+use crate::intent::Intent;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::spawn::{self, Start, Way};
@@ -79,7 +80,7 @@ pub async fn plain(context: &mut Context<'_>, words: Vec<OsString>) -> Result<En
 ///
 /// # Errors
 /// They are gone already.
-pub fn streams(context: &mut Context<'_>) -> Result<[OwnedFd; 3], Refusal> {
+pub fn streams(context: &mut Context<'_>) -> Result<[Received; 3], Refusal> {
     let streams = context.streams.take();
     streams.ok_or_else(|| Refusal::mistake("the standard streams were handed on already"))
 }
@@ -105,25 +106,20 @@ pub async fn patiently<T>(conn: &mut Conn, work: impl Future<Output = T>) -> Res
     }
 }
 
-/// Waits for the turn to submit and counts the jobs, if a limit of jobs holds: nobody else submits
-/// between the count and the record of the next one.
+/// Waits for room in the queue, if a limit of jobs holds, and writes what is about to be submitted. `draft`
+/// is what [`super::records::draft`] gave.
 ///
 /// # Errors
-/// There are too many jobs. Within: see [`patiently`].
-pub async fn turn<'a>(
-    session: &'a Rc<Session>,
+/// There are too many jobs, or it cannot be written. Within: see [`patiently`].
+pub async fn enter(
+    session: &Rc<Session>,
     conn: &mut Conn,
     parsed: &Parsed,
-) -> Result<Result<Option<MutexGuard<'a, ()>>, End>, Refusal> {
-    if session.order.limits.jobs == 0 {
-        return Ok(Ok(None));
-    }
-    let work = async {
-        let turn = session.submitting.lock().await;
-        limits::check_queue(session, parsed).await.map(|()| turn)
-    };
-    match patiently(conn, work).await {
-        Ok(turn) => Ok(Ok(Some(turn?))),
+    draft: &[u8],
+    batch: bool,
+) -> Result<Result<Intent, End>, Refusal> {
+    match patiently(conn, queue::enter(session, parsed, draft, batch)).await {
+        Ok(intent) => Ok(Ok(intent?)),
         Err(end) => Ok(Err(end)),
     }
 }
@@ -225,6 +221,9 @@ pub fn capsule(
             }
         }
     }
+    if context.request.command == Command::Sbatch {
+        announce_export(export, &mut environment);
+    }
     Capsule {
         seal: session.order.seal.clone(),
         base_environment: base_environment(session, real),
@@ -235,6 +234,20 @@ pub fn capsule(
         streams,
         program,
     }
+}
+
+/// What sbatch sets in a job that it gives a part of its environment, for the job's steps: they get
+/// no more (`src/sbatch/opt.c`, `src/sbatch/sbatch.c`, 22.05).
+fn announce_export(export: Option<&OsStr>, environment: &mut Variables) {
+    const STEPS: &str = "SLURM_EXPORT_ENV";
+    const LOGIN: &str = "SLURM_GET_USER_ENV";
+    let Some(list) = export.filter(|list| !list.eq_ignore_ascii_case("ALL")) else {
+        return;
+    };
+    if !environment.iter().any(|(name, _)| name == STEPS) {
+        environment.push((STEPS.into(), list.to_owned()));
+    }
+    set(environment, OsStr::new(LOGIN), "1".into());
 }
 
 fn login(session: &Session) -> [(OsString, OsString); 3] {

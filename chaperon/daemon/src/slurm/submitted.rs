@@ -1,16 +1,19 @@
 //! Jobs of real commands that do not say their ids, found by the process that asked for them
-//! (`alloc_sid`), so that each job is recorded, also that of a command which was ended early.
+//! (`alloc_sid`), so that each job is recorded, also that of a command which was ended early, and that of
+//! a chaperon which is gone ([`intents`]).
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::rc::Rc;
 use std::time::Duration;
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
+use super::intents::{self, Found};
 use super::query::ask;
 use super::records;
+use crate::intent::Intent;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::spawn::{self, Start};
@@ -19,6 +22,16 @@ use crate::submitters::Submitter;
 /// How far the clocks of this machine and of slurmctld's may differ, and how long a request of a
 /// command that was ended may be on its way, in seconds.
 const SLACK: u64 = 2;
+
+/// How long after its intent a job of a chaperon that is gone may have been submitted, in seconds. The
+/// command asks Slurm at once; process ids come round again.
+const LATEST: u64 = 300;
+
+/// How long an intent of another node's stays that no job was found for, in seconds.
+const FORGOTTEN: u64 = 24 * 3600;
+
+/// How long what became of such an intent is asked for, in seconds.
+const ASKED_FOR: u64 = 10;
 
 /// Slurm's name of a host whose address is its loopback (clusters on one machine).
 const LOOPBACK: &str = "localhost";
@@ -36,7 +49,8 @@ struct Job {
 }
 
 /// A real command was started that may get a job. `record` is what [`records::draft`] gave.
-pub fn begun(session: &Session, pid: u32, batch: bool, record: Vec<u8>) -> u64 {
+pub fn begun(session: &Session, pid: u32, batch: bool, record: Vec<u8>, mut intent: Intent) -> u64 {
+    intent.start();
     session.submitters.borrow_mut().add(Submitter {
         pid,
         batch,
@@ -45,7 +59,24 @@ pub fn begun(session: &Session, pid: u32, batch: bool, record: Vec<u8>) -> u64 {
         sure: false,
         record,
         job: None,
+        intent: Some(intent),
     })
+}
+
+/// The job of this command has its record.
+pub fn recorded(session: &Session, number: u64) {
+    let mut submitters = session.submitters.borrow_mut();
+    let one = submitters.all.get_mut(&number);
+    if let Some(intent) = one.and_then(|one| one.intent.take()) {
+        intent.over();
+    }
+}
+
+/// Whether an sbatch runs, which may be about to get a job.
+pub fn is_submitting(session: &Session) -> bool {
+    let submitters = session.submitters.borrow();
+    let mut all = submitters.all.values();
+    all.any(|one| one.batch && one.until.is_none())
 }
 
 /// The command said its job's id.
@@ -132,7 +163,8 @@ pub fn unknown(session: &Session) -> (u64, bool) {
 /// # Errors
 /// Slurm cannot be asked, or a job that was left over cannot be recorded.
 pub async fn resolve(session: &Rc<Session>) -> Result<(), Refusal> {
-    if unknown(session).0 == 0 {
+    let left = left(session).await?;
+    if unknown(session).0 == 0 && left.is_empty() {
         return Ok(());
     }
     let began = records::now();
@@ -151,6 +183,7 @@ pub async fn resolve(session: &Rc<Session>) -> Result<(), Refusal> {
     }
     let jobs = read(&said.output);
     let hosts = hosts(&jobs, &session.submitters.borrow().said);
+    adopt(session, &left, &jobs, &hosts).await;
     let mut lost = Ok(());
     for job in &jobs {
         if job.uid != session.order.uid || !hosts.contains(&job.host) {
@@ -163,26 +196,94 @@ pub async fn resolve(session: &Rc<Session>) -> Result<(), Refusal> {
         let found = {
             let mut submitters = session.submitters.borrow_mut();
             let of_it = submitters.all.iter_mut().find(|(_, one)| owns(one, job));
-            of_it.map(|(_, submitter)| {
+            of_it.map(|(number, submitter)| {
                 submitter.job = Some(job.id);
-                (submitter.record.clone(), submitter.until.is_some())
+                (submitter.record.clone(), submitter.until.is_some(), *number)
             })
         };
-        let Some((record, ended)) = found else {
+        let Some((record, ended, number)) = found else {
             continue;
         };
-        let recorded = records::record(session, job.id, &record).await;
-        if let (Err(reason), true) = (recorded, ended) {
+        match (records::record(session, job.id, &record).await, ended) {
+            (Ok(()), _) => recorded(session, number),
             // That of a command which runs is known as long as it does, and ends with it.
-            lost = Err(take_back(session, job.id, reason).await);
+            (Err(_), false) => {}
+            (Err(reason), true) => lost = Err(take_back(session, job.id, reason).await),
         }
     }
     let mut submitters = session.submitters.borrow_mut();
-    submitters.all.retain(|_, one| match one.until {
-        None => true,
-        Some(until) => one.job.is_none() && !one.sure && began <= until + SLACK,
+    submitters.all.retain(|_, one| {
+        let stays = match one.until {
+            None => true,
+            Some(until) => one.job.is_none() && !one.sure && began <= until + SLACK,
+        };
+        // One with a job that has no record is left for the next session to find.
+        if let (false, None, Some(intent)) = (stays, one.job, one.intent.take_if(|_| !stays)) {
+            intent.over();
+        }
+        stays
     });
     lost
+}
+
+/// The intents of chaperons that are gone, as long as something can become of them.
+async fn left(session: &Session) -> Result<Vec<Found>, Refusal> {
+    let found = intents::left(session).await?;
+    let mut submitters = session.submitters.borrow_mut();
+    let now = records::now();
+    let names: BTreeSet<_> = found.iter().map(|one| one.name.clone()).collect();
+    submitters.left.retain(|name, _| names.contains(name));
+    let own = intents::own_host();
+    let asked_for = |one: &Found| {
+        let first = *submitters.left.entry(one.name.clone()).or_insert(now);
+        // Those of this node are removed at last.
+        one.header.host == own || now <= first + ASKED_FOR
+    };
+    Ok(found.into_iter().filter(asked_for).collect())
+}
+
+/// Whether something can still become of an intent of a chaperon that is gone.
+pub fn is_asked_for(session: &Session, name: &OsStr) -> bool {
+    let submitters = session.submitters.borrow();
+    let first = submitters.left.get(name);
+    first.is_none_or(|first| records::now() <= first + ASKED_FOR)
+}
+
+/// Records the jobs of chaperons that are gone.
+async fn adopt(session: &Session, left: &[Found], jobs: &[Job], hosts: &BTreeSet<String>) {
+    let own = intents::own_host();
+    for one in left {
+        let is_own = one.header.host == own;
+        let here = |job: &Job| one.header.host == job.host || is_own && hosts.contains(&job.host);
+        let uid = session.order.uid;
+        let mut its = jobs.iter().filter(|job| job.uid == uid && here(job));
+        if let Some(job) = its.find(|job| is_of(one, job)) {
+            let known = records::find(session, job.id).await;
+            if known.is_some_and(|record| record.is_of(job.submitted))
+                || records::record(session, job.id, &one.draft).await.is_ok()
+            {
+                intents::remove(session, &one.name).await;
+            }
+            continue;
+        }
+        let first = session.submitters.borrow().left.get(&one.name).copied();
+        let now = records::now();
+        let settled = first.is_some_and(|first| now >= first + ASKED_FOR / 2);
+        // What another node calls itself may not be what Slurm calls it: that node will know.
+        let old = now > one.header.since + FORGOTTEN;
+        if one.pid == 0 || is_own && settled || old {
+            intents::remove(session, &one.name).await;
+        }
+    }
+}
+
+/// Whether a job is that of an intent whose chaperon is gone.
+fn is_of(intent: &Found, job: &Job) -> bool {
+    let since = intent.header.since;
+    intent.pid == job.pid
+        && intent.pid != 0
+        && intent.header.batch == job.batch
+        && (since.saturating_sub(SLACK)..=since + LATEST).contains(&job.submitted)
 }
 
 /// Whether a job is this command's. Process ids come round again, and other hosts have the same.
@@ -273,6 +374,7 @@ mod tests {
             sure: true,
             record: Vec::new(),
             job: None,
+            intent: None,
         }
     }
 

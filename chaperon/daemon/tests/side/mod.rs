@@ -20,9 +20,9 @@ use agent_sandbox_wire::capsule::{Options, Seal};
 use agent_sandbox_wire::command::Command as Name;
 use agent_sandbox_wire::frame::{self, PREFACE};
 use agent_sandbox_wire::message::{Call, End, FromShim, How, Source, Stream, ToShim};
-use agent_sandbox_wire::order::{Limits, Order, Queries, Scope};
+use agent_sandbox_wire::order::{Allocation, Limits, Order, Queries, Scope};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg, setsockopt, sockopt};
 
 /// What every stand-in does first: it writes down its words, environment, directory and input. The
 /// shell does all of it itself: srun can start no other program.
@@ -191,9 +191,11 @@ impl Chaperon {
                 variables: Default::default(),
                 told: Default::default(),
                 traced: false,
+                allocation: Vec::new(),
             },
             scope: Scope::Project,
             queries: Queries::Counts,
+            allocation: Allocation::Steps,
             limits: Limits {
                 queries_per_minute: 0,
                 jobs: 0,
@@ -211,6 +213,7 @@ impl Chaperon {
             user: "ada".into(),
             uid: nix::unistd::getuid().as_raw(),
             home: b"/home/ada".to_vec(),
+            places: Vec::new(),
             job: None,
         };
         change(&mut order);
@@ -263,9 +266,14 @@ impl Chaperon {
 
     /// A shim that calls and then neither answers nor reads.
     pub(crate) fn leave(&self, asked: &Asked) -> UnixStream {
+        let null = File::open("/dev/null").unwrap();
+        self.leave_with(asked, null.as_fd())
+    }
+
+    /// The same with these standard streams.
+    pub(crate) fn leave_with(&self, asked: &Asked, streams: BorrowedFd<'_>) -> UnixStream {
         let stream = UnixStream::connect(&self.socket).unwrap();
         (&stream).write_all(&PREFACE).unwrap();
-        let null = File::open("/dev/null").unwrap();
         let call = Call {
             command: asked.command.clone().into_bytes(),
             arguments: asked.arguments.clone(),
@@ -273,7 +281,7 @@ impl Chaperon {
             environment: asked.environment.clone(),
             umask: 0o022,
         };
-        send(&stream, &FromShim::Call(call), &[null.as_fd(); 3]);
+        send(&stream, &FromShim::Call(call), &[streams; 3]);
         stream
     }
 
@@ -350,6 +358,11 @@ impl Chaperon {
                         Err(error) => answers.push_back(failed(&error)),
                     }
                 }
+                ToShim::Look { directory, .. } => answers.push_back(FromShim::Looked {
+                    directory,
+                    missing: Vec::new(),
+                    refused: 0,
+                }),
                 ToShim::Run { argv, environment } => {
                     said.ran = Some([argv, environment]);
                     answers.push_back(FromShim::RunEnded(End::Code(5)));
@@ -464,4 +477,22 @@ pub(crate) struct Said {
     pub error: Vec<u8>,
     /// What was to be run inside, with which variables.
     pub ran: Option<[Vec<Vec<u8>>; 2]>,
+}
+
+/// The last descriptor of a connection that has something to say to nobody.
+pub(crate) fn lingering(seconds: i32) -> (std::net::TcpListener, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    while (&stream).write(&[0; 65536]).is_ok() {}
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: seconds,
+    };
+    setsockopt(&stream, sockopt::Linger, &linger).unwrap();
+    (listener, stream)
+}
+
+pub(crate) fn now() -> std::time::Instant {
+    std::time::Instant::now()
 }

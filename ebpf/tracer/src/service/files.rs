@@ -15,11 +15,12 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail, ensure};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{
-    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, listen, sendto, socket,
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, bind, sendto, socket,
 };
 use nix::unistd::geteuid;
 
 use super::config::Config;
+use crate::sys::socket::listen;
 
 /// A configuration is never longer, in bytes.
 const MOST_CONFIG: u64 = 1 << 20;
@@ -240,18 +241,15 @@ pub fn listener(path: &Path) -> Result<OwnedFd> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(|| format!("cannot look at `{name}`")),
     }
-    let made = || -> nix::Result<OwnedFd> {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-        bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
-        Ok(socket)
-    };
-    let socket = made().with_context(|| format!("cannot listen on `{name}`"))?;
+    let failed = |call: &str| format!("cannot listen on `{name}`: {call} failed");
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
+        .with_context(|| failed("socket(2)"))?;
+    bind(socket.as_raw_fd(), &UnixAddr::new(path)?).with_context(|| failed("bind(2)"))?;
     // Nobody can connect before listen(2), so that the mode comes in time.
     std::fs::set_permissions(path, Permissions::from_mode(0o666))
         .with_context(|| format!("cannot open `{name}` to everybody"))?;
-    listen(&socket, Backlog::new(BACKLOG)?)
-        .with_context(|| format!("cannot listen on `{name}`"))?;
+    listen(&socket, BACKLOG).with_context(|| failed("listen(2)"))?;
     Ok(socket)
 }
 

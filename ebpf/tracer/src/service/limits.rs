@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agent_sandbox_events::protocol::Request;
+
 use super::config::{Limits, MOST_FORBIDDEN, ROOTS_CONNECTIONS};
 
 /// A request that looks at every task of the node or at every trail costs as much as so many others.
@@ -10,6 +12,16 @@ pub const COSTLY: u32 = 5;
 
 /// Who has asked nothing for so many seconds may ask as much as those allow at once.
 const BURST_SECONDS: i64 = 5;
+
+/// What a request costs, in requests.
+#[must_use]
+pub fn cost(request: &Request, descriptors: usize) -> u32 {
+    match request {
+        Request::Register(_) | Request::Status { .. } => 1,
+        Request::Forbid { .. } => 2 + u32::try_from(descriptors / 25).unwrap_or(u32::MAX),
+        Request::Begin | Request::End | Request::List { .. } | Request::Read { .. } => COSTLY,
+    }
+}
 
 /// What is too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,6 +196,11 @@ impl Usage {
     /// The user has asked, for as much as so many requests cost.
     pub fn asked(&mut self, uid: u32, cost: u32) {
         self.share(uid).requests -= 1000 * i64::from(cost);
+    }
+
+    /// The user's request has taken that much of the processor: each millisecond counts as one more.
+    pub fn took(&mut self, uid: u32, time: Duration) {
+        self.asked(uid, u32::try_from(time.as_millis()).unwrap_or(u32::MAX));
     }
 
     /// Time has passed: users may ask again. Those of whom nothing is left are forgotten.

@@ -4,24 +4,18 @@
 //! they say is parsed and judged; who they are the kernel says.
 
 pub mod cgroups;
-pub mod client;
-pub mod closing;
 pub mod config;
-mod crowded;
-mod desk;
+pub mod core;
 pub mod files;
 pub mod forbidden;
 pub mod kernel;
-mod lifetime;
 pub mod limits;
 pub mod mounts;
 pub mod process;
+pub mod refusal;
 pub mod registry;
-mod restart;
 pub mod scope;
-pub mod serve;
-pub mod turns;
-mod upkeep;
+pub mod socket;
 pub mod wish;
 
 use std::path::{Path, PathBuf};
@@ -33,7 +27,7 @@ use nix::unistd::gethostname;
 use crate::kernel::{Choice, Probes};
 use crate::trail::{self, Now, Trails};
 use config::{Config, Object};
-use serve::Service;
+use socket::Service;
 
 /// Descriptors that the service needs at most: three for each connection and each trace, and those that
 /// are being looked at.

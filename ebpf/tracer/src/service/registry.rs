@@ -309,6 +309,7 @@ mod tests {
             events: 0,
             every: 1,
             missing: false,
+            hidden: false,
             enforce: Enforce::Off,
             no_internet: false,
             no_user_namespace: false,

@@ -13,8 +13,9 @@ use crate::kernel::{About, TraceEntry};
 const SESSION_BYTES: usize = 64;
 /// The longest step: Slurm counts steps in 32 bits.
 const STEP_DIGITS: usize = 10;
-/// Of a command's line so much is taken, in bytes; the trail cuts it again as it does all arguments.
-const COMMAND_BYTES: usize = 16384;
+/// Of a command's line so much is taken, in bytes: as much as of the arguments of a program that is started. Looking for
+/// secrets in a longer one would keep everybody waiting.
+const COMMAND_BYTES: usize = 2048;
 
 /// What one trace records and denies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +26,9 @@ pub struct Wish {
     pub every: u32,
     /// Opens of what does not exist, too.
     pub missing: bool,
+    /// Opens of what is hidden, which does not exist either.
+    #[serde(default)]
+    pub hidden: bool,
     /// The second layer.
     pub enforce: Enforce,
     /// No connection to the internet.
@@ -49,6 +53,7 @@ impl Wish {
                 every
             },
             missing: register.missing || demand.missing,
+            hidden: !register.hidden.is_empty(),
             enforce: register.enforce,
             no_internet: register.no_internet,
             no_user_namespace: register.no_user_namespace,
@@ -63,6 +68,7 @@ impl Wish {
             events: self.events | outer.events,
             every: self.every.min(outer.every),
             missing: self.missing || outer.missing,
+            hidden: self.hidden || outer.hidden,
             enforce: stricter(self.enforce, outer.enforce),
             no_internet: self.no_internet || outer.no_internet,
             no_user_namespace: self.no_user_namespace || outer.no_user_namespace,
@@ -82,7 +88,7 @@ impl Wish {
             events: self.events,
             flags: trace_flags::RECORD
                 | layer
-                | flag(self.missing, trace_flags::MISSING)
+                | flag(self.missing || self.hidden, trace_flags::MISSING)
                 | flag(self.no_internet, trace_flags::NO_INTERNET)
                 | flag(self.no_user_namespace, trace_flags::NO_USER_NAMESPACE),
             uid,
@@ -198,6 +204,7 @@ mod tests {
             events,
             every: 0,
             missing: false,
+            hidden: Vec::new(),
             redact: Vec::new(),
             enforce: Enforce::Off,
             no_internet: false,
@@ -264,9 +271,9 @@ mod tests {
 
     #[test]
     fn a_long_command_is_cut_off() {
-        let long = vec!["x".repeat(1000); 100];
+        let long = vec!["x".repeat(100); 100];
         let short = shortened(&long);
-        assert_eq!(short.len(), COMMAND_BYTES / 1001 + 1);
+        assert_eq!(short.len(), COMMAND_BYTES / 101 + 1);
         assert_eq!(short.last().unwrap(), "…");
         assert_eq!(shortened(&long[..3]), long[..3]);
     }

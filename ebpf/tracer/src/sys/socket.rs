@@ -47,3 +47,18 @@ pub(crate) fn accepted(number: RawFd) -> OwnedFd {
     // SAFETY: the kernel has just made this descriptor for this process, and nobody else knows it.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
+
+/// `listen(2)`, for at most `waiting` connections that nobody has accepted yet, less where
+/// `net.core.somaxconn` is less. nix's own call refuses more than the `SOMAXCONN` of the C library, which
+/// is no limit of the kernel's: 128 in musl.
+///
+/// # Errors
+/// What `listen(2)` answers.
+#[allow(unsafe_code)]
+pub(crate) fn listen(socket: &impl AsRawFd, waiting: libc::c_int) -> io::Result<()> {
+    // SAFETY: the call touches no memory.
+    if unsafe { libc::listen(socket.as_raw_fd(), waiting) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

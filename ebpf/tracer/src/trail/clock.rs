@@ -31,6 +31,17 @@ impl Now {
         }
     }
 
+    /// Nanoseconds of a processor that this thread has taken (`CLOCK_THREAD_CPUTIME_ID`): what others take does not count.
+    #[must_use]
+    pub fn of_this_thread() -> u64 {
+        let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+        let time = time.map(|time| (u64::try_from(time.tv_sec()), u64::try_from(time.tv_nsec())));
+        match time {
+            Ok((Ok(seconds), Ok(rest))) => seconds.saturating_mul(SECOND).saturating_add(rest),
+            _ => 0,
+        }
+    }
+
     /// What people's clock said, or will say, at that time since the boot. The clock can be set meanwhile:
     /// times of one trail then jump as it did.
     #[must_use]

@@ -116,7 +116,7 @@ mod tests {
             let trail = Trail { node, uid: 1, session, job, step: None, trace: 9 };
             let verdict = Verdict { verdict: "allowed".into(), count, ..Verdict::default() };
             let actor = Actor { pid: 1, ppid: 2, comm: path.clone(), ..Actor::default() };
-            let open = Open { actor, path, access, device: None, inode, verdict };
+            let open = Open { actor, path, access, hidden: false, device: None, inode, verdict };
             same(&Record { seq, time, trail, lost, what: What::Open(open) });
         }
     }

@@ -4,8 +4,10 @@
 //! ([`what`], [`redact`]), gets its number when it is written ([`writer`]), and is kept in files that only the
 //! tracer reads ([`store`]). Nothing that fails here stops the tracer, and nothing is lost without being counted.
 
+mod allowance;
 mod clock;
 mod fold;
+mod hidden;
 mod line;
 mod out;
 mod reading;
@@ -18,15 +20,18 @@ mod writer;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use agent_sandbox_events::protocol::{Listed, Which};
+use agent_sandbox_events::protocol::{HiddenNames, Listed, Which};
 use agent_sandbox_events::raw::Event;
 use agent_sandbox_events::record::{Header, Trail};
 use thiserror::Error;
 
+use hidden::Hidden;
+
 pub use clock::Now;
 pub use reading::Reader;
-pub use redact::{BadPattern, PATTERN_BYTES, PATTERNS, Redaction};
+pub use redact::{BadPattern, PATTERN_BYTES, PATTERN_STARS, PATTERNS, Redaction};
 pub use store::Limits;
 
 use clock::SECOND;
@@ -89,6 +94,12 @@ const PATIENCE: u64 = 600 * SECOND;
 /// So many of them are kept for that.
 const ENDED: usize = 1024;
 
+/// Of each tick so much time goes to records, in nanoseconds of a processor: connections and events come in between.
+const RELEASE: u64 = SECOND / 50;
+
+/// The clock is looked at after so many records.
+const CLOCK: usize = 16;
+
 /// All trails that are being written.
 #[derive(Debug)]
 pub struct Trails {
@@ -126,7 +137,8 @@ impl Trails {
     }
 
     /// A trail begins: its header is written. `trail.trace` is the trace's id; the events of traces whose
-    /// `parent` it is come to it, too.
+    /// `parent` it is come to it, too. The header's command holds no secrets: the caller keeps it as well, and has hidden
+    /// them ([`Redaction::arguments`]).
     ///
     /// # Errors
     /// The header cannot be written. The trail has begun all the same, and is written as soon as that works.
@@ -139,10 +151,24 @@ impl Trails {
         parent: Option<u32>,
         now: Now,
     ) -> io::Result<()> {
-        self.out.now = now;
+        self.out.pass(now);
         let redaction = self.site.clone().and(&redaction);
         let writer = Writer::new(trail, header, redaction, parent, &now);
         self.out.start(trace, writer)
+    }
+
+    /// Opens of these are recorded in the trace's trail and marked, whether anything is there or not.
+    pub fn hides(&mut self, trace: u32, names: &[HiddenNames]) {
+        if names.is_empty() {
+            return;
+        }
+        let hidden = Hidden::new(names);
+        // All steps of a user's jobs send the same: it is kept once.
+        let mut others = self.out.writers.values().map(|writer| &writer.hidden);
+        let same = others.find(|other| ***other == hidden).cloned();
+        if let Some(writer) = self.out.writers.get_mut(&trace) {
+            writer.hidden = same.unwrap_or_else(|| Arc::new(hidden));
+        }
     }
 
     /// A trail goes on after the tracer was away, for so many seconds.
@@ -160,7 +186,7 @@ impl Trails {
         away: f64,
         now: Now,
     ) -> io::Result<()> {
-        self.out.now = now;
+        self.out.pass(now);
         let redaction = self.site.clone().and(&redaction);
         let mut writer = Writer::new(trail, header, redaction, parent, &now);
         let files = self.out.store.of(&writer.trail)?;
@@ -232,8 +258,8 @@ impl Trails {
 
     /// Time goes on: what has waited for a second is written. To be called a few times a second.
     pub fn tick(&mut self, now: Now) {
-        self.out.now = now;
-        self.release(now.boot.saturating_sub(SECOND));
+        self.out.pass(now);
+        self.release(now.boot.saturating_sub(SECOND), RELEASE);
         self.write_ended();
         self.out.write();
         self.out.age();
@@ -241,14 +267,23 @@ impl Trails {
 
     /// Writes all, whether it has waited or not.
     pub fn flush(&mut self, now: Now) {
-        self.out.now = now;
-        self.release(u64::MAX);
+        self.out.pass(now);
+        self.release(u64::MAX, u64::MAX);
         self.out.write();
     }
 
-    fn release(&mut self, before: u64) {
+    /// Lets go what is from before that time, for so many nanoseconds of this thread's: the rest is let go the next time.
+    fn release(&mut self, before: u64, time: u64) {
         let out = &mut self.out;
-        while self.fold.oldest(before, &mut |waited| out.record(&waited)) {}
+        let begun = Now::of_this_thread();
+        let mut count: usize = 0;
+        while self.fold.oldest(before, &mut |waited| out.record(&waited)) {
+            count += 1;
+            let looks = count.is_multiple_of(CLOCK);
+            if looks && Now::of_this_thread().saturating_sub(begun) >= time {
+                break;
+            }
+        }
     }
 
     /// A trail ends: its last record is written. `skipped`: opens that the kernel left out, as only each so
@@ -257,7 +292,7 @@ impl Trails {
     /// # Errors
     /// It cannot be written. That is tried again for some minutes.
     pub fn end(&mut self, trace: u32, why: &str, skipped: u64, now: Now) -> io::Result<()> {
-        self.out.now = now;
+        self.out.pass(now);
         let out = &mut self.out;
         self.fold.all_of(trace, &mut |waited| out.record(&waited));
         let Some(mut writer) = self.out.take(trace) else {
@@ -300,8 +335,8 @@ impl Trails {
         self.out.followed.watch(anybody);
     }
 
-    /// The lines that were written since the last call, each with the trace whose trail it is of.
-    pub fn live(&mut self, take: &mut dyn FnMut(u32, &[u8])) {
+    /// The lines that were written since the last call, each with its trail, which may have ended since.
+    pub fn live(&mut self, take: &mut dyn FnMut(&Trail, &[u8])) {
         self.out.followed.take(take);
     }
 
@@ -331,7 +366,7 @@ impl Trails {
         let live = |file: &store::Found| {
             let writer = writers.get(&file.trail.trace);
             writer.is_some_and(|writer| {
-                writer.trail == file.trail && clock::same(writer.header.began, file.began)
+                *writer.trail == file.trail && clock::same(writer.header.began, file.began)
             })
         };
         reading::list(&self.out.store, viewer, &live)

@@ -2,7 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::sync::Arc;
 
+use agent_sandbox_events::raw::About;
+use agent_sandbox_events::record::Trail;
+
+use super::allowance::Allowance;
 use super::clock::Now;
 use super::fold::Waited;
 use super::sinks::Sink;
@@ -34,6 +39,8 @@ pub(super) struct Out {
     failing: BTreeMap<u32, String>,
     /// Why old files cannot be removed.
     aging: Option<String>,
+    /// What users' commands may still take of the tracer's time.
+    allowance: Allowance,
     pub(super) now: Now,
 }
 
@@ -49,6 +56,7 @@ impl Out {
             lost: 0,
             failing: BTreeMap::new(),
             aging: None,
+            allowance: Allowance::default(),
             now,
         }
     }
@@ -76,13 +84,34 @@ impl Out {
             return;
         };
         let before = writer.waits();
-        let what = what(&waited.event, &writer.redaction, waited.count);
+        let uid = writer.trail.uid;
+        let what = if texts(&waited.event.about) {
+            let redaction = self.allowance.has(uid).then_some(&writer.redaction);
+            let begun = Now::of_this_thread();
+            let what = what(&waited.event, redaction, &writer.hidden, waited.count);
+            let taken = Now::of_this_thread().saturating_sub(begun);
+            self.allowance.take(uid, taken);
+            what
+        } else {
+            what(
+                &waited.event,
+                Some(&writer.redaction),
+                &writer.hidden,
+                waited.count,
+            )
+        };
         writer.add(self.now.at(waited.event.head.time), &what, waited.count);
         self.waiting += writer.waits() - before;
         self.dirty.insert(waited.trail);
         if self.waiting > WAITING {
             self.write();
         }
+    }
+
+    /// The clock is there: what has passed since it was read last is given back to users.
+    pub(super) fn pass(&mut self, now: Now) {
+        self.allowance.pass(now.boot.saturating_sub(self.now.boot));
+        self.now = now;
     }
 
     /// More events of a trace are lost: those above it have lost them, too.
@@ -156,7 +185,7 @@ impl Out {
             for sink in &mut *sinks {
                 sink.send(&trail, line, now.wall);
             }
-            followed.add(trail.trace, line);
+            followed.add(&trail, line);
         });
         match written {
             Ok(()) => {
@@ -198,13 +227,19 @@ impl Out {
     }
 }
 
+/// Whether an event has texts of which a user chooses how long it takes to find secrets in them. A name of a file is
+/// gone through once.
+fn texts(about: &About<'_>) -> bool {
+    matches!(about, About::Exec { .. } | About::Operation { .. })
+}
+
 /// Lines for those who follow.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
     watched: bool,
     lines: Vec<u8>,
-    /// The trace of each line, and where it ends.
-    ends: Vec<(u32, usize)>,
+    /// Whose each line is, and where it ends.
+    ends: Vec<(Arc<Trail>, usize)>,
     dropped: u64,
 }
 
@@ -219,7 +254,7 @@ impl Followed {
         }
     }
 
-    fn add(&mut self, trace: u32, line: &[u8]) {
+    fn add(&mut self, trail: &Arc<Trail>, line: &[u8]) {
         if !self.watched {
             return;
         }
@@ -228,13 +263,13 @@ impl Followed {
             return;
         }
         self.lines.extend_from_slice(line);
-        self.ends.push((trace, self.lines.len()));
+        self.ends.push((trail.clone(), self.lines.len()));
     }
 
-    pub(super) fn take(&mut self, take: &mut dyn FnMut(u32, &[u8])) {
+    pub(super) fn take(&mut self, take: &mut dyn FnMut(&Trail, &[u8])) {
         let mut begin = 0;
-        for (trace, end) in self.ends.drain(..) {
-            take(trace, &self.lines[begin..end]);
+        for (trail, end) in self.ends.drain(..) {
+            take(&trail, &self.lines[begin..end]);
             begin = end;
         }
         self.lines.clear();

@@ -4,11 +4,18 @@ use agent_sandbox_events::raw::{self, About, By, Event, Head, Kind, OPERATIONS, 
 use agent_sandbox_events::record::{Actor, Exec, Exit, Open, Operation, Peer, Verdict, What};
 use agent_sandbox_events::text;
 
+use super::hidden::Hidden;
 use super::redact::Redaction;
 use super::words::{self, address, operation};
 
-/// The record of so many events that are alike.
-pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What {
+/// The record of so many events that are alike. Without a redaction, because its user has no time left for it, texts that
+/// can hold secrets are left out.
+pub(super) fn what(
+    event: &Event<'_>,
+    redaction: Option<&Redaction>,
+    hidden: &Hidden,
+    count: u64,
+) -> What {
     let head = &event.head;
     let actor = actor(head);
     match event.about {
@@ -23,12 +30,12 @@ pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What
             What::Exec(Exec {
                 actor,
                 path: text::escape(&Redaction::path(&raw::turned(path, head.flags))),
-                arguments: if whole {
-                    words_of(arguments, redaction, false)
-                } else {
-                    head_and_tail(arguments, redaction)
+                arguments: match redaction {
+                    Some(redaction) if whole => words_of(arguments, redaction, false),
+                    Some(redaction) => head_and_tail(arguments, redaction),
+                    None => vec![MISSING.to_string()],
                 },
-                verdict: verdict(head, count, !whole),
+                verdict: verdict(head, count, !whole || redaction.is_none()),
                 set_id: head.flags & flags::SET_ID != 0,
             })
         }
@@ -42,6 +49,7 @@ pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What
             actor,
             path: text::escape(&Redaction::path(&raw::turned(path, head.flags))),
             access: words::access(open_flags),
+            hidden: opens_hidden(event, hidden),
             device: words::device(device),
             inode,
             verdict: verdict(head, count, false),
@@ -81,10 +89,10 @@ pub(super) fn what(event: &Event<'_>, redaction: &Redaction, count: u64) -> What
                 } else {
                     raw::turned(path, head.flags)
                 };
-                let path = if other && mounted {
-                    redaction.text(&path)
-                } else {
-                    Redaction::path(&path)
+                let path = match redaction {
+                    Some(redaction) if other && mounted => redaction.text(&path),
+                    None if other && mounted => MISSING.as_bytes().to_vec(),
+                    _ => Redaction::path(&path),
                 };
                 text::escape(&path)
             };
@@ -217,6 +225,14 @@ pub(super) fn missing(event: &Event<'_>) -> bool {
         )
 }
 
+/// Whether it is an open of what is hidden.
+pub(super) fn opens_hidden(event: &Event<'_>, hidden: &Hidden) -> bool {
+    match event.about {
+        About::Open { path, .. } => hidden.holds(&raw::turned(path, event.head.flags)),
+        _ => false,
+    }
+}
+
 /// Whether it is an open that was allowed, of which a trace may record but some.
 pub(super) fn sampled(event: &Event<'_>) -> bool {
     event.head.kind == Kind::Open
@@ -249,7 +265,13 @@ mod tests {
 
     fn said(head: Head, about: About<'_>) -> serde_json::Value {
         let event = Event { head, about };
-        serde_json::to_value(what(&event, &Redaction::default(), 1)).unwrap()
+        serde_json::to_value(what(
+            &event,
+            Some(&Redaction::default()),
+            &Hidden::default(),
+            1,
+        ))
+        .unwrap()
     }
 
     fn went(result: i32, by: By, flags: u16) -> (String, Option<String>, Option<String>) {

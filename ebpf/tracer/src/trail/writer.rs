@@ -1,14 +1,17 @@
 //! One trail: its records wait as lines, get their numbers when they are written, and are written whole or
 //! counted as lost.
 
+use std::sync::Arc;
+
 use agent_sandbox_events::raw::{Event, Kind};
 use agent_sandbox_events::record::{Away, End, Header, Lost, Removed, Trail, VERSION, What};
 
 use super::clock::{Now, round, same};
+use super::hidden::Hidden;
 use super::line;
 use super::redact::Redaction;
 use super::store::{Evicted, Store};
-use super::what::{missing, sampled};
+use super::what::{missing, opens_hidden, sampled};
 
 /// So many different reasons for losses are kept until they are written.
 const REASONS: usize = 4;
@@ -23,9 +26,11 @@ const NO_ROOM: &str = "more happened than the tracer could take in";
 /// A trail that is being written.
 #[derive(Debug)]
 pub(super) struct Writer {
-    pub(super) trail: Trail,
+    pub(super) trail: Arc<Trail>,
     pub(super) header: Header,
     pub(super) redaction: Redaction,
+    /// What its policy hides.
+    pub(super) hidden: Arc<Hidden>,
     /// The trace whose trail gets these events, too.
     pub(super) parent: Option<u32>,
     /// Bits of the kinds that are recorded.
@@ -91,14 +96,15 @@ impl Writer {
         if header.began == 0.0 {
             header.began = round(now.wall);
         }
-        header.command = command(&header.command, &redaction);
+        header.command = command(&header.command);
         let named = header.events.iter().filter_map(|name| Kind::named(name));
         Self {
             kinds: named.fold(0, |bits, kind| bits | kind.bit()),
             prefix: line::prefix(&trail),
-            trail,
+            trail: Arc::new(trail),
             header,
             redaction,
+            hidden: Arc::default(),
             parent,
             seq: 0,
             lost: 0,
@@ -130,8 +136,11 @@ impl Writer {
     /// Whether the trail records such an event. Of another trace's, `every` counts here: of its own the kernel
     /// has left out those already.
     pub(super) fn wants(&mut self, event: &Event<'_>, own: bool) -> bool {
-        if self.kinds & event.head.kind.bit() == 0 || (!self.header.missing && missing(event)) {
+        if self.kinds & event.head.kind.bit() == 0 {
             return false;
+        }
+        if missing(event) {
+            return self.header.missing || opens_hidden(event, &self.hidden);
         }
         if own || self.header.every < 2 || !sampled(event) {
             return true;
@@ -198,7 +207,7 @@ impl Writer {
 
     /// Notes a removal, if it was of this trail.
     pub(super) fn removed(&mut self, evicted: &Evicted) {
-        if evicted.trail == self.trail && same(evicted.began, self.header.began) {
+        if evicted.trail == *self.trail && same(evicted.began, self.header.began) {
             self.misses(evicted.first, evicted.last);
         }
     }
@@ -394,27 +403,18 @@ const NUMBER: usize = 28;
 /// A buffer is kept up to twice this length, in bytes.
 const SPARE: usize = 64 * 1024;
 
-/// A command for the header: cut at a word, redacted, cut again where that made it longer, escaped.
-fn command(words: &[String], redaction: &Redaction) -> Vec<String> {
+/// A command for the header: escaped, and cut at a word where that made it too long. Whoever begins the trail has hidden its
+/// secrets.
+fn command(words: &[String]) -> Vec<String> {
     let mut left = COMMAND_BYTES;
-    let mut fits = |length: usize| {
-        let fits = length < left;
-        left = left.saturating_sub(length + 1);
-        fits
-    };
-    let bytes = words.iter().map(|word| word.as_bytes());
-    let bytes: Vec<&[u8]> = bytes.take_while(|word| fits(word.len())).collect();
-    left = COMMAND_BYTES;
     let mut shown = Vec::new();
-    for word in redaction.arguments(&bytes, false) {
+    for word in words {
         if word.len() >= left {
+            shown.push("…".to_string());
             break;
         }
         left -= word.len() + 1;
-        shown.push(agent_sandbox_events::text::escape(&word));
-    }
-    if shown.len() < words.len() {
-        shown.push("…".to_string());
+        shown.push(agent_sandbox_events::text::escape(word.as_bytes()));
     }
     shown
 }

@@ -86,6 +86,11 @@ fn deeds(events: &[Vec<u8>], comm: &str) -> Vec<Deed> {
 
 /// What a group of actions of the probe leaves in the ring.
 fn acted(place: &Place, program: &Path, group: &str) -> Vec<Vec<u8>> {
+    // The actions listen on ports and at paths of their own: not two of them at a time.
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one = ONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut probes = Probes::open(&place.settings()).expect("probes");
     let shell = Shell::new(&format!("{} act {group} >&2", program.display()));
     mark(&mut probes, 5, &shell);

@@ -251,6 +251,28 @@ pub fn opened(trace: u32, pid: u32, uid: u32, path: &str) -> Vec<u8> {
     event(3, trace, pid, uid, &rest)
 }
 
+/// A file that was opened, or was tried: the call's result is 0, or the error's number below it.
+pub fn tried(trace: u32, pid: u32, uid: u32, path: &str, result: i32) -> Vec<u8> {
+    // Behind size, kind, flags, time, cgroup and five numbers.
+    const RESULT: usize = 44;
+    let mut bytes = opened(trace, pid, uid, path);
+    bytes[RESULT..RESULT + 4].copy_from_slice(&result.to_ne_bytes());
+    bytes
+}
+
+/// A program that was started, with its arguments.
+pub fn executed(trace: u32, pid: u32, uid: u32, path: &str, arguments: &[u8]) -> Vec<u8> {
+    let mut rest = Vec::new();
+    let path = [path.as_bytes(), &[0]].concat();
+    let count = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
+    for word in [count(&path), count(arguments), count(arguments), 0] {
+        rest.extend(word.to_ne_bytes());
+    }
+    rest.extend(path);
+    rest.extend(arguments);
+    event(1, trace, pid, uid, &rest)
+}
+
 /// A process that has ended.
 pub fn exited(trace: u32, pid: u32, uid: u32) -> Vec<u8> {
     event(2, trace, pid, uid, &[])

@@ -8,6 +8,7 @@
 )]
 
 mod crowd;
+mod expensive;
 mod fake;
 mod hostile;
 mod lifetimes;

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use agent_sandbox_events::client::Connection;
-use agent_sandbox_events::protocol::{Request, Response, VERSION, Which};
+use agent_sandbox_events::protocol::{HiddenNames, Register, Request, Response, VERSION, Which};
 
-use crate::fake::opened;
+use crate::fake::{opened, tried};
 use crate::world::{PATIENCE, Victim, World, me, of, refused};
 
 fn read(which: Which, history: bool) -> Request {
@@ -161,4 +161,44 @@ fn a_connection_that_follows_asks_nothing_else() {
     follower.send(&read(Which::All, false)).unwrap();
     let why = refused(follower.ask(&Request::Status { version: VERSION }));
     assert!(why.contains("follows records"), "{why}");
+}
+
+/// What is hidden does not exist in the jail: attempts on it are told from others, without all that is missing.
+#[test]
+fn attempts_on_what_is_hidden_are_recorded_and_marked() {
+    let world = World::new();
+    let victim = Victim::new();
+    let register = Register {
+        hidden: vec![HiddenNames {
+            directory: "/home/ada".to_owned(),
+            names: vec![".ssh".to_owned()],
+        }],
+        ..of(victim.pid())
+    };
+    let (_connection, id) = world.trace(&register);
+    for path in ["/home/ada/.ssh/id_rsa", "/home/ada/none", "/etc/passwd"] {
+        let result = if path == "/etc/passwd" {
+            0
+        } else {
+            -libc::ENOENT
+        };
+        world
+            .kernel
+            .event(tried(id, victim.pid(), me(), path, result));
+    }
+    let records = world.records_when(Which::All, |records| {
+        records.iter().any(|record| record["path"] == "/etc/passwd")
+    });
+    let opens: Vec<(&str, bool)> = records
+        .iter()
+        .filter(|record| record["event"] == "open")
+        .map(|record| {
+            let hidden = record["hidden"] == true;
+            (record["path"].as_str().unwrap(), hidden)
+        })
+        .collect();
+    assert_eq!(
+        opens,
+        [("/home/ada/.ssh/id_rsa", true), ("/etc/passwd", false)]
+    );
 }

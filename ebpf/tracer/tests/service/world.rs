@@ -14,7 +14,7 @@ use agent_sandbox_events::protocol::{
     Enforce, EventKind, Lifetime, Register, Request, Response, Scope, VERSION, Which,
 };
 use agent_sandbox_tracer::service::config::Config;
-use agent_sandbox_tracer::service::serve::{Service, Turn};
+use agent_sandbox_tracer::service::socket::{Service, Turn};
 use agent_sandbox_tracer::service::{files, trail_settings};
 use agent_sandbox_tracer::trail::{Now, Trails};
 use nix::fcntl::{OFlag, open};
@@ -241,6 +241,7 @@ pub fn of(pid: u32) -> Register {
         events: vec![EventKind::Exec, EventKind::Open, EventKind::Exit],
         every: 0,
         missing: false,
+        hidden: Vec::new(),
         redact: Vec::new(),
         enforce: Enforce::Off,
         no_internet: false,

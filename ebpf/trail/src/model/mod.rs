@@ -165,6 +165,8 @@ pub struct Refused {
     pub error: Option<String>,
     /// It was let through, and would be denied.
     pub would: bool,
+    /// The policy hides it.
+    pub hidden: bool,
 }
 
 impl Key for Refused {
@@ -180,15 +182,17 @@ pub struct Refusals {
     pub count: u64,
     /// What the path holds.
     pub sensitive: Option<Kind>,
+    /// The policy hides it.
+    pub hidden: bool,
     /// The thread that tried last.
     pub comm: String,
 }
 
 impl Row for Refusals {
-    /// What somebody wanted with a key is kept whatever else happens.
+    /// What somebody wanted with a key, or with what is hidden, is kept whatever else happens.
     fn weight(&self) -> u64 {
         const SENSITIVE: u64 = 1 << 48;
-        let more = if self.sensitive.is_some() {
+        let more = if self.sensitive.is_some() || self.hidden {
             SENSITIVE
         } else {
             0
@@ -324,7 +328,7 @@ impl Model {
             arguments: exec.arguments.clone(),
         };
         self.programs.with(call, |row| row.add(&exec.verdict));
-        self.refuse("exec", &exec.path, &exec.actor.comm, &exec.verdict);
+        self.refuse("exec", &exec.path, &exec.actor.comm, &exec.verdict, false);
     }
 
     fn open(&mut self, open: &Open) {
@@ -360,7 +364,7 @@ impl Model {
                 add(|row| &mut row.touched);
             }
         });
-        self.refuse("open", &open.path, &open.actor.comm, verdict);
+        self.refuse("open", &open.path, &open.actor.comm, verdict, open.hidden);
     }
 
     fn peer(&mut self, what: &str, peer: &Peer) {
@@ -374,7 +378,7 @@ impl Model {
             _ => &mut self.connections,
         };
         table.with(address, |row| row.add(&peer.verdict));
-        self.refuse(what, &peer.address, &peer.actor.comm, &peer.verdict);
+        self.refuse(what, &peer.address, &peer.actor.comm, &peer.verdict, false);
     }
 
     fn operation(&mut self, operation: &Operation) {
@@ -392,12 +396,15 @@ impl Model {
             &on,
             &operation.actor.comm,
             &operation.verdict,
+            false,
         );
     }
 
-    fn refuse(&mut self, what: &str, on: &str, comm: &str, verdict: &Verdict) {
+    /// What is hidden does not exist inside: an attempt on it fails, and nobody denies it.
+    fn refuse(&mut self, what: &str, on: &str, comm: &str, verdict: &Verdict, hidden: bool) {
         let would = match Way::of(verdict) {
             Way::Denied => false,
+            Way::Failed if hidden => false,
             Way::WouldDeny => true,
             Way::Allowed | Way::Failed | Way::NotRun => return,
         };
@@ -407,10 +414,12 @@ impl Model {
             by: verdict.by.clone(),
             error: verdict.error.clone(),
             would,
+            hidden,
         };
         self.refused.with(key, |row| {
             if row.count == 0 {
                 row.sensitive = sensitive::kind(on);
+                row.hidden = hidden;
             }
             row.count = row.count.saturating_add(verdict.count);
             comm.clone_into(&mut row.comm);

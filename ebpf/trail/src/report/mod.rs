@@ -6,6 +6,7 @@ pub mod markdown;
 pub mod text;
 pub mod write;
 
+use agent_sandbox_events::ask::Untraced;
 use agent_sandbox_events::raw::Kind;
 use serde::Serialize;
 
@@ -42,7 +43,8 @@ pub struct Summary {
     pub written: Vec<Named>,
     /// Directories that were listed.
     pub listed: Vec<Named>,
-    /// What was denied, the most often first; what holds keys and the like before everything else.
+    /// What was denied, and attempts on what is hidden, the most often first; what holds keys and the like and what is
+    /// hidden before everything else.
     pub denied: Vec<Denied>,
     /// What would be denied if the trace enforced.
     pub would_be_denied: Vec<Denied>,
@@ -165,6 +167,8 @@ pub struct Denied {
     pub count: u64,
     /// What it holds.
     pub sensitive: Option<&'static str>,
+    /// Whether the policy hides it: inside it does not exist, or is empty.
+    pub hidden: bool,
     /// The name of the thread that tried last.
     pub comm: String,
 }
@@ -204,6 +208,8 @@ pub struct Unseen {
     pub reasons: Vec<Number>,
     /// Seconds for which tracers were away.
     pub away: f64,
+    /// Steps that no tracer took.
+    pub untraced: Vec<Untraced>,
     /// Records that did not reach this reader.
     pub missed: u64,
     /// Lines that were no records.
@@ -344,6 +350,7 @@ pub fn one_denied((refused, row): (&Refused, &Refusals)) -> Denied {
         error: refused.error.clone(),
         count: row.count,
         sensitive: row.sensitive.map(sensitive::Kind::word),
+        hidden: refused.hidden,
         comm: row.comm.clone(),
     }
 }
@@ -376,6 +383,7 @@ impl Unseen {
                 .map(|(why, count)| number(why, count))
                 .collect(),
             away: model.trails.away(),
+            untraced: Vec::new(),
             missed: model.missed(),
             unreadable,
             removed: model.trails.gone(),

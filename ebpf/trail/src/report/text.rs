@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use agent_sandbox_events::ask::Untraced;
+
 use super::directories::{Entry, grouped};
 use super::{Denied, OneTrail, Place, Program, Summary, Unseen, Ways};
 use crate::clock;
@@ -232,6 +234,14 @@ pub fn unseen(unseen: &Unseen) -> Vec<String> {
     if lines.is_empty() {
         lines.push("no event was lost".into());
     }
+    for step in &unseen.untraced {
+        let Untraced {
+            job, step, node, ..
+        } = step;
+        lines.push(format!(
+            "step {step} of job {job} ran untraced on {node}: no tracer took it"
+        ));
+    }
     if unseen.away > 0.0 {
         lines.push(format!(
             "the tracer was away for {}; what happened then is here as far as the kernel's buffer held it",
@@ -341,6 +351,7 @@ pub fn not_allowed(ways: &Ways) -> String {
 pub fn by(denied: &Denied) -> String {
     let by = denied.by.as_deref().map(|by| by.replace('_', " "));
     match (by, &denied.error) {
+        (_, Some(error)) if denied.hidden => format!("hidden by the policy ({error})"),
         (Some(by), Some(error)) => format!("by {by} ({error})"),
         (Some(by), None) => format!("by {by}"),
         (None, Some(error)) => format!("({error})"),

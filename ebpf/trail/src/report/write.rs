@@ -8,9 +8,9 @@
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use agent_sandbox_events::ask::Ask;
+use agent_sandbox_events::ask::{Ask, Untraced};
 
-use super::{Summary, markdown, text};
+use super::{OneTrail, Summary, markdown, text};
 use crate::fault::Fault;
 use crate::link::{Came, Link, Meant, Reading};
 use crate::model::{Limits, Model};
@@ -26,7 +26,7 @@ const WRITTEN: Duration = Duration::from_millis(1200);
 /// The tracer cannot be asked, there is no such trail, or standard output cannot be written.
 pub fn report(ask: &Ask, word: Option<&str>, as_markdown: bool) -> Result<u8, Fault> {
     let link = Link::new(&ask.socket);
-    let meant = link.which(word)?;
+    let meant = link.which(word, ask.uid)?;
     let (mut reading, mut model) = read(&link, &meant)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     if now.is_ok_and(|now| model.trails.any_is_fresh(now.as_secs_f64(), FRESH)) {
@@ -36,7 +36,8 @@ pub fn report(ask: &Ask, word: Option<&str>, as_markdown: bool) -> Result<u8, Fa
     if let Some(fault) = reading.several(&meant) {
         return Err(fault);
     }
-    let summary = Summary::new(&model, reading.unreadable);
+    let mut summary = Summary::new(&model, reading.unreadable);
+    summary.unseen.untraced = untraced(&ask.untraced, &summary.trails);
     let text = match (ask.json, as_markdown) {
         (true, _) => json(&summary),
         (false, true) => markdown::markdown(&summary),
@@ -48,6 +49,21 @@ pub fn report(ask: &Ask, word: Option<&str>, as_markdown: bool) -> Result<u8, Fa
         ))),
         _ => Ok(0),
     }
+}
+
+/// Of these steps those that belong to the report: of its sessions, or of the one job that it is about.
+fn untraced(all: &[Untraced], trails: &[OneTrail]) -> Vec<Untraced> {
+    let job = trails.first().and_then(|first| first.job);
+    let job = job.filter(|job| trails.iter().all(|one| one.job == Some(*job)));
+    let belongs = |step: &&Untraced| {
+        // Of another user's session nobody notes anything.
+        let session = |one: &OneTrail| {
+            one.session.as_deref() == Some(step.session.as_str())
+                && step.uid.is_none_or(|uid| uid == one.uid)
+        };
+        trails.iter().any(session) && job.is_none_or(|job| job == step.job)
+    };
+    all.iter().filter(belongs).cloned().collect()
 }
 
 /// Reads all that there is of trails.

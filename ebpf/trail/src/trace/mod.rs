@@ -157,6 +157,7 @@ fn begin(
         events: trace.events.clone(),
         every: 1,
         missing: trace.missing,
+        hidden: Vec::new(),
         redact: Vec::new(),
         enforce: Enforce::Off,
         no_internet: false,

@@ -46,7 +46,7 @@ const PACKETS: usize = 32;
 pub fn watch(ask: &Ask, word: Option<&str>) -> Result<u8, Fault> {
     let link = Link::new(&ask.socket);
     if ask.json {
-        return stream::stream(&link, &link.which(word)?, ask.quiet);
+        return stream::stream(&link, &link.which(word, None)?, ask.quiet);
     }
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(
@@ -64,7 +64,7 @@ pub fn watch(ask: &Ask, word: Option<&str>) -> Result<u8, Fault> {
     }
     // https://no-color.org
     let app = App::new(variable("NO_COLOR").is_none());
-    let meant = link.which(word)?;
+    let meant = link.which(word, None)?;
     let reading = link.read_meant(&meant, true)?;
     let failed = |error: io::Error| Fault::new(format!("cannot use the terminal: {error}"));
     let signals = signals().map_err(|error| failed(error.into()))?;

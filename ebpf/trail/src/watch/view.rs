@@ -309,7 +309,8 @@ fn rows(app: &App, pane: Pane) -> Vec<Row> {
 fn denied(model: &Model) -> Vec<Row> {
     let row = |(refused, refusals): (&Refused, &Refusals)| {
         let denied = report::one_denied((refused, refusals));
-        let mark = match denied.sensitive {
+        let hidden = denied.hidden.then_some("hidden");
+        let mark = match denied.sensitive.or(hidden) {
             Some(word) => format!("!{word}"),
             None => String::new(),
         };
@@ -326,7 +327,7 @@ fn denied(model: &Model) -> Vec<Row> {
                 by(&denied)
             ),
             way: Some(way),
-            marked: denied.sensitive.is_some(),
+            marked: denied.sensitive.is_some() || denied.hidden,
         }
     };
     model

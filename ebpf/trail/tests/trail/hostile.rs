@@ -71,6 +71,7 @@ fn record() -> impl Strategy<Value = Record> {
                     actor,
                     path: text(4),
                     access: vec!["read".into(), text(5)],
+                    hidden: true,
                     verdict,
                     ..Open::default()
                 }),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use agent_sandbox_events::ask::{Ask, VERSION, What};
+use agent_sandbox_events::ask::{Ask, Untraced, VERSION, What};
 use agent_sandbox_events::protocol::Request;
 use agent_sandbox_events::record::Record;
 
@@ -33,6 +33,8 @@ pub(crate) fn ask(socket: &Path, what: What) -> Ask {
         state: None,
         json: false,
         quiet: false,
+        untraced: Vec::new(),
+        uid: None,
         what,
     }
 }
@@ -71,6 +73,12 @@ fn a_report_is_text_json_or_markdown() {
         "{out}"
     );
     assert!(
+        out.contains(
+            "      1  open /home/ada/.aws/credentials [credential] hidden by the policy (ENOENT)\n"
+        ),
+        "{out}"
+    );
+    assert!(
         out.contains("\n  5 events were lost: no room in the ring (5)\n"),
         "{out}"
     );
@@ -91,6 +99,57 @@ fn a_report_is_text_json_or_markdown() {
     assert_eq!(value["unseen"]["lost"], 5);
     assert_eq!(value["trails"].as_array().unwrap().len(), 3);
     assert_eq!(value["written"][0]["path"], "/home/ada/work/notes");
+}
+
+/// A report of a session does not seem to be of all that ran, if steps of it were not traced; those of other sessions are theirs.
+#[test]
+fn steps_without_a_trace_are_in_the_report_of_their_session() {
+    let fake = Fake::with_session();
+    let step = |session: &str, job| Untraced {
+        session: session.to_owned(),
+        job,
+        step: "batch".to_owned(),
+        node: "node07".to_owned(),
+        uid: None,
+    };
+    let ask = Ask {
+        untraced: vec![step("k3v9m2qp", 4711), step("another1", 4712)],
+        ..ask(fake.socket(), report_of(None, false))
+    };
+    let (_, out, _) = run(&ask);
+    assert!(
+        out.contains("\n  step batch of job 4711 ran untraced on node07: no tracer took it\n"),
+        "{out}"
+    );
+    assert!(!out.contains("4712"), "{out}");
+}
+
+/// Root's report of a user is about that user's trails, and a note of another user's about them does not count.
+#[test]
+fn notes_of_others_are_not_in_a_users_report() {
+    let fake = Fake::with_session();
+    let of = |uid, job| Untraced {
+        session: "k3v9m2qp".to_owned(),
+        job,
+        step: "batch".to_owned(),
+        node: "node07".to_owned(),
+        uid: Some(uid),
+    };
+    let ask = |uid| Ask {
+        uid,
+        untraced: vec![of(1000, 4711), of(1001, 4712)],
+        ..ask(fake.socket(), report_of(None, false))
+    };
+    for uid in [None, Some(1000)] {
+        let (_, out, _) = run(&ask(uid));
+        assert!(out.contains("step batch of job 4711 ran untraced"), "{out}");
+        assert!(!out.contains("4712"), "{out}");
+    }
+    let (code, _, err) = run(&ask(Some(1001)));
+    assert!(
+        code != 0 && err.contains("user 1001 has no trails"),
+        "{err}"
+    );
 }
 
 /// Records are written within a second of what they tell.

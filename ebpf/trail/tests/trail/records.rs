@@ -111,6 +111,26 @@ pub(crate) fn denied(by: &str, error: &str) -> Verdict {
     }
 }
 
+pub(crate) fn failed(error: &str) -> Verdict {
+    Verdict {
+        verdict: "failed".into(),
+        error: Some(error.into()),
+        count: 1,
+        ..Verdict::default()
+    }
+}
+
+/// An open of what the policy hides.
+pub(crate) fn hidden(what: What) -> What {
+    match what {
+        What::Open(open) => What::Open(Open {
+            hidden: true,
+            ..open
+        }),
+        what => what,
+    }
+}
+
 pub(crate) fn times(count: u64, verdict: Verdict) -> Verdict {
     Verdict { count, ..verdict }
 }
@@ -130,6 +150,7 @@ pub(crate) fn open(pid: u32, comm: &str, path: &str, access: &[&str], verdict: V
         actor: actor(pid, comm),
         path: path.into(),
         access: access.iter().map(|word| (*word).to_owned()).collect(),
+        hidden: false,
         verdict,
         ..Open::default()
     })
@@ -244,6 +265,13 @@ pub(crate) fn session(id: &str) -> Vec<Record> {
                 ..Verdict::default()
             },
         ),
+        hidden(open(
+            201,
+            "cat",
+            "/home/ada/.aws/credentials",
+            &["read"],
+            failed("ENOENT"),
+        )),
         exit(201, "cat", 1),
         connect(200, "claude", "192.0.2.1:443", allowed()),
         connect(200, "claude", "192.0.2.9:25", denied("tracer", "EPERM")),

@@ -115,6 +115,7 @@ fn meaning(which: HandedOver) -> BTreeMap<i64, Handed> {
         libc::SYS_pidfd_send_signal,
     ];
     all.extend(signals.map(|number| (number, when(which.signals))));
+    all.insert(libc::SYS_execve, when(which.executions));
     #[cfg(target_arch = "x86_64")]
     {
         let modes = [
@@ -144,12 +145,13 @@ fn meaning(which: HandedOver) -> BTreeMap<i64, Handed> {
 
 /// Every combination of the switches.
 fn every_combination() -> impl Iterator<Item = HandedOver> {
-    (0..1 << 5).map(|bits: u32| HandedOver {
+    (0..1 << 6).map(|bits: u32| HandedOver {
         changes: bits & 1 != 0,
         listings: bits & 2 != 0,
         opens: bits & 4 != 0,
         signals: bits & 8 != 0,
         truncations: bits & 16 != 0,
+        executions: bits & 32 != 0,
     })
 }
 
@@ -284,6 +286,7 @@ fn the_ordinary_calls_look_at_no_argument() {
         opens: true,
         signals: true,
         truncations: true,
+        executions: true,
     };
     let Program(program) = compiled(all);
     let ordinary = [
@@ -304,7 +307,6 @@ fn the_ordinary_calls_look_at_no_argument() {
         libc::SYS_sendmsg,
         libc::SYS_recvmsg,
         libc::SYS_fcntl,
-        libc::SYS_execve,
         libc::SYS_clone,
     ];
     // Without its loads of arguments the program would be the same to them.

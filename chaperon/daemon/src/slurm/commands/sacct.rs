@@ -368,7 +368,8 @@ async fn scripts(
     ];
     let arguments = arguments.map(OsString::from).to_vec();
     let work = async {
-        scope::check(&session, &jobs).await?;
+        // The script around a session was written outside of every jail.
+        scope::check_change(&session, &jobs).await?;
         ask(&session, Command::Sacct, arguments, parsed.kept.clone()).await
     };
     let said = attended(context.conn, work).await?;

@@ -8,7 +8,7 @@ use agent_sandbox_wire::order::Queries;
 
 use super::Context;
 use super::answers::{about, fields, plain};
-use crate::refusal::Refusal;
+use crate::refusal::{Reason, Refusal};
 use crate::slurm::parse;
 use crate::slurm::query::{Stop, settle};
 
@@ -162,7 +162,8 @@ fn read(operands: &[OsString], user: &str, others: bool) -> Result<Vec<OsString>
                 "sacctmgr show {name} is refused: names of others are not shown (`slurm.queries`)"
             ),
             "sacctmgr show assoc shows your own accounts",
-        ));
+        )
+        .because(Reason::Key("slurm.queries")));
     }
     let mut all: Vec<OsString> = vec!["show".into(), name.into()];
     let mut pinned = false;
@@ -232,7 +233,8 @@ fn filter(
                 return Err(Refusal::rule(
                     "what belongs to other users is not shown (`slurm.queries`)",
                     "leave the user out: what is your own is shown",
-                ));
+                )
+                .because(Reason::Key("slurm.queries")));
             }
             *pinned = true;
             return Ok(format!("{own}={user}"));

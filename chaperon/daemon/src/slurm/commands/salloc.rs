@@ -15,9 +15,10 @@ use crate::files;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::slurm::export::set;
+use crate::slurm::messages::{Messages, Speaker};
 use crate::slurm::parse::{Parsed, parse, written};
 use crate::slurm::records::{self, Kind, Record, Text};
-use crate::slurm::{limits, submission, submitted};
+use crate::slurm::{limits, submission, submitted, whole_nodes};
 use crate::spawn::{self, Running, Start, Way};
 use crate::variables::{Variables, variable};
 
@@ -53,30 +54,43 @@ pub(super) async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
     let mut record = Record::new(&session, Kind::Salloc);
     record.cwd = Text::from(cwd.as_bytes());
     let draft = records::draft(&record)?;
-    let wish = wish(context, &parsed, held)?;
-    let turn = match submission::turn(&session, context.conn, &parsed).await? {
-        Ok(turn) => turn,
+    let whole = whole_nodes::gpus(&session, &parsed);
+    let whole = match submission::patiently(context.conn, whole).await {
+        Ok(whole) => whole?,
         Err(end) => return Ok(end),
     };
-    let mut running = spawn::start(&session, wish)?;
-    let number = submitted::begun(&session, running.pid, false, draft.clone());
-    drop(turn);
+    let (wish, messages) = wish(context, &parsed, held, whole)?;
+    let entered = submission::enter(&session, context.conn, &parsed, &draft, false);
+    let intent = match entered.await? {
+        Ok(intent) => intent,
+        Err(end) => return Ok(end),
+    };
+    let mut running = spawn::start_with(&session, wish, Some(intent.file()))?;
+    let mut speaker = Speaker::new(running.error.take(), messages);
+    let number = submitted::begun(&session, running.pid, false, draft.clone(), intent);
     if held {
-        let end = hold(context, &parsed, (number, draft), &mut running).await;
+        let held = &mut (running, speaker);
+        let end = hold(context, &parsed, (number, draft), held).await;
         // Not every way to end it takes a pending allocation back.
         submitted::over(&session, number, end.as_ref().unwrap_or(&End::FAILURE));
         return end;
     }
-    let end = running.attend(context.conn).await;
+    let end = speaker.attend(&mut running, context.conn).await;
     // It stays: it is recorded before the shell goes on.
     submitted::over_and_recorded(&session, number, &end).await?;
     Ok(end)
 }
 
-fn wish(context: &mut Context<'_>, parsed: &Parsed, held: bool) -> Result<Start, Refusal> {
+fn wish(
+    context: &mut Context<'_>,
+    parsed: &Parsed,
+    held: bool,
+    whole: u64,
+) -> Result<(Start, Messages), Refusal> {
     let written = written(Command::Salloc, &parsed.given);
     let mut words = written.words;
-    words.extend(limits::check(&context.session.order.limits, parsed)?);
+    words.extend(limits::check(&context.session.order.limits, parsed, whole)?);
+    let messages = Messages::new(context, parsed, &words);
     // No --chdir: salloc would go there itself, outside of the jail.
     if held {
         words.push("--".into());
@@ -89,16 +103,22 @@ fn wish(context: &mut Context<'_>, parsed: &Parsed, held: bool) -> Result<Start,
     variables.extend(parsed.kept.iter().cloned());
     let [_, _, error] = submission::streams(context)?;
     let way = |piped: bool| if piped { Way::Pipe } else { Way::Null };
-    Ok(Start {
+    let error = if parsed.has("verbose") {
+        Way::Pipe
+    } else {
+        Way::Passed(error)
+    };
+    let start = Start {
         command: Command::Salloc,
         arguments: words,
         environment: variables,
         umask: context.request.umask,
         input: way(held),
         output: way(held),
-        error: Way::Passed(error),
+        error,
         kept: Vec::new(),
-    })
+    };
+    Ok((start, messages))
 }
 
 /// The program that waits.
@@ -113,10 +133,10 @@ async fn hold(
     context: &mut Context<'_>,
     parsed: &Parsed,
     (number, draft): (u64, Vec<u8>),
-    running: &mut Running,
+    (running, speaker): &mut (Running, Speaker),
 ) -> Result<End, Refusal> {
-    let Some(said) = granted(context, running).await else {
-        return Ok(running.attend(context.conn).await);
+    let Some(said) = granted(context, running, speaker).await else {
+        return Ok(speaker.attend(running, context.conn).await);
     };
     let session = Rc::clone(&context.session);
     let mut variables = described(&session, &said);
@@ -140,21 +160,46 @@ async fn hold(
         running.terminate().await;
         return Err(refusal);
     }
+    submitted::recorded(&session, number);
     session
         .allocations
         .borrow_mut()
         .insert(job, variables.clone());
-    let outcome = inside(context, parsed, &variables, running).await;
+    let outcome = inside(context, parsed, &variables, (running, speaker)).await;
     session.allocations.borrow_mut().remove(&job);
-    let Some(code) = outcome else {
+    let Some(ended) = outcome else {
         running.terminate().await;
         return Ok(End::Signal(libc::SIGHUP));
     };
     if let Some(mut input) = running.input.take() {
         // If it is gone, the allocation is, too.
-        let _ = input.write_all(&[code]).await;
+        let _ = input.write_all(&[ended.code]).await;
     }
-    Ok(running.attend(context.conn).await)
+    let end = speaker.attend(running, context.conn).await;
+    if let Some(signal) = ended.signal.filter(|_| parsed.has("verbose")) {
+        let name = match parsed.operands.first() {
+            Some(word) => word.as_bytes().to_vec(),
+            None => shell(context),
+        };
+        let name = String::from_utf8_lossy(&name).escape_debug().to_string();
+        let text = format!("Command \"{name}\" was terminated by signal {signal}");
+        submission::say(context, &text).await;
+    }
+    Ok(end)
+}
+
+/// How the command inside ended.
+struct Ended {
+    /// What salloc returns.
+    code: u8,
+    /// The signal that ended it.
+    signal: Option<i32>,
+}
+
+impl Ended {
+    fn with(code: u8) -> Self {
+        Self { code, signal: None }
+    }
 }
 
 /// Runs the command inside. `None`: the shim is gone.
@@ -162,8 +207,8 @@ async fn inside(
     context: &mut Context<'_>,
     parsed: &Parsed,
     variables: &Variables,
-    running: &mut Running,
-) -> Option<u8> {
+    (running, speaker): (&mut Running, &mut Speaker),
+) -> Option<Ended> {
     let mut argv: Vec<Vec<u8>> = parsed
         .operands
         .iter()
@@ -183,8 +228,12 @@ async fn inside(
         tokio::select! {
             ended = context.conn.ended_inside() => match ended {
                 // What salloc returns for a command that a signal ended.
-                Ok(End::Signal(_)) => return Some(0),
-                Ok(End::Code(code)) => return Some(u8::try_from(code & 0xff).unwrap_or(1)),
+                Ok(End::Signal(signal)) => {
+                    return Some(Ended { code: 0, signal: Some(signal) });
+                }
+                Ok(End::Code(code)) => {
+                    return Some(Ended::with(u8::try_from(code & 0xff).unwrap_or(1)));
+                }
                 Err(Unanswered::Failed(_)) => {
                     let name = parsed.operands.first().map_or("", |word| {
                         word.to_str().unwrap_or_default()
@@ -194,7 +243,7 @@ async fn inside(
                         name.escape_debug()
                     );
                     let _ = context.conn.output(Stream::Error, text.as_bytes()).await;
-                    return Some(1);
+                    return Some(Ended::with(1));
                 }
                 // The command got these itself; it decides.
                 Err(Unanswered::Interrupted(libc::SIGINT | libc::SIGQUIT | libc::SIGTERM)) => {}
@@ -203,6 +252,9 @@ async fn inside(
                 }
                 Err(Unanswered::TooLong | Unanswered::Gone) => return None,
             },
+            text = speaker.next() => {
+                let _ = context.conn.output(Stream::Error, &text).await;
+            }
             // salloc ended what it believes to be the command: the allocation is gone.
             _ = running.wait(), if !lost => {
                 lost = true;
@@ -220,7 +272,11 @@ fn shell(context: &Context<'_>) -> Vec<u8> {
 }
 
 /// Waits for the environment of the allocation; `None` if there is none to come.
-async fn granted(context: &mut Context<'_>, running: &mut Running) -> Option<Vec<u8>> {
+async fn granted(
+    context: &mut Context<'_>,
+    running: &mut Running,
+    speaker: &mut Speaker,
+) -> Option<Vec<u8>> {
     let mut output = running.output.take()?;
     let mut said = Vec::new();
     let mut part = [0; 8192];
@@ -232,6 +288,9 @@ async fn granted(context: &mut Context<'_>, running: &mut Running) -> Option<Vec
                 }
                 _ => return None,
             },
+            text = speaker.next() => {
+                let _ = context.conn.output(Stream::Error, &text).await;
+            }
             event = context.conn.event() => match event {
                 Event::Signal(number) => running.signal(number),
                 Event::Gone => {

@@ -1,5 +1,6 @@
 //! sbatch: the script becomes a capsule, and the real sbatch submits that.
 
+mod outputs;
 mod script;
 mod submit;
 
@@ -14,10 +15,11 @@ use self::script::{Found, Script};
 use super::Context;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::slurm::messages::Messages;
 use crate::slurm::options;
 use crate::slurm::parse::{Parsed, directives, mistaken, parse, written};
 use crate::slurm::records::{Kind, Record, Text};
-use crate::slurm::{limits, submission};
+use crate::slurm::{limits, submission, whole_nodes};
 
 /// The file name of a job's output, and of an array's (`sbatch(1)`, `--output`).
 const OUTPUT: &[u8] = b"slurm-%j.out";
@@ -42,30 +44,46 @@ pub(super) async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
         Found::Interrupted(end) => return Ok(end),
     };
     let table = options::table(Command::Sbatch).ok_or_else(|| Refusal::mistake("no table"))?;
-    let found =
-        directives(table, &script.content).map_err(|refusal| mistaken(Command::Sbatch, refusal))?;
+    let found = directives(table, &script.content, parsed.has("ignore-pbs"))
+        .map_err(|refusal| mistaken(Command::Sbatch, refusal))?;
+    if let Some(umask) = found.umask {
+        context.request.umask = umask;
+    }
+    let asking = (found.words.clone(), found.umask);
     let parsed = parsed.with_directives(found);
     submission::tell_notes(context, &parsed).await;
-    submit(context, &parsed, script).await
+    submit(context, &parsed, script, asking).await
 }
 
 async fn submit(
     context: &mut Context<'_>,
     parsed: &Parsed,
     script: Script,
+    (words_of_script, umask): (Vec<Vec<u8>>, Option<u32>),
 ) -> Result<End, Refusal> {
     let session = context.session.clone();
-    let cwd = submission::directory(context, parsed)?.into_os_string();
+    let cwd = submission::directory(context, parsed)?;
+    if let Some(end) = outputs::check(context, parsed, &cwd).await? {
+        return Ok(end);
+    }
+    let cwd = cwd.into_os_string();
     let written = written(Command::Sbatch, &parsed.given);
     let mut variables = written.variables;
     variables.extend(parsed.kept.iter().cloned());
     let mut words = written.words;
-    words.extend(limits::check(&session.order.limits, parsed)?);
+    let whole = whole_nodes::gpus(&session, parsed);
+    let whole = match submission::patiently(context.conn, whole).await {
+        Ok(whole) => whole?,
+        Err(end) => return Ok(end),
+    };
+    words.extend(limits::check(&session.order.limits, parsed, whole)?);
     match submit::messages(context).await? {
         Ok(file) => words.extend(own_words(&session, parsed, &script, &file)),
         Err(end) => return Ok(end),
     }
 
+    let messages = Messages::new(context, parsed, &words);
+    let messages = messages.with_script(parsed, words_of_script, umask);
     let streams = requested(parsed);
     let record = record(context, parsed, &script, &cwd, &streams);
     let size = script.content.len();
@@ -83,7 +101,7 @@ async fn submit(
             other => Refusal::mistake(other.to_string()),
         })?;
     script::check_size(&session, size, text.len()).await?;
-    submit::submit(context, parsed, words, variables, &text, &record).await
+    submit::submit(context, parsed, words, variables, messages, &text, &record).await
 }
 
 /// What sbatch is told beside the user's options.

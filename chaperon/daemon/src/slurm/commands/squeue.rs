@@ -1,12 +1,16 @@
 //! `squeue(1)`: the queue, with the names of jobs in the scope.
 
+mod preface;
+
 use std::ffi::{OsStr, OsString};
+use std::time::Duration;
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 use agent_sandbox_wire::order::Queries;
 use serde_json::Value;
 
+use self::preface::Preface;
 use super::Context;
 use super::answers::{about, plain, reply};
 use crate::refusal::Refusal;
@@ -18,6 +22,7 @@ use crate::slurm::query::{Said, Stop, ask, attended, hear, settle};
 use crate::slurm::records::{self, Reader};
 use crate::slurm::scope::{self, View};
 use crate::slurm::shown::{self, Named, describe, number};
+use crate::variables::Variables;
 
 // Slurm's own layouts, the same in 20.11 to 26.05 (`squeue.c`, `opts.c`).
 const USUAL: &str = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R";
@@ -45,7 +50,10 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
         return plain(context, arguments, Vec::new()).await;
     }
     let session = context.session.clone();
+    let json = parsed.has("json");
     let mut arguments = parse::canonical(&parsed.given);
+    // What it says of itself would stand in the JSON.
+    arguments.retain(|word| !(json && word == "--verbose"));
     arguments.extend(filters(&parsed, &session.order.user, session.order.uid)?);
     let others = match session.order.queries {
         // Whoever picks by a name and sees a line has learnt the name.
@@ -54,7 +62,7 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
         }
         other => other,
     };
-    if parsed.has("json") {
+    if json {
         arguments.push("--json".into());
         let work = async {
             let view = scope::view(&session).await?;
@@ -67,46 +75,108 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
         return reply(context.conn, &output, &said.error, said.end).await;
     }
     let layout = layout(&parsed)?;
-    let mark = session.desk.mark.clone();
-    if parsed.has("long") && matches!(layout, Asked::Long(_)) {
+    let every = pause(&parsed)?;
+    let told = parsed.has("verbose");
+    let headed = !parsed.has("noheader");
+    if headed && (every.is_some() || parsed.has("long") && matches!(layout, Asked::Long(_))) {
         // Slurm takes --long with the other syntax alone; it prints the date.
         arguments.push("--long".into());
     }
-    if parsed.has("noheader") {
+    if !headed {
         arguments.push("--noheader".into());
     }
     let (Asked::Short(columns) | Asked::Long(columns)) = &layout;
     let option = match &layout {
-        Asked::Short(layout) => layout.short_option(&mark),
-        Asked::Long(_) => None,
+        // With -v Slurm would print the layout before the first line.
+        Asked::Short(layout) if !told && every.is_none() => layout.short_option(&session.desk.mark),
+        _ => None,
     };
-    arguments.push(option.unwrap_or_else(|| columns.long_option(&mark)).into());
-    let work = async {
-        let view = scope::view(&session).await?;
-        Ok((view, records::reader(&session).await?))
-    };
-    let (view, reader) = attended(context.conn, work).await?;
-    let mut rewriter = Rewriter::new(
+    let option = option.unwrap_or_else(|| columns.long_option(&session.desk.mark));
+    arguments.push(option.into());
+    let mut asked = Listing {
+        arguments,
+        kept: parsed.kept.clone(),
         columns,
-        &mark,
-        |job, uid| shows(&view, others, job, uid),
-        |job, place, named: &Named<'_>| {
-            let record = reader.find(job)?;
-            shown::shown(&record, place, named, &session.order.user)
-        },
-    );
-    let mut hearing = hear(&session, Command::Squeue, arguments, parsed.kept.clone());
+        others,
+        preface: told.then(|| Preface::new(&parsed, session.order.queries, &session.desk.mark)),
+    };
     loop {
-        match attended(context.conn, hearing.next()).await? {
-            Said::Part(part) => {
-                let lines = rewriter.part(&part)?;
-                reply(context.conn, &lines, b"", End::SUCCESS).await?;
-            }
-            Said::Over(end, error) => {
-                return reply(context.conn, &rewriter.end()?, &error, end).await;
+        let end = asked.list(context).await?;
+        asked.preface = asked.preface.map(Preface::again);
+        let Some(every) = every else { return Ok(end) };
+        reply(context.conn, b"\n", b"", End::SUCCESS).await?;
+        let pause = async {
+            tokio::time::sleep(every).await;
+            Ok(())
+        };
+        attended(context.conn, pause).await?;
+    }
+}
+
+/// A listing that is asked for, once or again and again.
+struct Listing<'a> {
+    arguments: Vec<OsString>,
+    kept: Variables,
+    columns: &'a Layout,
+    others: Queries,
+    /// What stands before it with `-v`.
+    preface: Option<Preface>,
+}
+
+impl Listing<'_> {
+    async fn list(&self, context: &mut Context<'_>) -> Result<End, Stop> {
+        let session = context.session.clone();
+        let mark = session.desk.mark.clone();
+        let work = async {
+            let view = scope::view(&session).await?;
+            Ok((view, records::reader(&session).await?))
+        };
+        let (view, reader) = attended(context.conn, work).await?;
+        let mut rewriter = Rewriter::new(
+            self.columns,
+            &mark,
+            |job, uid| shows(&view, self.others, job, uid),
+            |job, place, named: &Named<'_>| {
+                let record = reader.find(job)?;
+                shown::shown(&record, place, named, &session.order.user)
+            },
+        );
+        let mut preface = self.preface.clone();
+        let (arguments, kept) = (self.arguments.clone(), self.kept.clone());
+        let mut hearing = hear(&session, Command::Squeue, arguments, kept);
+        loop {
+            match attended(context.conn, hearing.next()).await? {
+                Said::Part(part) => {
+                    let lines = match &mut preface {
+                        None => rewriter.part(&part)?,
+                        Some(before) => {
+                            let (mut text, rest) = before.part(&part);
+                            if before.is_over() {
+                                preface = None;
+                                text.extend(rewriter.part(&rest)?);
+                            }
+                            text
+                        }
+                    };
+                    reply(context.conn, &lines, b"", End::SUCCESS).await?;
+                }
+                Said::Over(end, error) => {
+                    return reply(context.conn, &rewriter.end()?, &error, end).await;
+                }
             }
         }
     }
+}
+
+/// How long to wait between two listings.
+fn pause(parsed: &Parsed) -> Result<Option<Duration>, Refusal> {
+    let Some(value) = parsed.value("iterate") else {
+        return Ok(None);
+    };
+    let text = value.to_string_lossy().into_owned();
+    let seconds = text.parse().ok().filter(|&seconds: &u32| seconds > 0);
+    let seconds = seconds.ok_or_else(|| Refusal::mistake(format!("--iterate={text}")))?;
+    Ok(Some(Duration::from_secs(seconds.into())))
 }
 
 fn shows(view: &View, others: Queries, job: u32, uid: u32) -> Shown {

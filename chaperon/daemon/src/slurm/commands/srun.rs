@@ -16,12 +16,14 @@ use agent_sandbox_wire::step;
 use self::place::Place;
 use super::Context;
 use crate::conn::Unanswered;
+use crate::intent::Intent;
 use crate::refusal::Refusal;
 use crate::slurm::export::set;
+use crate::slurm::messages::{Messages, Speaker};
 use crate::slurm::parse::{Origin, Parsed, parse, written};
 use crate::slurm::records::{self, Kind, Record, Text};
 use crate::slurm::streams::Known;
-use crate::slurm::{limits, multi_prog, submission, submitted};
+use crate::slurm::{limits, multi_prog, submission, submitted, whole_nodes};
 use crate::spawn::{self, Start, Way};
 use crate::variables::Variables;
 
@@ -167,11 +169,15 @@ async fn start(
             words.push(format!("--jobid={job}").into());
             context.entry.jobs.push(job);
         }
-        None => words.extend(limits::check_tasks(
-            &session.order.limits,
-            parsed,
-            task.tasks,
-        )?),
+        None => {
+            let whole = whole_nodes::gpus(&session, parsed);
+            let whole = match submission::patiently(context.conn, whole).await {
+                Ok(whole) => whole?,
+                Err(end) => return Ok(end),
+            };
+            let limits = &session.order.limits;
+            words.extend(limits::check_tasks(limits, parsed, whole, task.tasks)?);
+        }
     }
     words.extend(task.files.words);
     words.push("--".into());
@@ -182,7 +188,7 @@ async fn start(
     for (name, value) in written.variables.into_iter().chain(parsed.kept.clone()) {
         set(&mut variables, &name, value);
     }
-    let capsule = submission::capsule(
+    let mut capsule = submission::capsule(
         context,
         parsed,
         &variables,
@@ -190,12 +196,26 @@ async fn start(
         task.files.streams,
         task.program,
     );
+    // A step that is named says its own name, any other its job's.
+    if let Some(given) = parsed
+        .last("job-name")
+        .filter(|given| given.origin == Origin::Argument)
+    {
+        const NAME: &[u8] = b"SLURM_JOB_NAME=";
+        let name = given.value.clone().unwrap_or_default();
+        capsule.environment.retain(|entry| !entry.starts_with(NAME));
+        capsule.environment.push([NAME, name.as_bytes()].concat());
+    }
     variables.extend(sealed(step::variables(&capsule))?);
 
-    let turn = match place.job() {
+    let mut record = Record::new(&session, Kind::Srun);
+    record.cwd = Text::from(cwd.as_bytes());
+    let draft = records::draft(&record)?;
+    let intent = match place.job() {
         None if !parsed.has("test-only") => {
-            match submission::turn(&session, context.conn, parsed).await? {
-                Ok(turn) => turn,
+            let entered = submission::enter(&session, context.conn, parsed, &draft, false);
+            match entered.await? {
+                Ok(intent) => Some(intent),
                 Err(end) => return Ok(end),
             }
         }
@@ -206,7 +226,9 @@ async fn start(
     {
         return Ok(end);
     }
+    let messages = Messages::new(context, parsed, &words);
     let [input, output, error] = submission::streams(context)?;
+    let heard = parsed.has("verbose") || parsed.has("slurmd-debug");
     let wish = Start {
         command: Command::Srun,
         arguments: words,
@@ -214,19 +236,20 @@ async fn start(
         umask: context.request.umask,
         input: Way::Passed(input),
         output: Way::Passed(output),
-        error: Way::Passed(error),
+        error: if heard { Way::Pipe } else { Way::Passed(error) },
         kept: task.files.kept,
     };
-    let mut record = Record::new(&session, Kind::Srun);
-    record.cwd = Text::from(cwd.as_bytes());
-    let draft = records::draft(&record)?;
-    let mut running = spawn::start(&session, wish)?;
-    if place.job().is_some() || parsed.has("test-only") {
-        return Ok(running.attend(context.conn).await);
-    }
-    let number = submitted::begun(&session, running.pid, false, draft);
-    drop(turn);
-    let end = running.attend(context.conn).await;
+    let file = intent.as_ref().map(Intent::file);
+    let mut running = spawn::start_with(&session, wish, file)?;
+    let mut speaker = Speaker::new(running.error.take(), messages);
+    let Some(intent) = intent else {
+        session.steps.borrow_mut().insert(running.pid);
+        let end = speaker.attend(&mut running, context.conn).await;
+        session.steps.borrow_mut().remove(&running.pid);
+        return Ok(end);
+    };
+    let number = submitted::begun(&session, running.pid, false, draft, intent);
+    let end = speaker.attend(&mut running, context.conn).await;
     submitted::over(&session, number, &end);
     Ok(end)
 }

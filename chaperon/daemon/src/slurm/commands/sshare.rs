@@ -8,7 +8,7 @@ use agent_sandbox_wire::order::Queries;
 
 use super::Context;
 use super::answers::{about, fields, plain};
-use crate::refusal::Refusal;
+use crate::refusal::{Reason, Refusal};
 use crate::slurm::parse;
 use crate::slurm::query::{Stop, settle};
 
@@ -37,6 +37,7 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
                 "shares of other users are not shown (`slurm.queries`)",
                 "leave --all and --users out",
             )
+            .because(Reason::Key("slurm.queries"))
             .into());
         }
         if parsed.has("accounts") {
@@ -44,6 +45,7 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
                 "shares of other accounts are not shown (`slurm.queries`)",
                 "leave --accounts out: those of your own accounts are shown",
             )
+            .because(Reason::Key("slurm.queries"))
             .into());
         }
     } else {

@@ -211,7 +211,6 @@ fn the_entrances_are_closed() {
                 "task-epilog",
                 "bcast",
                 "send-libs",
-                "slurmd-debug",
                 "container",
                 "x11",
                 "no-allocate",
@@ -220,7 +219,7 @@ fn the_entrances_are_closed() {
                 "clusters",
             ],
         ),
-        (Command::Squeue, &["clusters", "iterate", "yaml"]),
+        (Command::Squeue, &["clusters", "yaml"]),
         (
             Command::Sacct,
             &["clusters", "file", "env-vars", "completion", "yaml"],

@@ -8,6 +8,7 @@ use super::{Kind, Opt, Table};
 const OTHER_CLUSTER: &str =
     "queries stay on this cluster; leave it out, or log in to the other one and work there";
 const FOR_EVER: &str = "it would ask for ever; ask again when you need to know";
+const AGAIN: &str = "the queue is asked again and again, no faster than the policy lets it";
 const YAML: &str = "what it prints is not filtered by job; use --json";
 const QUIETLY: &str = "accepted; Slurm would print how the query was written anew";
 const IDS: &str = "the jobs must be in the session's scope";
@@ -53,7 +54,7 @@ pub(super) static SQUEUE: Table = Table {
         flag("helpformat", NO),
         flag("helpFormat", NO),
         flag("hide", NO),
-        no("iterate", 'i', Kind::Name, FOR_EVER),
+        ours("iterate", 'i', Kind::Name, AGAIN),
         ours("jobs", 'j', Kind::Jobs, IDS).optional(),
         ours("json", NO, Kind::Name, JSON).optional(),
         pass("licenses", 'L', Kind::Word).variable_is("SQUEUE_LICENSES"),
@@ -87,7 +88,7 @@ pub(super) static SQUEUE: Table = Table {
         ours("user", 'u', Kind::Word, WHOSE)
             .alias(&["users"])
             .variable_is("SQUEUE_USERS"),
-        ours("verbose", 'v', Kind::Flag, QUIETLY).many(),
+        flag("verbose", 'v').many(),
         flag("version", 'V'),
         no("yaml", NO, Kind::Name, YAML).optional(),
     ],

@@ -85,7 +85,6 @@ const LOGIN_SHELL: &str = "it would run your login shell outside the jail; the j
                            shell's environment, set in it what you need";
 
 const STREAM: &str = "the file is opened in the jail, with Slurm's % patterns";
-const QUIETLY: &str = "accepted; Slurm would tell about the capsule, not about your job";
 const ENVIRONMENT: &str = "the job's environment is the shell's, chosen by this list as Slurm does";
 const DIRECTORY: &str = "the directory is entered in the jail";
 
@@ -234,7 +233,7 @@ const ROWS: &[Shared] = &[
             "ignore-pbs",
             NO,
             Kind::Flag,
-            "always so: #PBS and #BSUB lines are never read",
+            "#PBS and #BSUB lines are left alone; without it they are translated as Slurm does",
         ),
     )
     .sbatch(&["SBATCH_IGNORE_PBS"]),
@@ -396,7 +395,7 @@ const ROWS: &[Shared] = &[
         .srun(&["SRUN_SEGMENT_SIZE"]),
     of(R, no("send-libs", NO, Kind::Name, SPREADS_FILES).optional()).srun(&["SLURM_SEND_LIBS"]),
     named!(ALL, "SIGNAL", pass("signal", NO, Kind::Name)),
-    of(R, no("slurmd-debug", NO, Kind::Name, LAUNCHER)),
+    of(R, pass("slurmd-debug", NO, Kind::Name)).srun(&["SLURMD_DEBUG"]),
     of(ALL, pass("sockets-per-node", NO, Kind::Number)).srun(&["SLURM_NSOCKETS_PER_NODE"]),
     named!(ALL, "SPREAD_JOB", flag("spread-job", NO)),
     named!(ALL, "SPREAD_SEGMENTS", flag("spread-segments", NO)),
@@ -422,11 +421,7 @@ const ROWS: &[Shared] = &[
     of(R, flag("unbuffered", 'u')).srun(&["SLURM_UNBUFFEREDIO"]),
     of(ALL, flag("usage", NO)),
     named!(ALL, "USE_MIN_NODES", flag("use-min-nodes", NO)),
-    named!(
-        ALL,
-        "DEBUG",
-        ours("verbose", 'v', Kind::Flag, QUIETLY).many()
-    ),
+    named!(ALL, "DEBUG", flag("verbose", 'v').many()),
     of(ALL, flag("version", 'V')),
     of(B, flag("wait", 'W')).sbatch(&["SBATCH_WAIT"]),
     of(R, pass("wait", 'W', Kind::Number)).srun(&["SLURM_WAIT"]),
@@ -516,10 +511,6 @@ const TEST_EXEC: (&str, &str) = (
     "SLURM_TEST_EXEC",
     "the program is looked for in the jail, not on this side",
 );
-const DAEMON_DEBUG: (&str, &str) = (
-    "SLURMD_DEBUG",
-    "Slurm sets it in jobs; it would change what slurmd writes to its log",
-);
 const HET_SIZE: (&str, &str) = ("SLURM_HET_SIZE", HET);
 const NODES_OF_JOB: (&str, &str) = (
     "SLURM_JOB_NODELIST",
@@ -573,7 +564,6 @@ pub(super) static SRUN: Table = Table {
         WORKING,
         UMASK,
         TEST_EXEC,
-        DAEMON_DEBUG,
         HET_SIZE,
         NODES_OF_JOB,
     ],

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
+use super::translated::translated;
 use super::words::{accept, mistake, quoted, scan};
 use super::{Given, Origin, Table, Word};
 use crate::refusal::Refusal;
@@ -15,22 +16,31 @@ pub struct Directives {
     pub given: Vec<Given>,
     /// What the user should know, one line each.
     pub notes: Vec<String>,
+    /// The words of all lines, in the order in which sbatch finds them.
+    pub words: Vec<Vec<u8>>,
+    /// The mask for files, where a `#PBS` line says one.
+    pub umask: Option<u32>,
 }
 
 /// Options that sbatch reads from its command line alone and passes over in a script
 /// (`sbatch_early_pass` in `slurm_opt.c`, 20.11 to 26.05).
 const PASSED_OVER: [&str; 6] = ["help", "quiet", "usage", "verbose", "version", "wrap"];
 
-/// Reads the directives of a script. `table` is sbatch's.
+/// Reads the directives of a script. `table` is sbatch's; `alone`: no lines of other systems
+/// (`--ignore-pbs`).
 ///
 /// # Errors
 ///
 /// What [`super::arguments`] refuses, with the line; quotes that do not end; a word that is no option; a
 /// component of a heterogeneous job.
-pub fn directives(table: &'static Table, script: &[u8]) -> Result<Directives, Refusal> {
+pub fn directives(
+    table: &'static Table,
+    script: &[u8],
+    alone: bool,
+) -> Result<Directives, Refusal> {
     let mut notes = Vec::new();
-    let words = split(script, &mut notes)?;
-    let words = words
+    let found = split(script, &mut notes)?;
+    let words = found
         .iter()
         .map(|(text, line)| Word {
             text: OsStr::from_bytes(text),
@@ -44,16 +54,29 @@ pub fn directives(table: &'static Table, script: &[u8]) -> Result<Directives, Re
         }
         Ok(())
     })?;
-    match operands.first() {
-        None => Ok(Directives { given, notes }),
-        Some(word) => Err(mistake(
+    if let Some(word) = operands.first() {
+        return Err(mistake(
             word.origin,
             format!(
                 "invalid directive found in batch script: {}",
                 quoted(word.text)
             ),
-        )),
+        ));
     }
+    let mut words: Vec<Vec<u8>> = found.into_iter().map(|(word, _)| word).collect();
+    let mut umask = None;
+    if !alone && !given.iter().any(|given| given.option.long == "ignore-pbs") {
+        let other = translated(table, script, &given)?;
+        given.extend(other.given);
+        words.extend(other.words);
+        umask = other.umask;
+    }
+    Ok(Directives {
+        given,
+        notes,
+        words,
+        umask,
+    })
 }
 
 /// The words of a script's directives, each with its line: what sbatch calls `Found in script,
@@ -78,15 +101,6 @@ fn split(script: &[u8], notes: &mut Vec<String>) -> Result<Vec<(Vec<u8>, usize)>
             });
             rest
         } else {
-            for mark in ["#PBS", "#BSUB"] {
-                if line.starts_with(mark.as_bytes()) {
-                    once(&mut told, notes, mark, || {
-                        format!(
-                            "line {number} of the script: {mark} lines are not read; write #SBATCH"
-                        )
-                    });
-                }
-            }
             // The first command ends the scan.
             match line.iter().find(|&&byte| !is_space(byte)) {
                 None | Some(b'#') => continue,
@@ -123,7 +137,7 @@ fn once(
 }
 
 /// The lines of a script, each up to a NUL: Slurm copies them as C strings.
-fn lines(script: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn lines(script: &[u8]) -> impl Iterator<Item = &[u8]> {
     script
         .split(|&byte| byte == b'\n')
         .map(|line| line.split(|&byte| byte == 0).next().unwrap_or_default())
@@ -153,7 +167,7 @@ type Found<'a> = (Vec<u8>, &'a [u8]);
 
 /// The next word of a line, and what is behind it; none at the end, before a comment, and where
 /// Slurm stops too: at an empty word (`""`, a backslash before a blank) and at `hetjob`.
-fn word(line: &[u8], origin: Origin) -> Result<Option<Found<'_>>, Refusal> {
+pub(super) fn word(line: &[u8], origin: Origin) -> Result<Option<Found<'_>>, Refusal> {
     let text = skip_spaces(line);
     if begins_component(text) {
         return Ok(None);

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use agent_sandbox_wire::command::Command;
 
 use super::{Arity, Given, Opt, Origin, Parsed, Table, values};
-use crate::refusal::Refusal;
+use crate::refusal::{Reason, Refusal};
 use crate::slurm::options::Verdict;
 
 /// How much of a value a message shows, in characters: enough to recognise it.
@@ -150,7 +150,7 @@ pub(super) fn accept(
             _ => option_and_value(option, value, None),
         };
         let what = format!("{}{shown}", place(origin));
-        return Err(Refusal::listed(what, reason));
+        return Err(Refusal::listed(what, reason).because(Reason::Option(option.long)));
     }
     if let Some(value) = value
         && let Err(expected) = values::check(option.kind, value)

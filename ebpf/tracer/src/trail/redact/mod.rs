@@ -5,37 +5,23 @@
 //! user. It errs on the side of hiding. A secret that is an argument of its own behind nothing that names it,
 //! and that looks like nothing known, is not found: secrets do not belong on a command line.
 
-mod names;
-mod options;
 mod pattern;
-mod scan;
 mod shapes;
-mod shell;
-mod written;
+mod table;
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use agent_sandbox_events::record::REDACTED;
 
-pub use pattern::{BadPattern, PATTERN_BYTES, PATTERNS};
+pub use pattern::{BadPattern, PATTERN_BYTES, PATTERN_STARS, PATTERNS};
 
-use options::Options;
 use pattern::Pattern;
 
 /// What hides secrets: what is known anyway, and patterns.
 #[derive(Clone, Debug, Default)]
 pub struct Redaction {
     patterns: Vec<Pattern>,
-}
-
-/// What is known of an argument by the one before it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Next<'a> {
-    Anything,
-    Secret,
-    User,
-    /// A secret, if it looks like one: the name of the option.
-    Perhaps(&'a [u8]),
 }
 
 /// Passes over one text: each can only hide more, and what one leaves to find is found by the next.
@@ -50,6 +36,8 @@ impl Redaction {
         if patterns.len() > PATTERNS {
             return Err(BadPattern::Many);
         }
+        // Made when the service starts, not at the first command.
+        LazyLock::force(&table::ROWS);
         let patterns = patterns.iter().map(|text| Pattern::new(text));
         Ok(Self {
             patterns: patterns.collect::<Result<_, _>>()?,
@@ -58,7 +46,7 @@ impl Redaction {
 
     /// With the patterns of both.
     #[must_use]
-    pub(super) fn and(mut self, other: &Redaction) -> Self {
+    pub fn and(mut self, other: &Redaction) -> Self {
         self.patterns.extend_from_slice(&other.patterns);
         self
     }
@@ -67,37 +55,27 @@ impl Redaction {
     /// last one may end in the middle of a secret.
     #[must_use]
     pub fn arguments(&self, arguments: &[&[u8]], cut: bool) -> Vec<Vec<u8>> {
-        let mut shown = Vec::with_capacity(arguments.len());
-        let mut options = Options::default();
-        let mut next = Next::Anything;
-        for (at, argument) in arguments.iter().enumerate() {
-            let this = next;
-            next = follows(argument);
-            if next == Next::Anything && self.joined(argument, arguments.get(at + 1)) {
-                next = Next::Secret;
-            }
-            let known = options.take(argument);
-            let cut = cut && at + 1 == arguments.len();
-            let secret = match this {
-                Next::Secret => true,
-                Next::Perhaps(name) => names::secret_with(name, argument),
-                Next::User | Next::Anything => known == Some((0, argument.len())),
-            };
-            shown.push(if secret {
-                REDACTED.as_bytes().to_vec()
-            } else if let Some(left) = self.pattern(argument) {
-                left
-            } else if let Some((begin, end)) = known {
-                let mut edit = Edit::default();
-                edit.hide(begin, end);
-                text(&edit.apply(argument), false)
-            } else if this == Next::User {
-                user(argument, cut)
-            } else {
-                self.script(argument, cut)
-            });
+        if arguments.is_empty() {
+            return Vec::new();
         }
-        shown
+        // No argument of a program holds a zero (execve(2)).
+        let plain = |byte: &u8| if *byte == 0 { b' ' } else { *byte };
+        let plain = arguments
+            .iter()
+            .map(|argument| argument.iter().map(plain).collect());
+        let plain: Vec<Vec<u8>> = plain.collect();
+        let mut text = plain.join(&0);
+        for _ in 0..PASSES {
+            let mut edit = Edit::default();
+            self.patterns(&text, &mut edit);
+            shapes::hide(&text, cut, &mut edit);
+            let less = edit.apply(&text);
+            if less == text {
+                break;
+            }
+            text = less;
+        }
+        text.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()
     }
 
     /// A path. Names of directories tell what was touched, and `token=` in one is mostly no secret: hidden is
@@ -105,8 +83,8 @@ impl Redaction {
     #[must_use]
     pub(super) fn path(bytes: &[u8]) -> Vec<u8> {
         let mut edit = Edit::default();
-        shapes::hide(bytes, false, &mut edit);
-        scan::queries(bytes, &mut edit);
+        shapes::keys(bytes, false, &mut edit);
+        shapes::queries(bytes, &mut edit);
         edit.apply(bytes)
     }
 
@@ -123,7 +101,7 @@ impl Redaction {
     /// A text that is no argument.
     #[must_use]
     pub(super) fn text(&self, bytes: &[u8]) -> Vec<u8> {
-        self.pattern(bytes).unwrap_or_else(|| text(bytes, false))
+        self.arguments(&[bytes], false).concat()
     }
 
     /// If a pattern matches: as much stays.
@@ -139,39 +117,42 @@ impl Redaction {
         matching.map(Pattern::kept).min()
     }
 
-    /// What is left of an argument that a pattern matches.
-    fn pattern(&self, argument: &[u8]) -> Option<Vec<u8>> {
-        let kept = self.kept(argument)?;
-        let mut left = text(&argument[..kept], false);
-        if !left.ends_with(REDACTED.as_bytes()) {
-            left.extend_from_slice(REDACTED.as_bytes());
+    /// Hides what patterns match: arguments between zeros, and the words of those with blanks, as a shell reads them.
+    fn patterns(&self, text: &[u8], edit: &mut Edit) {
+        if self.patterns.is_empty() {
+            return;
         }
-        Some(left)
-    }
-
-    /// What is left of an argument whose words, as a shell reads them, can be secrets by themselves.
-    fn script(&self, argument: &[u8], cut: bool) -> Vec<u8> {
-        let blank = argument.iter().any(u8::is_ascii_whitespace);
-        if self.patterns.is_empty() || !blank {
-            return text(argument, cut);
+        let mut arguments = Vec::new();
+        let mut begin = 0;
+        for argument in text.split(|byte| *byte == 0) {
+            arguments.push((begin, begin + argument.len()));
+            begin += argument.len() + 1;
         }
-        let words = scan::words(argument);
-        let mut edit = Edit::default();
-        let mut hide = false;
-        for (at, (begin, end)) in words.iter().enumerate() {
-            let word = &argument[*begin..*end];
-            let next = words
-                .get(at + 1)
-                .map(|(begin, end)| &argument[*begin..*end]);
-            if std::mem::take(&mut hide) {
-                edit.hide(*begin, *end);
-            } else if let Some(kept) = self.kept(word) {
-                edit.hide(begin + kept, *end);
-            } else {
-                hide = self.joined(word, next.as_ref());
+        let whole = self.row(text, &arguments, edit);
+        for ((begin, end), whole) in arguments.iter().zip(whole) {
+            if !whole && text[*begin..*end].iter().any(u8::is_ascii_whitespace) {
+                self.row(text, &shapes::words(text, *begin, *end), edit);
             }
         }
-        text(&edit.apply(argument), cut)
+    }
+
+    /// Hides what patterns match of words that stand in a row, and says which they match.
+    fn row(&self, text: &[u8], words: &[(usize, usize)], edit: &mut Edit) -> Vec<bool> {
+        let mut matched = vec![false; words.len()];
+        for (at, (begin, end)) in words.iter().enumerate() {
+            let word = &text[*begin..*end];
+            let next = words.get(at + 1).map(|(begin, end)| &text[*begin..*end]);
+            if matched[at] {
+                edit.hide(*begin, *end);
+            } else if let Some(kept) = self.kept(word) {
+                matched[at] = true;
+                edit.hide(begin + kept.min(word.len()), *end);
+            }
+            if self.joined(word, next.as_ref()) {
+                matched[at + 1] = true;
+            }
+        }
+        matched
     }
 
     /// Whether a pattern matches the argument and the next one together, as `--name=VALUE` or `--name VALUE`,
@@ -215,49 +196,6 @@ fn small(bytes: &[u8]) -> Vec<u8> {
     small
 }
 
-/// What the argument says of the one behind it.
-fn follows(argument: &[u8]) -> Next<'_> {
-    if !argument.starts_with(b"-") {
-        return Next::Anything;
-    }
-    let name = argument.iter().all(|byte| names::letter(*byte));
-    if name && names::secret(argument) {
-        Next::Secret
-    } else if name && names::perhaps(argument) {
-        Next::Perhaps(argument)
-    } else if scan::USER_AND_PASSWORD.contains(&argument) {
-        Next::User
-    } else {
-        Next::Anything
-    }
-}
-
-/// A user and a password.
-fn user(argument: &[u8], cut: bool) -> Vec<u8> {
-    let mut edit = Edit::default();
-    scan::user_and_password(argument, 0, argument.len(), &mut edit);
-    text(&edit.apply(argument), cut)
-}
-
-/// A text without the secrets that are known by their names or by how they look.
-fn text(bytes: &[u8], cut: bool) -> Vec<u8> {
-    let mut text = bytes.to_vec();
-    for _ in 0..PASSES {
-        let mut edit = Edit::default();
-        scan::names(&text, &mut edit);
-        scan::urls(&text, &mut edit);
-        written::hide(&text, &mut edit);
-        shell::hide(&text, &mut edit);
-        shapes::hide(&text, cut, &mut edit);
-        let less = edit.apply(&text);
-        if less == text {
-            break;
-        }
-        text = less;
-    }
-    text
-}
-
 /// Where something stands in a text; takes time in proportion to both.
 fn find(text: &[u8], what: &[u8]) -> Option<usize> {
     memchr::memmem::find(text, what)
@@ -277,8 +215,14 @@ impl Edit {
         }
     }
 
-    /// The text without them.
+    /// The text without them. What was hidden before is hidden as a whole, and zeros between arguments stay.
     fn apply(mut self, text: &[u8]) -> Vec<u8> {
+        if self.parts.is_empty() {
+            return text.to_vec();
+        }
+        let before = memchr::memmem::find_iter(text, REDACTED.as_bytes());
+        self.parts
+            .extend(before.map(|at| (at, at + REDACTED.len())));
         self.parts.sort_unstable();
         let mut left = Vec::with_capacity(text.len());
         let mut at = 0;
@@ -288,7 +232,14 @@ impl Edit {
                 end = end.max(more);
             }
             left.extend_from_slice(&text[at..begin]);
-            left.extend_from_slice(REDACTED.as_bytes());
+            for (place, argument) in text[begin..end].split(|byte| *byte == 0).enumerate() {
+                if place > 0 {
+                    left.push(0);
+                }
+                if !argument.is_empty() {
+                    left.extend_from_slice(REDACTED.as_bytes());
+                }
+            }
             at = end;
         }
         left.extend_from_slice(&text[at..]);

@@ -11,6 +11,9 @@ pub const PATTERNS: usize = 64;
 /// A pattern is no longer, in bytes.
 pub const PATTERN_BYTES: usize = 256;
 
+/// A pattern has no more `*`: each is looked for by itself.
+pub const PATTERN_STARS: usize = 8;
+
 /// A pattern that is none.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadPattern {
@@ -20,6 +23,9 @@ pub enum BadPattern {
     /// Too long.
     #[error("a pattern of what is secret is longer than {PATTERN_BYTES} bytes")]
     Long,
+    /// More `*` than anybody needs.
+    #[error("a pattern of what is secret has more than {PATTERN_STARS} `*`")]
+    Stars,
     /// Nothing is matched by it.
     #[error("a pattern of what is secret is empty")]
     Empty,
@@ -44,6 +50,9 @@ impl Pattern {
         }
         if text.len() > PATTERN_BYTES {
             return Err(BadPattern::Long);
+        }
+        if text.bytes().filter(|byte| *byte == b'*').count() > PATTERN_STARS {
+            return Err(BadPattern::Stars);
         }
         let parts = text.as_bytes().split(|byte| *byte == b'*');
         let parts: Vec<Vec<u8>> = parts.map(<[u8]>::to_ascii_lowercase).collect();
@@ -134,7 +143,12 @@ mod tests {
     fn a_pattern_has_bounds() {
         assert_eq!(Pattern::new(""), Err(BadPattern::Empty));
         assert_eq!(Pattern::new(&"x".repeat(257)), Err(BadPattern::Long));
-        assert!(Pattern::new(&"*".repeat(256)).is_ok());
+        assert!(Pattern::new(&"x".repeat(256)).is_ok());
+        assert!(Pattern::new(&"a*".repeat(PATTERN_STARS)).is_ok());
+        assert_eq!(
+            Pattern::new(&"a*".repeat(PATTERN_STARS + 1)),
+            Err(BadPattern::Stars)
+        );
     }
 
     /// The plain, slow way to say what a pattern means.

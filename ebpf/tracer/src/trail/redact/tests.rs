@@ -124,6 +124,7 @@ fn secrets_are_hidden() {
 }
 
 mod commands;
+mod keys;
 mod programs;
 
 #[test]
@@ -259,6 +260,75 @@ fn work_is_bounded() {
     // Without optimisation some milliseconds each; exponential or cubic work would take minutes.
     let seconds = worked().tv_sec() - begun.tv_sec();
     assert!(seconds < 10, "{seconds}");
+}
+
+/// What takes the longest is repeated; eight times as much of it takes eight times as long, and not sixty-four times.
+#[test]
+fn work_grows_as_the_text_does() {
+    let redaction = own(&["*a*a*a*a*a*a*a*b"; 64]);
+    for part in [
+        " -key $(",
+        " --key \"a",
+        " -key `",
+        " --token",
+        " --token --token ;",
+        " -u",
+        " -u -u;",
+        "sk-",
+        "sk-eyJ-1//0-",
+        "\\",
+        "\\\"\\'",
+        "'\\\\\\\"",
+        "\"$(",
+        "$(`",
+        "a ",
+        "a=a ",
+        "<<a ",
+        "echo a|",
+        "[a]=",
+        "token:\n",
+        "key=\"",
+        "://",
+        "a:b@://",
+        "PRIVATE KEY-----",
+        "machine a ",
+        "machine password ",
+        "putenv('token',",
+        "<token>",
+        "sqlplus a/",
+        "&key=",
+        "#",
+        "# 'a b' ",
+        " --token -$(",
+        "mysql -px mysql ",
+        "mysql -e ' ",
+        "curl -b a=1 ",
+        "docker login -p a;",
+        "wandb login a=1 ",
+        "kinit<<a\n",
+        "sudo -S<<<",
+        "config a_token_file ",
+        "set a-token $(",
+        "<token a",
+        "token: |\n a\n",
+        "[token]=\\\\\"",
+        "bearer aaaaaaaaaaaaaaaa ",
+        "exp a/",
+        "login account machine ",
+    ] {
+        let time = |bytes: usize| {
+            let text = part.repeat(bytes / part.len());
+            let begun = crate::trail::Now::of_this_thread();
+            let shown = redaction.arguments(&[b"sh", b"-c", text.as_bytes()], false);
+            assert_eq!(shown.len(), 3);
+            crate::trail::Now::of_this_thread() - begun
+        };
+        let least = |bytes| (0..3).map(|_| time(bytes)).min().unwrap();
+        let (short, long) = (least(2048), least(16384));
+        println!("{part:?}: {} us, {} us", short / 1000, long / 1000);
+        // What is short takes its time for other reasons.
+        assert!(long < 24 * short.max(200_000), "{part:?}: {short} {long}");
+    }
 }
 
 /// Parts of which hostile arguments are made.

@@ -127,8 +127,8 @@ fn who_follows_gets_what_reading_back_does_not_hold() {
     while let Some(lines) = reader.next(LINE_BYTES).unwrap() {
         all.extend(lines);
     }
-    house.trails.live(&mut |trace, line| {
-        assert_eq!(trace, 1);
+    house.trails.live(&mut |trail, line| {
+        assert_eq!(trail.trace, 1);
         all.extend_from_slice(line);
     });
     let records: Vec<Record> = String::from_utf8(all)

@@ -1,6 +1,6 @@
 //! The real sbatch: what it is given, and what becomes of what it says.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,8 +14,10 @@ use super::super::Context;
 use crate::audit::Verdict;
 use crate::conn::Event;
 use crate::files;
-use crate::refusal::Refusal;
+use crate::intent::Intent;
+use crate::refusal::{Reason, Refusal};
 use crate::slurm::cluster;
+use crate::slurm::messages::{Messages, Speaker};
 use crate::slurm::parse::Parsed;
 use crate::slurm::records::{self, Record};
 use crate::slurm::{submission, submitted};
@@ -25,18 +27,12 @@ use crate::variables::Variables;
 /// The longest line with a job's id, in bytes: an id and a cluster's name.
 const LONGEST_ID: usize = 4096;
 
-/// Stands for a cluster that does not say its name.
-const NAMELESS: &str = "cluster";
-
 /// Signals that end sbatch.
 const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// How long sbatch, when it is to end, may take to say the id of what it is submitting. What it has
 /// not said then is looked for ([`submitted`]).
 const GRACE: Duration = Duration::from_secs(5);
-
-/// Bytes that are read of sbatch's messages at a time.
-const MESSAGE: usize = 8192;
 
 /// The file for what slurmstepd itself has to say, as a pattern of Slurm's.
 ///
@@ -50,7 +46,7 @@ pub(super) async fn messages(context: &mut Context<'_>) -> Result<Result<OsStrin
     })?;
     let cluster = match submission::patiently(context.conn, cluster::name(&session)).await {
         // Where Slurm does not answer, sbatch says so in its own words.
-        Ok(cluster) => cluster.unwrap_or(NAMELESS),
+        Ok(cluster) => cluster.unwrap_or(cluster::NAMELESS),
         Err(end) => return Ok(Err(end)),
     };
     // A backslash switches Slurm's patterns off.
@@ -77,6 +73,7 @@ pub(super) async fn submit(
     parsed: &Parsed,
     mut words: Vec<OsString>,
     variables: Variables,
+    messages: Messages,
     capsule: &[u8],
     record: &Record,
 ) -> Result<End, Refusal> {
@@ -84,12 +81,15 @@ pub(super) async fn submit(
     let session = context.session.clone();
     let test = parsed.has("test-only");
     let quiet = parsed.has("quiet");
-    // A quiet sbatch does not say the job's id. With --test-only there is none.
-    if test && quiet {
+    // A quiet sbatch does not say the job's id. With --test-only there is none, and sbatch refuses to
+    // be both quiet and verbose.
+    if quiet && (test || parsed.has("verbose")) {
         words.push("--quiet".into());
     }
-    let turn = match submission::turn(&session, context.conn, parsed).await? {
-        Ok(turn) => turn,
+    let entered = submission::enter(&session, context.conn, parsed, &draft, true);
+    let intent = match entered.await? {
+        // A test makes no job.
+        Ok(intent) => Some(intent).filter(|_| !test),
         Err(end) => return Ok(end),
     };
     if test && let Err(end) = submission::patiently(context.conn, session.limiter.turn()).await {
@@ -100,14 +100,16 @@ pub(super) async fn submit(
         arguments: words,
         environment: variables,
         umask: context.request.umask,
-        input: Way::Passed(submission::memory_file(capsule)?),
+        input: Way::Passed(submission::memory_file(capsule)?.into()),
         output: Way::Pipe,
         error: Way::Pipe,
         kept: Vec::new(),
     };
-    let mut running = spawn::start(&session, wish)?;
+    let file = intent.as_ref().map(Intent::file);
+    let mut running = spawn::start_with(&session, wish, file)?;
     // It may be ended before it says the id of a job that Slurm has.
-    let number = (!test).then(|| submitted::begun(&session, running.pid, true, draft.clone()));
+    let number =
+        intent.map(|intent| submitted::begun(&session, running.pid, true, draft.clone(), intent));
     let mut said = Said {
         line: Vec::new(),
         quiet: quiet || test,
@@ -115,22 +117,22 @@ pub(super) async fn submit(
         number,
         draft,
         job: None,
-        turn,
     };
-    let end = said.follow(context, &mut running).await;
+    let speaker = Speaker::new(running.error.take(), messages);
+    let end = said.follow(context, &mut running, speaker).await;
     if let Some(number) = number {
         submitted::over(&session, number, end.as_ref().unwrap_or(&End::FAILURE));
     }
     let end = end?;
     if end != End::SUCCESS && said.job.is_none() {
         context.entry.verdict = Verdict::Failed;
-        context.entry.reason = Some("sbatch did not submit it".to_owned());
+        context.entry.reason = Some(Reason::Slurm);
     }
     Ok(end)
 }
 
 /// What sbatch said so far.
-struct Said<'a> {
+struct Said {
     /// The line with the id.
     line: Vec<u8>,
     quiet: bool,
@@ -140,23 +142,23 @@ struct Said<'a> {
     /// The record.
     draft: Vec<u8>,
     job: Option<u32>,
-    turn: Option<tokio::sync::MutexGuard<'a, ()>>,
 }
 
-impl Said<'_> {
+impl Said {
     /// Hands on what sbatch says until it ends.
     async fn follow(
         &mut self,
         context: &mut Context<'_>,
         running: &mut Running,
+        mut speaker: Speaker,
     ) -> Result<End, Refusal> {
-        let (mut output, mut error) = (running.output.take(), running.error.take());
-        let (mut out, mut err) = ([0; 256], [0; MESSAGE]);
+        let mut output = running.output.take();
+        let mut out = [0; 256];
         let mut here = true;
         // The signal that is to end it, and until when it may say the id first.
         let mut wanted: Option<i32> = None;
         let mut deadline: Option<Instant> = None;
-        while output.is_some() || error.is_some() {
+        while output.is_some() || speaker.is_open() {
             tokio::select! {
                 count = read(&mut output, &mut out), if output.is_some() => match count {
                     0 => output = None,
@@ -167,13 +169,9 @@ impl Said<'_> {
                         }
                     }
                 },
-                count = read(&mut error, &mut err), if error.is_some() => match count {
-                    0 => error = None,
-                    count => {
-                        let text = masked(&err[..count], context.session.state().as_os_str());
-                        let _ = context.conn.output(Stream::Error, &text).await;
-                    }
-                },
+                text = speaker.next() => {
+                    let _ = context.conn.output(Stream::Error, &text).await;
+                }
                 event = context.conn.event(), if here => match event {
                     Event::Signal(number) if self.submitted() => running.signal(number),
                     Event::Signal(number) if ENDING.contains(&number) => {
@@ -237,7 +235,9 @@ impl Said<'_> {
         if let Err(refusal) = records::record(&context.session, job, &self.draft).await {
             return Err(submitted::take_back(&context.session, job, refusal).await);
         }
-        self.turn = None;
+        if let Some(number) = self.number {
+            submitted::recorded(&context.session, number);
+        }
         if self.quiet {
             return Ok(());
         }
@@ -264,37 +264,5 @@ async fn read(from: &mut Option<impl tokio::io::AsyncRead + Unpin>, part: &mut [
     match from {
         Some(from) => from.read(part).await.unwrap_or(0),
         None => 0,
-    }
-}
-
-/// Messages without the state directory's path: nothing inside knows it.
-fn masked(text: &[u8], path: &OsStr) -> Vec<u8> {
-    let path = path.as_bytes();
-    let mut all = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest
-        .windows(path.len().max(1))
-        .position(|window| window == path)
-    {
-        all.extend_from_slice(&rest[..at]);
-        all.extend_from_slice(b"<state>");
-        rest = &rest[at + path.len()..];
-    }
-    all.extend_from_slice(rest);
-    all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_state_directory_is_not_said() {
-        let state = OsStr::new("/home/a/.state");
-        assert_eq!(
-            masked(b"cannot open /home/a/.state/x, /home/a/.state", state),
-            b"cannot open <state>/x, <state>"
-        );
-        assert_eq!(masked(b"nothing", state), b"nothing");
     }
 }

@@ -12,7 +12,7 @@ use crate::audit::Verdict;
 use crate::refusal::Refusal;
 use crate::slurm::ids::{self, Selector};
 use crate::slurm::query::{Stop, act, attended};
-use crate::slurm::scope;
+use crate::slurm::{queue, scope};
 use crate::spawn::{self, Start};
 
 /// Words that name jobs, as Slurm takes them: `12,13_4`, `jobid=12`.
@@ -62,12 +62,12 @@ pub(super) async fn jobs(
         return Err(too_few(verb));
     }
     let session = context.session.clone();
-    let (inside, outside) = attended(context.conn, scope::divide(&session, &wanted)).await?;
+    let (inside, outside) = attended(context.conn, scope::divide_change(&session, &wanted)).await?;
     let mut error = String::new();
     for (_, refusal) in &outside {
         error.push_str(&format!("scontrol: error: {refusal}\n"));
         context.entry.verdict = Verdict::Refused;
-        context.entry.reason = Some(refusal.message.clone());
+        context.entry.reason = Some(refusal.reason);
     }
     if inside.is_empty() {
         return reply(context.conn, b"", error.as_bytes(), End::FAILURE).await;
@@ -75,8 +75,14 @@ pub(super) async fn jobs(
     context.entry.jobs.extend(inside.iter().map(|one| one.job));
     let list: Vec<String> = inside.iter().map(ToString::to_string).collect();
     arguments.push(list.join(",").into());
-    let work = act(&session, Command::Scontrol, arguments, asked.parsed.kept);
-    let said = attended(context.conn, work).await?;
+    let said = if verb.starts_with("requeue") {
+        let mut start = Start::query(Command::Scontrol, arguments);
+        start.environment = asked.parsed.kept;
+        attended(context.conn, queue::requeue(&session, inside, start)).await?
+    } else {
+        let work = act(&session, Command::Scontrol, arguments, asked.parsed.kept);
+        attended(context.conn, work).await?
+    };
     let mut error = error.into_bytes();
     error.extend_from_slice(&said.error);
     let end = if outside.is_empty() {
@@ -92,6 +98,7 @@ async fn one(
     context: &mut Context<'_>,
     word: Option<&String>,
     verb: &str,
+    changes: bool,
 ) -> Result<Selector, Stop> {
     let word = word.ok_or_else(|| too_few(verb))?;
     let [selector] = &selectors(word)?[..] else {
@@ -99,14 +106,17 @@ async fn one(
     };
     let session = context.session.clone();
     let list = std::slice::from_ref(selector);
-    attended(context.conn, scope::check(&session, list)).await?;
+    match changes {
+        true => attended(context.conn, scope::check_change(&session, list)).await?,
+        false => attended(context.conn, scope::check(&session, list)).await?,
+    }
     context.entry.jobs.push(selector.job);
     Ok(selector.clone())
 }
 
 /// `wait_job`: returns when the job's nodes are ready, which may take as long as the queue is.
 pub(super) async fn wait(context: &mut Context<'_>, asked: Asked) -> Result<End, Stop> {
-    let selector = one(context, asked.words.first(), "wait_job").await?;
+    let selector = one(context, asked.words.first(), "wait_job", false).await?;
     let mut arguments = asked.options;
     arguments.extend(["wait_job".into(), selector.to_string().into()]);
     let session = context.session.clone();
@@ -118,7 +128,7 @@ pub(super) async fn wait(context: &mut Context<'_>, asked: Asked) -> Result<End,
 
 /// `listpids JOB[.STEP] [NODE]`
 pub(super) async fn list_pids(context: &mut Context<'_>, asked: Asked) -> Result<End, Stop> {
-    let selector = one(context, asked.words.first(), "listpids").await?;
+    let selector = one(context, asked.words.first(), "listpids", false).await?;
     let mut arguments = asked.options;
     arguments.extend(["listpids".into(), selector.to_string().into()]);
     match &asked.words[1..] {
@@ -137,7 +147,7 @@ pub(super) async fn list_pids(context: &mut Context<'_>, asked: Asked) -> Result
 
 /// `notify JOB MESSAGE`
 pub(super) async fn notify(context: &mut Context<'_>, asked: Asked) -> Result<End, Stop> {
-    let selector = one(context, asked.words.first(), "notify").await?;
+    let selector = one(context, asked.words.first(), "notify", true).await?;
     let message = asked.words[1..].join(" ");
     if message.is_empty() {
         return Err(too_few("notify"));

@@ -1,12 +1,12 @@
 //! `scontrol write batch_script`: the script as it was submitted, not the capsule around it.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Write;
 
 use agent_sandbox_wire::capsule::{Capsule, Program};
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::{End, How};
+use nix::sys::stat::fstat;
 
 use super::super::Context;
 use super::super::answers::reply;
@@ -57,7 +57,7 @@ pub(super) async fn write(context: &mut Context<'_>, asked: Asked) -> Result<End
     let arguments = ["write", "batch_script", &selector.to_string(), "-"];
     let arguments = arguments.map(OsString::from).to_vec();
     let work = async {
-        scope::check(&session, std::slice::from_ref(selector)).await?;
+        scope::check_change(&session, std::slice::from_ref(selector)).await?;
         ask(&session, Command::Scontrol, arguments, Vec::new()).await
     };
     let said = attended(context.conn, work).await?;
@@ -86,14 +86,13 @@ pub(super) async fn write(context: &mut Context<'_>, asked: Asked) -> Result<End
         Err(_) => return Err(Stop::Ended(End::Signal(libc::SIGHUP))),
     };
     // Who wrote into a pipe that nobody reads would wait for ever.
-    let file = File::from(file);
-    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+    if !fstat(&file).is_ok_and(|meta| meta.st_mode & libc::S_IFMT == libc::S_IFREG) {
         let text = format!("`{}` is not a regular file", path.escape_debug());
         let hint = "with `-` the script goes to standard output";
         return Err(Refusal::mistake(text).hint(hint).into());
     }
     // A file system may be slow.
-    let wrote = tokio::task::spawn_blocking(move || (&file).write_all(&script));
+    let wrote = tokio::task::spawn_blocking(move || file.into_file().write_all(&script));
     let work = async {
         let failed = |error: &dyn std::fmt::Display| {
             Refusal::mistake(format!("cannot write the script: {error}"))

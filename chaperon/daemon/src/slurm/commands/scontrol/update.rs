@@ -8,7 +8,7 @@ use agent_sandbox_wire::order::Limits;
 use super::super::Context;
 use super::change::act_and_say;
 use super::{Asked, means};
-use crate::refusal::Refusal;
+use crate::refusal::{Reason, Refusal};
 use crate::slurm::ids;
 use crate::slurm::limits::count_nodes;
 use crate::slurm::parse::{Duration, duration, is_dependency, is_mail};
@@ -135,7 +135,7 @@ pub(super) async fn run(context: &mut Context<'_>, asked: Asked) -> Result<End, 
     let limits = context.session.order.limits;
     let (jobs, changes) = read(&asked.words, &limits)?;
     let session = context.session.clone();
-    attended(context.conn, scope::check(&session, &jobs)).await?;
+    attended(context.conn, scope::check_change(&session, &jobs)).await?;
     context.entry.jobs.extend(jobs.iter().map(|job| job.job));
     let list: Vec<String> = jobs.iter().map(ToString::to_string).collect();
     let mut arguments = asked.options;
@@ -205,6 +205,7 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
             format!("{name} is refused: the policy allows {most} {what} (`slurm.limits`)"),
             "ask for less, or have the limit raised in the policy",
         )
+        .because(Reason::Key("slurm.limits"))
     };
     let among = |extra: &[u8]| {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || extra.contains(&byte);
@@ -214,6 +215,8 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
         Kind::Size => limits.nodes > 0 || limits.gpus > 0,
         // So many processors, or so many nodes.
         Kind::Count if name == "NumCPUs" => limits.nodes > 0 || limits.gpus > 0,
+        // Whole nodes, with their GPUs.
+        Kind::Word if matches!(name, "OverSubscribe" | "Shared") => limits.gpus > 0,
         // Each node may have GPUs.
         Kind::Count => limits.gpus > 0,
         Kind::Nodes if name != "ExcNodeList" => {
@@ -229,7 +232,8 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
                  know, and the policy has a limit (`slurm.limits`)"
             ),
             "submit the job again",
-        ));
+        )
+        .because(Reason::Key("slurm.limits")));
     }
     match kind {
         Kind::Refused(reason) => {

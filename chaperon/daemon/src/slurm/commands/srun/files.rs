@@ -1,8 +1,9 @@
 //! The files of srun's streams: opened in the jail, by the shim or by the tasks.
 
 use std::ffi::OsString;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use agent_sandbox_wire::capsule::Streams;
 use agent_sandbox_wire::message::{End, How};
@@ -10,6 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::super::Context;
+use crate::closing::Received;
 use crate::conn::Unanswered;
 use crate::refusal::Refusal;
 use crate::slurm::parse::Parsed;
@@ -22,7 +24,7 @@ pub(super) struct Files {
     /// Words for srun.
     pub words: Vec<OsString>,
     /// Files that srun keeps open, under the numbers in its words.
-    pub kept: Vec<OwnedFd>,
+    pub kept: Vec<Received>,
     /// What the tasks open.
     pub streams: Streams,
 }
@@ -77,6 +79,11 @@ pub(super) async fn arrange(
             }
             Target::PerTask { pattern, shared } => {
                 files.streams.append |= shared;
+                let pattern = if shared && parsed.has("chdir") {
+                    here(&context.request.cwd, pattern)
+                } else {
+                    pattern
+                };
                 let stream = match at {
                     0 => &mut files.streams.input,
                     1 => &mut files.streams.output,
@@ -103,9 +110,29 @@ pub(super) async fn arrange(
     Ok(Ok(files))
 }
 
+/// A file that srun itself would open, where srun is called: the tasks, who know the job's number, are
+/// elsewhere. A backslash would switch patterns off.
+fn here(cwd: &Path, pattern: Vec<u8>) -> Vec<u8> {
+    let cwd = cwd.as_os_str().as_bytes();
+    if pattern.starts_with(b"/") || cwd.contains(&b'\\') {
+        return pattern;
+    }
+    let mut all = Vec::with_capacity(cwd.len() + pattern.len() + 1);
+    for &byte in cwd {
+        all.extend_from_slice(if byte == b'%' {
+            b"%%"
+        } else {
+            std::slice::from_ref(&byte)
+        });
+    }
+    all.push(b'/');
+    all.extend(pattern);
+    all
+}
+
 /// Makes sure that a descriptor allows what srun will do with it. srun opens it anew by its
 /// number, on the chaperon's side of the jail: that must gain nothing.
-fn may(file: &OwnedFd, how: How) -> Result<(), Refusal> {
+fn may(file: &Received, how: How) -> Result<(), Refusal> {
     let flags = fcntl(file, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
     let allowed = flags.is_ok_and(|flags| {
         let access = flags & OFlag::O_ACCMODE;

@@ -84,8 +84,10 @@ pub(super) async fn of(context: &mut Context<'_>) -> Result<Result<Place, End>, 
             Err(end) => return Ok(Err(end)),
         }
     }
-    // The configuration is the session's to choose.
-    variables.retain(|(name, _)| name != "SLURM_CONF" && name.as_bytes().starts_with(b"SLURM_"));
+    // The configuration is the session's to choose, and the mode is that of the chaperon's own file.
+    variables.retain(|(name, _)| {
+        name.as_bytes().starts_with(b"SLURM_") && name != "SLURM_CONF" && name != "SLURM_OPEN_MODE"
+    });
     Ok(Ok(Place {
         job: Some(job),
         variables,

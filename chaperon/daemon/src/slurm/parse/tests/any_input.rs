@@ -75,13 +75,13 @@ proptest! {
         script in proptest::collection::vec(
             prop_oneof![
                 any::<Vec<u8>>(),
-                "#SBATCH[ \t\"'\\\\#=:a-zA-Z-]{0,30}\n".prop_map(String::into_bytes),
+                "#(SBATCH|PBS|BSUB)[ \t\"'\\\\#=:a-zA-Z-]{0,30}\n".prop_map(String::into_bytes),
             ],
             0..8,
         )
     ) {
         let table = options::table(Command::Sbatch).unwrap();
-        let _ = directives(table, &script.concat());
+        let _ = directives(table, &script.concat(), false);
     }
 
     #[test]

@@ -9,7 +9,7 @@ fn table() -> &'static Table {
 /// The options that a script gives. That the words are those which sbatch itself finds is asked of
 /// the installed one in `tests/options.rs`.
 fn found(script: &str) -> Result<Vec<String>, String> {
-    directives(table(), script.as_bytes())
+    directives(table(), script.as_bytes(), false)
         .map(|read| {
             read.given
                 .iter()
@@ -160,25 +160,110 @@ fn line_ends_of_dos_are_blanks_and_nul_ends_a_line() {
 }
 
 #[test]
-fn other_systems_lines_are_not_read_and_told() {
-    let read = directives(
-        table(),
-        b"#!/bin/sh\n#PBS -l nodes=2\n#PBS -q x\n#BSUB -n 4\n#SBATCH -N2\n",
-    )
-    .unwrap();
-    assert_eq!(read.given.len(), 1);
-    assert_eq!(
-        read.notes,
-        [
-            "line 2 of the script: #PBS lines are not read; write #SBATCH",
-            "line 4 of the script: #BSUB lines are not read; write #SBATCH"
-        ]
+fn lines_of_one_other_system_are_translated() {
+    // LSF's come before PBS's, wherever they stand, and both win over #SBATCH.
+    reads(
+        "#!/bin/sh\n#PBS -q x\n#BSUB -n 2,4 -cwd /tmp -q y\ntrue\n#BSUB -W 5 -M 100 -x\n#SBATCH -N2 -p z\n",
+        &[
+            "ntasks=4",
+            "chdir=/tmp",
+            "partition=y",
+            "time=5",
+            "mem-per-cpu=100K",
+            "exclusive",
+        ],
     );
+    reads(
+        "#!/bin/sh\n#SBATCH -p z\n#BSUB -q y -m 'a b' -J j -o o -e e --hostname c\n",
+        &[
+            "partition=z",
+            "partition=y",
+            "nodelist=a,b",
+            "job-name=j",
+            "output=o",
+            "error=e",
+            "nodelist=c",
+        ],
+    );
+    reads(
+        "#!/bin/sh\n#PBS -N j -l nodes=2:ppn=3:gpus=1,walltime=1:00:00,mem=4gb -m abe -M a@b -v A=1\n#PBS -v B -j oe -V -h -p 5 -t 1-3 -W depend=afterok:7\n",
+        &[
+            "job-name=j",
+            "gpus-per-node=1",
+            "nodes=2",
+            "ntasks=6",
+            "time=1:00:00",
+            "mem=4g",
+            "mail-type=BEGIN,END,FAIL",
+            "mail-user=a@b",
+            "export=A=1",
+            "export=A=1,B",
+            "hold",
+            "nice=5",
+            "array=1-3",
+            "dependency=afterok:7",
+        ],
+    );
+    reads(
+        "#!/bin/sh\n#PBS -l select=2:ncpus=8:mpiprocs=2\n#PBS -l nodes=a+b,pmem=1,accelerator=true -A acct\n",
+        &[
+            "nodes=2",
+            "mincpus=8",
+            "ntasks-per-node=2",
+            "cpus-per-task=4",
+            "nodelist=a,b",
+            "gres=gpu:1",
+            "account=acct",
+        ],
+    );
+    let read = directives(table(), b"#!/bin/sh\n#PBS -W umask=027\n", false).unwrap();
+    assert_eq!(read.umask, Some(0o027));
+}
+
+#[test]
+fn lines_of_other_systems_are_left_alone_when_that_is_asked_for() {
+    let script = b"#!/bin/sh\n#PBS -q x\n#SBATCH -N2\n";
+    let read = directives(table(), script, true).unwrap();
+    assert_eq!(read.given.len(), 1);
+    reads(
+        "#!/bin/sh\n#PBS -Z\n#SBATCH --ignore-pbs\n",
+        &["ignore-pbs"],
+    );
+    // Not looked for behind a hundred commands.
+    let far = format!("#!/bin/sh\n{}#PBS -q x\n", "true\n".repeat(101));
+    reads(&far, &[]);
+    let near = format!("#!/bin/sh\n{}#PBS -q x\n", "true\n".repeat(100));
+    reads(&near, &["partition=x"]);
+}
+
+#[test]
+fn what_another_system_asks_for_is_checked_as_slurms_own() {
+    for (script, expected) in [
+        ("#PBS -Z", "Unrecognized command line parameter"),
+        ("#PBS -N a b", "Invalid argument: 'b'"),
+        ("#BSUB -n 4,", "format not correct"),
+        ("#BSUB -m /etc/passwd", "names of nodes"),
+        ("#BSUB -q '../x y'", "--partition"),
+        ("#PBS -l nodes=/etc/passwd+a/b", "names of nodes"),
+        ("#PBS -M -X!/home/alice/evil", "addresses"),
+        ("#PBS -W umask=9999", "Invalid -W umask= specification"),
+        ("#PBS -W depend=expand:12", "expand"),
+        ("#PBS -l", "Unrecognized command line parameter"),
+    ] {
+        let script = format!("#!/bin/sh\n{script}\n");
+        let message = found(&script).unwrap_err();
+        assert!(message.contains(expected), "{script}: {message}");
+    }
 }
 
 #[test]
 fn directives_are_the_weakest() {
-    let read = directives(table(), b"#!/bin/sh\n#SBATCH -N2 -n4 --wait -p a -q a\n").unwrap();
+    let read = directives(
+        table(),
+        b"#!/bin/sh\n#SBATCH -N2 -n4 --wait -p a -q a\n",
+        false,
+    )
+    .unwrap();
     let variables = environment(&[("SBATCH_WAIT", "no"), ("SBATCH_QOS", "b")]);
     let parsed = parse(Command::Sbatch, &os(&["-N3"]), &variables)
         .unwrap()

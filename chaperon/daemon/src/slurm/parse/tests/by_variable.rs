@@ -90,7 +90,6 @@ fn what_is_dropped_does_no_harm_and_what_is_kept_is_checked() {
             ("SLURM_CONF", "/tmp/evil.conf"),
             ("SLURM_JWT", "x"),
             ("SLURM_CLUSTERS", "other"),
-            ("SLURMD_DEBUG", "5"),
             ("SLURM_EXIT_ERROR", "7"),
             ("LD_PRELOAD", "/tmp/x.so"),
         ]),

@@ -1,0 +1,237 @@
+//! `slurm.limits.jobs`: how many jobs of the scope are in the queue, counted by everybody who shares it:
+//! sessions, jobs and steps have chaperons of their own.
+//!
+//! Who submits locks a file, writes what is about to be submitted ([`intents`]), and counts: what Slurm
+//! has, and every intent, also its own. So of two at the same time one sees the other. Where the file
+//! system has no locks both see each other, and one of them may be refused too much, but none gets too
+//! much.
+
+#![allow(clippy::disallowed_methods, reason = "effects: a lock file")]
+
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::rc::Rc;
+use std::time::Duration;
+
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::End;
+use tokio::sync::MutexGuard;
+use tokio::time::Instant;
+
+use super::ids::{Selector, leading};
+use super::parse::Parsed;
+use super::{intents, limits, records, scope, submitted};
+use crate::desk::Captured;
+use crate::intent::Intent;
+use crate::locks;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::spawn::{self, Start};
+
+/// How long to wait for commands that are about to get a job, before the queue is counted again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// How long an intent may be without a job before it counts as one that has to wait for its job, in
+/// seconds.
+const YOUNG: u64 = 2;
+
+/// How often the lock is tried for.
+const TURN: Duration = Duration::from_millis(10);
+
+/// How long another session may hold it. It asks Slurm once meanwhile.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The lock of the user's jobs on this cluster.
+struct Locked<'a> {
+    _here: MutexGuard<'a, ()>,
+    /// `None`: the file system has no locks.
+    _file: Option<File>,
+}
+
+async fn lock(session: &Session) -> Result<Locked<'_>, Refusal> {
+    let here = session.submitting.lock().await;
+    let directory = records::of_cluster(session).await?;
+    let path = directory.join("jobs.lock");
+    let failed = |error: io::Error| {
+        let path = path.display();
+        Refusal::mistake(format!("cannot lock `{path}` to count the jobs: {error}"))
+    };
+    let open = || {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&directory)?;
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(&path)
+    };
+    let file = open().map_err(failed)?;
+    let deadline = Instant::now() + PATIENCE;
+    let file = loop {
+        match locks::try_lock(&file) {
+            Ok(true) => break Some(file),
+            Ok(false) if Instant::now() > deadline => {
+                return Err(failed(io::ErrorKind::TimedOut.into()));
+            }
+            Ok(false) => tokio::time::sleep(TURN).await,
+            Err(_) => break None,
+        }
+    };
+    Ok(Locked {
+        _here: here,
+        _file: file,
+    })
+}
+
+/// Writes what is about to be submitted, when there is room for it. `draft` is what [`records::draft`]
+/// gave, `batch` whether sbatch submits it.
+///
+/// # Errors
+/// There are too many jobs, Slurm does not say, or it cannot be written.
+pub async fn enter(
+    session: &Rc<Session>,
+    parsed: &Parsed,
+    draft: &[u8],
+    batch: bool,
+) -> Result<Intent, Refusal> {
+    let most = session.order.limits.jobs;
+    let Some(new) = limits::check_array(most, parsed)? else {
+        let new = limits::check_array(u32::MAX, parsed).ok().flatten();
+        return intents::write(session, draft, batch, new.unwrap_or(1)).await;
+    };
+    loop {
+        submitted::resolve(session).await?;
+        session.limiter.turn().await;
+        let locked = lock(session).await?;
+        let intent = intents::write(session, draft, batch, new).await?;
+        let (coming, changes) = coming(session).await?;
+        let old = active(session).await?.len() as u64;
+        if let Err(refusal) = limits::check_jobs(old + coming, most) {
+            drop(intent);
+            drop(locked);
+            if !changes {
+                let others = old + coming - new;
+                let hint = format!("{others} jobs of this scope are in the queue");
+                return Err(refusal.hint(hint));
+            }
+            tokio::time::sleep(AGAIN).await;
+            continue;
+        }
+        return Ok(intent);
+    }
+}
+
+/// How many jobs are on their way to the queue, and whether that is about to change.
+async fn coming(session: &Session) -> Result<(u64, bool), Refusal> {
+    let now = records::now();
+    let mut all = intents::all(session).await?;
+    all.retain(|one| one.is_within(session) && (one.alive || one.pid != 0));
+    // What nothing came of is settled soon.
+    all.retain(|one| one.alive || submitted::is_asked_for(session, &one.name));
+    let count = all.iter().map(|one| one.header.jobs).sum();
+    let changes = |one: &intents::Found| !one.alive || now <= one.header.since + YOUNG;
+    // This one is among them.
+    Ok((count, all.iter().filter(|one| changes(one)).count() > 1))
+}
+
+/// The jobs of the scope that are in the queue: a line for each task of an array, with the array's
+/// number.
+async fn active(session: &Rc<Session>) -> Result<Vec<Line>, Refusal> {
+    lines(session, &["--me", "--all", "--noheader", "--array", FORMAT]).await
+}
+
+/// A job's number, an array's for its tasks, and the task's.
+type Line = (u32, Option<u32>);
+
+const FORMAT: &str = "--format=%F %K";
+
+async fn lines(session: &Rc<Session>, words: &[&str]) -> Result<Vec<Line>, Refusal> {
+    // Partitions may be hidden.
+    let words = words.iter().map(OsString::from).collect();
+    let said = spawn::capture(session, Start::query(Command::Squeue, words), &[]).await?;
+    if said.end != End::SUCCESS {
+        return Err(Refusal::mistake(format!(
+            "cannot count the jobs in the queue: {}",
+            String::from_utf8_lossy(&said.error).trim()
+        )));
+    }
+    // What was recorded meanwhile is no intent any more: it is looked for behind the queue.
+    let own = scope::known(session).await?;
+    let line = |line: &[u8]| {
+        let mut words = line
+            .split(|&byte| byte == b' ')
+            .filter(|word| !word.is_empty());
+        let job = leading(words.next()?)?;
+        Some((job, words.next().and_then(leading)))
+    };
+    Ok(said
+        .output
+        .split(|&byte| byte == b'\n')
+        .filter_map(line)
+        .filter(|(job, _)| own.recorded().contains(job))
+        // The allocation in which the session was started is none of its jobs.
+        .filter(|(job, _)| !session.order.seal.allocation.contains(job))
+        .collect())
+}
+
+/// Has jobs requeued, if there is room for those of them that are over. The lock is held until Slurm
+/// has done it, whatever becomes of who asked.
+///
+/// # Errors
+/// There are too many jobs, or Slurm cannot be asked.
+pub async fn requeue(
+    session: &Rc<Session>,
+    jobs: Vec<Selector>,
+    start: Start,
+) -> Result<Captured, Refusal> {
+    let most = session.order.limits.jobs;
+    submitted::resolve(session).await?;
+    session.limiter.turn().await;
+    if most == 0 {
+        return spawn::capture(session, start, &[]).await;
+    }
+    let session = Rc::clone(session);
+    let work = async move {
+        let _locked = lock(&session).await?;
+        let (coming, _) = coming(&session).await?;
+        let active = active(&session).await?;
+        let every = [
+            "--me",
+            "--all",
+            "--noheader",
+            "--array",
+            "--states=all",
+            FORMAT,
+        ];
+        let every = lines(&session, &every).await?;
+        let again = |lines: &[Line]| lines.iter().filter(|line| names(&jobs, line)).count();
+        let back = again(&every).saturating_sub(again(&active)) as u64;
+        let old = active.len() as u64 + coming;
+        if back > 0 {
+            limits::check_jobs(old + back, most).map_err(|refusal| {
+                refusal.hint(format!("{old} jobs of this scope are in the queue"))
+            })?;
+        }
+        spawn::capture(&session, start, &[]).await
+    };
+    let lost = |_| Refusal::mistake("the request to Slurm was given up");
+    tokio::task::spawn_local(work).await.map_err(lost)?
+}
+
+/// Whether one of them names the job, or the task. Of several tasks in one name all of the array's are
+/// counted.
+fn names(jobs: &[Selector], &(job, task): &Line) -> bool {
+    jobs.iter().filter(|one| one.job == job).any(|one| {
+        let number = one
+            .rest
+            .strip_prefix('_')
+            .and_then(|rest| rest.parse::<u32>().ok());
+        number.is_none() || number == task
+    })
+}

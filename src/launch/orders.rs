@@ -1,0 +1,114 @@
+//! What init and the mediator are told to carry out of a plan.
+
+use crate::backend::seccomp::{self, group};
+use crate::env_vars;
+use crate::handoff::{Confinement, Mediated, Run, Streams};
+use crate::host::HostFacts;
+use crate::mediate;
+use crate::plan::{Plan, Variable};
+use crate::session::{self, Registered};
+use anyhow::{Context, Result};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// The compiled filter of the plan's system calls.
+///
+/// # Errors
+/// The rules cannot be compiled.
+pub fn filter(plan: &Plan) -> Result<Vec<u8>> {
+    seccomp::compile(&plan.syscalls).context("cannot compile the system call filter")
+}
+
+/// Records the session for as long as the answer lives.
+pub(super) fn register(host: &HostFacts, plan: &Plan, command: &OsStr) -> Result<Registered> {
+    let name = Path::new(command).file_name().unwrap_or(command);
+    let project = plan
+        .project
+        .as_deref()
+        .context("a launch needs a project")?;
+    let records = session::directory(host.uid, &host.state_directory);
+    Registered::new(&records, &plan.session, project, &name.to_string_lossy())
+}
+
+/// The plan's command.
+pub(super) fn command(plan: &Plan) -> Run {
+    let bytes = |text: &OsStr| text.as_bytes().to_vec();
+    Run {
+        cwd: bytes(plan.cwd.as_os_str()),
+        cwd_else: None,
+        argv: plan.command.iter().map(|word| bytes(word)).collect(),
+        environment: environment(&plan.variables),
+        search: search_path(&plan.variables),
+        confinement: confinement(plan),
+        umask: None,
+        streams: Streams::default(),
+        by_slurm: false,
+        pmi: None,
+        home: None,
+        held: false,
+    }
+}
+
+/// Variables as entries of `environ(7)`.
+pub fn environment(variables: &[Variable]) -> Vec<Vec<u8>> {
+    variables
+        .iter()
+        .map(|variable| [variable.name.as_bytes(), b"=", variable.value.as_bytes()].concat())
+        .collect()
+}
+
+/// Where a command is looked for among these variables.
+pub fn search_path(variables: &[Variable]) -> Vec<u8> {
+    let path = variables
+        .iter()
+        .find(|variable| variable.name == env_vars::PATH);
+    path.map_or_else(
+        || env_vars::DEFAULT_PATH.into(),
+        |variable| variable.value.as_bytes().to_vec(),
+    )
+}
+
+/// What the plan's command takes from itself.
+pub fn confinement(plan: &Plan) -> Confinement {
+    let writable = || {
+        let steps = plan.steps.iter().filter(|step| step.mount.is_writable());
+        steps
+            .map(|step| plan.place(step).into_os_string().into_encoded_bytes())
+            .collect()
+    };
+    Confinement {
+        max_processes: plan.max_processes.value,
+        scoped_signals: plan.landlock_scope,
+        scoped_sockets: plan.landlock_scope,
+        writable: plan.landlock_writes.then(writable),
+        mediated: plan.mediated.then(|| Box::new(mediated(false))),
+        fence: None,
+        watch: None,
+    }
+}
+
+/// The filter of the calls that a mediator answers, for a jail of this process's user and group.
+pub(super) fn mediated(renames: bool) -> Mediated {
+    let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
+    let group::Programs {
+        handing_over,
+        with_sockets,
+        refusing,
+    } = group::programs(uid.as_raw(), gid.as_raw(), renames);
+    Mediated {
+        handing_over,
+        with_sockets,
+        refusing,
+    }
+}
+
+/// What a mediator beside the jail keeps to.
+pub fn mediated_terms(plan: &Plan) -> Option<mediate::group::Terms> {
+    let writable = confinement(plan).writable;
+    let paths = |all: Vec<Vec<u8>>| all.into_iter().map(|path| OsString::from_vec(path).into());
+    plan.mediated.then(|| mediate::group::Terms {
+        writable: writable.map(|all| paths(all).collect()),
+        git_config: None,
+    })
+}

@@ -1,0 +1,173 @@
+//! Reads the policy and looks at the host.
+
+use super::options::{absolute, additions, current_directory, locations};
+use super::prepared::{Asked, FIRST_TIMEOUT, Prepared, logins};
+use super::{modules, observed, seal, tracer};
+use crate::cli::Options;
+use crate::config::load::{RawLayer, Request, load};
+use crate::host::allocation::Found;
+use crate::host::files::{Files, HostFiles, Look};
+use crate::host::mediation::NoMediator;
+use crate::host::{self, HostFacts};
+use crate::observe::witness;
+use crate::plan::{self, Invocation};
+use crate::policy::Policy;
+use crate::policy::merge::merge;
+use crate::session::{self};
+use agent_sandbox_wire::capsule::Seal;
+use anyhow::Result;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Reads the policy and looks at the host, for a new session.
+///
+/// # Errors
+/// Whatever is wrong with the command line, the policy files or the host.
+pub fn prepare(options: &Options, command: &[OsString]) -> Result<Prepared> {
+    prepare_session(options, command, session::new_id()?, None)
+}
+
+pub(super) fn prepare_session(
+    options: &Options,
+    command: &[OsString],
+    session: String,
+    witness: Option<witness::Shared>,
+) -> Result<Prepared> {
+    let locations = locations()?;
+    let cwd = current_directory()?;
+    let project = match &options.project {
+        Some(project) => absolute(&cwd, project),
+        None => cwd.clone(),
+    };
+    let files = HostFiles::new(FIRST_TIMEOUT);
+    let real_project = match files.look(&project) {
+        Look::Found(found) => Some(found.real),
+        _ => None,
+    };
+    let request = Request {
+        locations: &locations,
+        profiles: &options.profile,
+        command: command
+            .first()
+            .filter(|_| witness.is_none())
+            .and_then(|command| Path::new(command).file_name()),
+        project: Some(real_project.as_deref().unwrap_or(&project)),
+        set: &options.set,
+        circumstances: &host::circumstances::probe,
+    };
+    let mut layers: Vec<RawLayer> = load(&request)?;
+    if witness.is_some() {
+        observed::without_what_is_given(&mut layers);
+    }
+    let mut policy = merge(&layers, &additions(options, &cwd)?)?;
+    if witness.is_some() {
+        observed::make_private(&mut policy);
+    }
+    files.set_timeout(policy.files.timeout_ms.value);
+    let named = [project.clone(), cwd.clone()];
+    let (files, mut host) = host::settled::probe(files, None, &policy, &named)?;
+    if witness.is_some() {
+        host.no_mediator = Some(NoMediator::Watched);
+    }
+    if !policy.modules.load.is_empty() {
+        host.environment = modules::load(&policy.modules.load, &host.environment)?;
+    }
+    host.find_slurm(&policy, &files);
+    let tracer = look_for_tracer(&policy, &mut host);
+    let config = match locations.config_dir.strip_prefix(&locations.home) {
+        Ok(below) => format!("~/{}/config.toml", below.display()),
+        Err(_) => locations
+            .config_dir
+            .join("config.toml")
+            .display()
+            .to_string(),
+    };
+    let names = layers.iter().map(|layer| layer.file.to_string()).collect();
+    let invocation = Invocation {
+        project: Some(project.clone()),
+        cwd,
+        command: command.to_vec(),
+        session,
+        job: None,
+    };
+    let real = real_project.as_deref().unwrap_or(&project);
+    let node = nix::unistd::gethostname().unwrap_or_default();
+    let node = node.to_string_lossy();
+    let (cwd, session) = (&invocation.cwd, &invocation.session);
+    let seal = Seal {
+        variables: seal::sealed_variables(&policy, &host.environment),
+        ..seal::seal(options, cwd, session, real, &layers, &node)
+    };
+    Ok(Prepared {
+        policy,
+        host,
+        files,
+        invocation,
+        config,
+        layers: names,
+        seal,
+        witness,
+        logins: logins(&layers),
+        has_profile: layers.iter().any(|layer| layer.profile.is_some()),
+        tracer,
+        is_traced: false,
+        allocation: Found::Nothing,
+    })
+}
+
+fn look_for_tracer(policy: &Policy, host: &mut HostFacts) -> tracer::Found {
+    let found = tracer::find(&policy.trace);
+    host.traced = matches!(found, tracer::Found::Listens(_));
+    found
+}
+
+/// Reads the policy that a job brought, as far as this node allows it, and looks at the node.
+///
+/// # Errors
+/// This version does not understand the policy, or something is wrong with the node.
+pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
+    let (layers, additions) = seal::unseal(&seal)?;
+    let policy = merge(&layers, &additions)?;
+    let files = HostFiles::new(policy.files.timeout_ms.value);
+    let project = PathBuf::from(OsStr::from_bytes(&seal.project));
+    let (sealed, named) = (seal::variables(&seal), std::slice::from_ref(&project));
+    let (files, mut host) = host::settled::probe(files, Some(&sealed), &policy, named)?;
+    host.find_slurm(&policy, &files);
+    let tracer = look_for_tracer(&policy, &mut host);
+    let names = layers.iter().map(|layer| layer.file.to_string()).collect();
+    let invocation = Invocation {
+        project: Some(project),
+        cwd: plan::build::submitted::path(&host, &asked.cwd),
+        command: asked.command,
+        session: seal.session.clone(),
+        job: Some(asked.job),
+    };
+    Ok(Prepared {
+        policy,
+        host,
+        files,
+        invocation,
+        config: "config.toml".to_owned(),
+        layers: names,
+        seal,
+        witness: None,
+        logins: Vec::new(),
+        has_profile: true,
+        tracer,
+        is_traced: false,
+        allocation: Found::Nothing,
+    })
+}
+
+/// Reads the policy of a run that is watched, and looks at the host.
+///
+/// # Errors
+/// As [`super::prepare::prepare`].
+pub fn prepare_watched(
+    options: &Options,
+    command: &[OsString],
+    witness: witness::Shared,
+) -> Result<Prepared> {
+    prepare_session(options, command, session::new_id()?, Some(witness))
+}

@@ -1,0 +1,183 @@
+//! Landlock's rules and the mediator's territory, checked against the steps that they were made from:
+//! they give no more, so that what [`super::check`] has found of the steps holds for them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::{DEFECT, is_plain};
+use crate::fence::{Reach, Right, Rule, Territory};
+use crate::host::HostFacts;
+use crate::plan::model::{Access, Mount, Plan, PlanError, kept};
+
+/// Checks the translation of a plan. `stage` is the session's own directory.
+///
+/// # Errors
+/// Names the path that is given too much: a defect of agent-sandbox, never a mistake of the user's.
+pub fn check(
+    plan: &Plan,
+    (rules, territory): (&[Rule], &Territory),
+    host: &HostFacts,
+    stage: &Path,
+) -> Result<(), PlanError> {
+    let shown = Shown::of(plan, rules, host, stage);
+    let in_territory = rules_in_territory(&shown, rules, territory);
+    in_territory
+        .and_then(|()| territory_in_steps(&shown, plan, territory))
+        .map_err(|what| {
+            let message = format!("refusing an unsafe translation of the plan: {what}");
+            PlanError::new(message).hint(DEFECT)
+        })
+}
+
+/// What the steps of a plan show of the host's files at their own places.
+struct Shown<'a> {
+    steps: HashMap<&'a Path, &'a Mount>,
+    /// Files that the jail has by another name: our own programs, and what is kept or shown below it.
+    elsewhere: HashMap<PathBuf, Reach>,
+    devices: Vec<&'a Path>,
+    meeting_places: &'a [PathBuf],
+    /// The session's own directory.
+    stage: &'a Path,
+}
+
+impl<'a> Shown<'a> {
+    fn of(plan: &'a Plan, rules: &'a [Rule], host: &'a HostFacts, stage: &'a Path) -> Self {
+        let mut elsewhere: HashMap<PathBuf, Reach> = HashMap::new();
+        for step in &plan.steps {
+            let (from, reach) = match &step.mount {
+                Mount::Bind { from, access, .. } if *from != step.at => (from, reach_of(*access)),
+                Mount::Kept { from, .. } => (from, Reach::Write),
+                _ => continue,
+            };
+            let known = elsewhere.entry(from.clone()).or_insert(reach);
+            *known = reach.max(*known);
+        }
+        if let Some(store) = &plan.keeping.store {
+            elsewhere.insert(kept::shown_in(store), Reach::Read);
+        }
+        let devices = rules.iter().filter(|rule| rule.right == Right::Device);
+        Self {
+            steps: (plan.steps.iter())
+                .map(|step| (step.at.as_path(), &step.mount))
+                .collect(),
+            elsewhere,
+            devices: devices.map(Rule::path).collect(),
+            meeting_places: &host.meeting_places,
+            stage,
+        }
+    }
+
+    /// Whether a path is made by this launch.
+    fn is_staged(&self, path: &Path) -> bool {
+        path != self.stage && path.starts_with(self.stage)
+    }
+
+    /// Whether a path is where tasks and sessions meet.
+    fn is_closed(&self, path: &Path) -> bool {
+        let mut places = self.meeting_places.iter();
+        path == self.stage || places.any(|place| path.starts_with(place)) && !self.is_staged(path)
+    }
+
+    /// Whether one certain file of the host has to stand at a path.
+    fn is_hosts(&self, path: &Path) -> bool {
+        !self.is_staged(path) && !self.elsewhere.contains_key(path)
+    }
+
+    /// The most that may be given at a path.
+    fn most(&self, path: &Path) -> Reach {
+        if self.is_staged(path) {
+            return Reach::Write;
+        }
+        if self.is_closed(path) {
+            return Reach::None;
+        }
+        let device = path.starts_with("/dev") && self.devices.contains(&path);
+        let elsewhere = match device {
+            true => Reach::Write,
+            false => self.elsewhere.get(path).copied().unwrap_or(Reach::None),
+        };
+        let mut above = path.ancestors().filter_map(|above| {
+            Some(match (above, self.steps.get(above)?) {
+                (at, Mount::Bind { from, access, .. }) if from == at => reach_of(*access),
+                (_, Mount::Proc) => Reach::Read,
+                // Rules put nothing over a file: the host's own stays in sight.
+                (
+                    _,
+                    Mount::Bind { .. }
+                    | Mount::Link { .. }
+                    | Mount::File { .. }
+                    | Mount::Program { .. }
+                    | Mount::Copy { .. }
+                    | Mount::Device { .. },
+                ) => return None,
+                _ => Reach::None,
+            })
+        });
+        above.next().unwrap_or(Reach::None).max(elsewhere)
+    }
+}
+
+/// Each rule is about one certain file, and gives no more than the territory does there and below.
+fn rules_in_territory(
+    shown: &Shown<'_>,
+    rules: &[Rule],
+    territory: &Territory,
+) -> Result<(), String> {
+    let by_path: HashMap<&Path, &Rule> = rules.iter().map(|rule| (rule.path(), rule)).collect();
+    let given = |path: &Path| {
+        let above = path.ancestors().filter_map(|above| by_path.get(above));
+        above.map(|rule| reach_by(rule.right)).max()
+    };
+    for rule in rules {
+        let (path, at) = (rule.path(), rule.path().display());
+        if !is_plain(path) || path.parent().is_none() {
+            return Err(format!("a rule on `{at}`"));
+        }
+        if shown.is_hosts(path) && rule.id.is_none() {
+            return Err(format!("the rule on `{at}` is not about one certain file"));
+        }
+    }
+    let regions = territory.regions().iter().map(|region| region.path());
+    for path in rules.iter().map(Rule::path).chain(regions) {
+        let most = match territory.reach(path) {
+            // What is made there is given by the mediator, thing by thing.
+            Reach::Own => Reach::None,
+            reach => reach,
+        };
+        if given(path).is_some_and(|given| given > most) {
+            return Err(format!("a rule opens `{}`", path.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The territory gives no more than the steps show. Between the places of steps and regions neither
+/// changes.
+fn territory_in_steps(shown: &Shown<'_>, plan: &Plan, territory: &Territory) -> Result<(), String> {
+    let places = plan.steps.iter().map(|step| step.at.as_path());
+    let regions = territory.regions().iter().map(|region| region.path());
+    for path in places.chain(regions) {
+        let (given, most) = (territory.reach(path), shown.most(path));
+        // Of directories that there is one of for all, the jail has what it made there.
+        let own = given == Reach::Own && !shown.is_closed(path);
+        if given > most && !own {
+            let path = path.display();
+            return Err(format!("`{path}` is {given:?}, not {most:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn reach_of(access: Access) -> Reach {
+    match access {
+        Access::Read => Reach::Read,
+        Access::Write => Reach::Write,
+    }
+}
+
+fn reach_by(right: Right) -> Reach {
+    match right {
+        Right::Read | Right::ReadFiles => Reach::Read,
+        Right::Write | Right::Device => Reach::Write,
+    }
+}

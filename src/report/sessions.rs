@@ -1,0 +1,107 @@
+//! The answer of `agent-sandbox sessions`.
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::print::{print, print_json};
+use crate::cli::Options;
+use crate::failure::one_line;
+use crate::host;
+use crate::session::{self, Record};
+use crate::users::{self, Known};
+
+/// What one user's files say.
+#[derive(Debug, Serialize)]
+pub(super) struct Of<T> {
+    /// Whose, where they may be several users'.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) user: Option<String>,
+    /// What.
+    #[serde(flatten)]
+    pub(super) what: T,
+}
+
+impl<T> Of<T> {
+    /// What the caller's own files say.
+    pub(super) fn own(what: T) -> Self {
+        Self { user: None, what }
+    }
+}
+
+pub(super) fn list(options: &Options, user: Option<&str>) -> Result<()> {
+    let users = users::meant(user, Known::Running)?;
+    let several = users.is_some();
+    let all: Vec<Of<Record>> = match users {
+        None => own()?.into_iter().map(Of::own).collect(),
+        Some(users) => {
+            let found = users::read(users, |user| {
+                session::running(&session::directory(user.uid, &user.state()))
+            })?;
+            let mut all = Vec::new();
+            for (user, mut records) in found {
+                // A process has one record; of more the others are made up.
+                records.sort_by_key(|record| record.pid);
+                records.dedup_by_key(|record| record.pid);
+                records.retain(|record| record.is_of(user.uid));
+                all.extend(records.into_iter().map(|what| Of {
+                    user: Some(user.name.clone()),
+                    what,
+                }));
+            }
+            all.sort_by_key(|one| (one.what.started, one.what.pid));
+            all
+        }
+    };
+    if options.json {
+        return print_json(&serde_json::to_value(&all)?);
+    }
+    if all.is_empty() {
+        return print("no session runs on this node\n");
+    }
+    let whose = |user: &str| match several {
+        true => format!("{user:<16} "),
+        false => String::new(),
+    };
+    let mut text = format!(
+        "{}{:<10} {:>8} {:>9}  {:<16} PROJECT\n",
+        whose("USER"),
+        "SESSION",
+        "PID",
+        "RUNNING",
+        "COMMAND"
+    );
+    let now = session::now();
+    for Of { user, what: record } in &all {
+        let running = duration(now.saturating_sub(record.started));
+        let (id, pid, command) = (&record.id, record.pid, &record.command);
+        let line = format!(
+            "{}{id:<10} {pid:>8} {running:>9}  {command:<16} {}",
+            whose(user.as_deref().unwrap_or_default()),
+            record.project.display()
+        );
+        text.push_str(&one_line(&line));
+        text.push('\n');
+    }
+    print(&text)
+}
+
+fn own() -> Result<Vec<Record>> {
+    let (_, directories) = host::directories(None)?;
+    let uid = nix::unistd::Uid::current().as_raw();
+    session::running(&session::directory(uid, &directories.state))
+}
+
+/// Seconds in the form of `squeue`: `[D-]HH:MM:SS`, leading zeros left away.
+fn duration(seconds: u64) -> String {
+    let (days, hours, minutes, rest) = (
+        seconds / 86400,
+        seconds / 3600 % 24,
+        seconds / 60 % 60,
+        seconds % 60,
+    );
+    match (days, hours) {
+        (0, 0) => format!("{minutes}:{rest:02}"),
+        (0, _) => format!("{hours}:{minutes:02}:{rest:02}"),
+        _ => format!("{days}-{hours:02}:{minutes:02}:{rest:02}"),
+    }
+}
