@@ -23,8 +23,9 @@ pub struct Config {
     pub object: Object,
     /// Size of the ring buffer, in bytes: a power of two (`BPF_MAP_TYPE_RINGBUF`).
     pub ring_bytes: u32,
-    /// What every trace records, whatever it is asked for.
-    pub demand: Demand,
+    /// What every trace records, whatever its request says.
+    #[serde(rename = "demand")]
+    pub required: Required,
     /// Secrets.
     pub redact: Redact,
     /// Where records go beside their files.
@@ -48,16 +49,16 @@ pub enum Object {
     Tracepoints,
 }
 
-/// What every trace records, whatever it is asked for.
+/// What the site requires every trace to record, whatever the request says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Demand {
+pub struct Required {
     /// Kinds of events, as [`Kind::name`] names them.
     pub events: Vec<EventName>,
     /// Opens of what does not exist.
     pub missing: bool,
     /// No trace leaves out more opens than this: of those that were allowed each so manieth is recorded.
-    /// 0 demands nothing.
+    /// 0 requires nothing.
     pub every: u32,
 }
 
@@ -159,7 +160,7 @@ impl Default for Config {
             bpffs: "/sys/fs/bpf".into(),
             object: Object::default(),
             ring_bytes: 4 << 20,
-            demand: Demand::default(),
+            required: Required::default(),
             redact: Redact::default(),
             sinks: Sinks::default(),
             keep: Keep::default(),
@@ -345,8 +346,8 @@ mod tests {
         assert_eq!(config.records, PathBuf::from("/srv/trails"));
         assert_eq!(config.object, Object::Tracepoints);
         let kinds = [EventName(Kind::Exec), EventName(Kind::Connect)];
-        assert_eq!(config.demand.events, kinds);
-        assert!(config.demand.missing && config.sinks.journald && !config.sinks.syslog);
+        assert_eq!(config.required.events, kinds);
+        assert!(config.required.missing && config.sinks.journald && !config.sinks.syslog);
         assert_eq!((config.keep.days, config.limits.traces_per_user), (30, 7));
     }
 

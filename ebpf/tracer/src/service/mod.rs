@@ -6,6 +6,7 @@
 pub mod cgroups;
 pub mod config;
 pub mod core;
+pub mod coverage;
 pub mod files;
 pub mod forbidden;
 pub mod kernel;
@@ -16,7 +17,6 @@ pub mod refusal;
 pub mod registry;
 pub mod scope;
 pub mod socket;
-pub mod wish;
 
 use std::path::{Path, PathBuf};
 
