@@ -363,7 +363,7 @@ impl Trails {
     /// The trails cannot be read, or there are too many.
     pub fn list(&self, viewer: u32) -> io::Result<Vec<Listed>> {
         let writers = &self.out.writers;
-        let live = |file: &store::Found| {
+        let live = |file: &store::TrailFile| {
             let writer = writers.get(&file.trail.trace);
             writer.is_some_and(|writer| {
                 *writer.trail == file.trail && clock::same(writer.header.began, file.began)

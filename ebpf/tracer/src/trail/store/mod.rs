@@ -22,7 +22,7 @@ use nix::unistd::{UnlinkatFlags, ftruncate, geteuid, unlinkat};
 
 use super::clock::{Now, SECOND};
 
-pub(super) use survey::Found;
+pub(super) use survey::TrailFile;
 
 /// How much room trails take. On a directory that nodes share, each node counts its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
