@@ -33,7 +33,7 @@ pub struct Config {
     /// What is kept.
     pub keep: Keep,
     /// What users may use up.
-    pub limits: Limits,
+    pub limits: UserLimits,
 }
 
 /// Which probes.
@@ -114,7 +114,7 @@ pub struct Keep {
 /// What users may use up of a service that all of a node share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct UserLimits {
     /// Connections altogether, of which root has [`ROOTS_CONNECTIONS`] of its own.
     pub connections: u32,
     /// Connections of one user: each task of a step has one for a moment.
@@ -164,7 +164,7 @@ impl Default for Config {
             redact: Redact::default(),
             sinks: Sinks::default(),
             keep: Keep::default(),
-            limits: Limits::default(),
+            limits: UserLimits::default(),
         }
     }
 }
@@ -180,7 +180,7 @@ impl Default for Keep {
     }
 }
 
-impl Default for Limits {
+impl Default for UserLimits {
     fn default() -> Self {
         Self {
             connections: 4096,

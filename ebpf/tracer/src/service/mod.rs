@@ -103,7 +103,7 @@ pub fn trail_settings(config: &Config, node: &str) -> Result<trail::Settings> {
     Ok(trail::Settings {
         records: config.records.clone(),
         node: node.to_owned(),
-        limits: trail::Limits {
+        limits: trail::StoreLimits {
             file_bytes: config.keep.file_bytes,
             user_bytes: config.keep.user_bytes,
             total_bytes: config.keep.total_bytes,

@@ -32,7 +32,7 @@ use hidden::Hidden;
 pub use clock::Now;
 pub use reading::Reader;
 pub use redact::{BadPattern, PATTERN_BYTES, PATTERN_STARS, PATTERNS, Redaction};
-pub use store::Limits;
+pub use store::StoreLimits;
 
 use clock::SECOND;
 use fold::Fold;
@@ -49,7 +49,7 @@ pub struct Settings {
     /// The node's name, for names of files.
     pub node: String,
     /// How much room they take.
-    pub limits: Limits,
+    pub limits: StoreLimits,
     /// Patterns of arguments that are secrets, beside those that are known.
     pub redact: Vec<String>,
     /// Records go to journald, too.
