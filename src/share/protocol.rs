@@ -1,6 +1,6 @@
 //! What a task and the keeper of a room say to each other, and how it travels.
 
-use super::rendezvous::Place;
+use super::rendezvous::NodeJob;
 use crate::failure::{self, Failure};
 use crate::handoff::{Confinement, Mediated};
 use crate::launch::Asked;
@@ -158,7 +158,7 @@ pub struct Sealed {
 /// What the task of a room knows when it arrives.
 pub struct Wanted {
     /// Where tasks of the job meet.
-    pub place: Place,
+    pub place: NodeJob,
     /// The room.
     pub room: super::rendezvous::Room,
     /// The policy.

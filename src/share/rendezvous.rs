@@ -37,7 +37,7 @@ use crate::own_directory::{self, Busy, id, is_at, open_below, take_lock};
 use crate::sys::sockets::listen;
 use directory::{address, clear, doors, living, remove};
 use names::Door;
-pub use names::{Place, Room};
+pub use names::{NodeJob, Room};
 
 /// How long an arrival waits for a lock, or for room in a queue, that others hold. Both are held
 /// for microseconds; longer means that somebody was stopped.
@@ -144,7 +144,7 @@ pub fn accept(listener: impl AsFd) -> io::Result<Option<OwnedFd>> {
 /// # Errors
 /// There is no directory that is the user's alone; somebody holds the lock, or leaves the queue
 /// full; a keeper is none of ours.
-pub fn arrive(uid: u32, place: &Place, room: Room) -> Result<Arrival> {
+pub fn arrive(uid: u32, place: &NodeJob, room: Room) -> Result<Arrival> {
     Rendezvous::of(uid).arrive(place, room)
 }
 
@@ -152,7 +152,7 @@ pub fn arrive(uid: u32, place: &Place, room: Room) -> Result<Arrival> {
 ///
 /// # Errors
 /// As [`arrive`].
-pub fn ask(uid: u32, place: &Place, room: Room) -> Result<Option<OwnedFd>> {
+pub fn ask(uid: u32, place: &NodeJob, room: Room) -> Result<Option<OwnedFd>> {
     Rendezvous::of(uid).ask(place, room)
 }
 
@@ -191,7 +191,7 @@ impl Rendezvous {
     ///
     /// # Errors
     /// See [`arrive`].
-    pub fn arrive(&self, place: &Place, room: Room) -> Result<Arrival> {
+    pub fn arrive(&self, place: &NodeJob, room: Room) -> Result<Arrival> {
         let name = place.name()?;
         self.patiently(|| {
             let locked = match self.lock(&name)? {
@@ -214,7 +214,7 @@ impl Rendezvous {
     ///
     /// # Errors
     /// See [`ask`].
-    pub fn ask(&self, place: &Place, room: Room) -> Result<Option<OwnedFd>> {
+    pub fn ask(&self, place: &NodeJob, room: Room) -> Result<Option<OwnedFd>> {
         let name = place.name()?;
         self.patiently(|| {
             let directory = match open_below(&self.base(&name)?, &name) {

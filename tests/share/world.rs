@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use agent_sandbox::share::rendezvous::{Arrival, Claim, Place, Rendezvous, Room};
+use agent_sandbox::share::rendezvous::{Arrival, Claim, NodeJob, Rendezvous, Room};
 use agent_sandbox::sys::process::{self, Side};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, kill};
@@ -129,8 +129,8 @@ pub(crate) fn uid() -> u32 {
     nix::unistd::getuid().as_raw()
 }
 
-pub(crate) fn place(job: u32) -> Place {
-    Place {
+pub(crate) fn place(job: u32) -> NodeJob {
+    NodeJob {
         node: "n1".into(),
         job,
     }
