@@ -87,7 +87,7 @@ pub struct MountedFile {
 ///
 /// # Errors
 /// They cannot.
-pub fn look(descriptor: &OwnedFd, seen: &Seen) -> Result<MountedFile, Blind> {
+pub fn identify(descriptor: &OwnedFd, seen: &Seen) -> Result<MountedFile, Blind> {
     let number = descriptor.as_raw_fd();
     let flags = fcntl(descriptor, FcntlArg::F_GETFL).unwrap_or(0);
     if flags & libc::O_PATH == 0 {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn file(descriptor: &OwnedFd, seen: &Seen) -> Result<File, Blind> {
-        look(descriptor, seen).map(|found| found.file)
+        identify(descriptor, seen).map(|found| found.file)
     }
 
     fn path(path: &str, flags: OFlag) -> OwnedFd {

@@ -344,7 +344,7 @@ impl<K: Kernel> Core<K> {
         let mut files: BTreeSet<File> = BTreeSet::new();
         let mut taken = 0;
         for descriptor in with {
-            match forbidden::look(descriptor, &seen) {
+            match forbidden::identify(descriptor, &seen) {
                 Err(reason) => *blind.entry(reason).or_default() += 1,
                 Ok(found) => {
                     // fstat(2) is believed for a whole mount once the kernel has said the same.
