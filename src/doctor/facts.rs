@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use agent_sandbox_events::protocol::Status;
 
 use crate::cli::Backend;
-use crate::host::allocation::Found;
+use crate::host::allocation::Detected;
 use crate::host::mediation;
 use crate::launch::diagnose;
 use crate::policy::TraceMode;
@@ -280,7 +280,7 @@ pub struct Slurm {
     /// Whether jails use Slurm; `None` if there is no telling.
     pub on: Option<bool>,
     /// The allocation in which a session would start.
-    pub allocation: Found,
+    pub allocation: Detected,
     /// A request from inside to Slurm and back.
     pub request: Option<Result<u64, String>>,
 }

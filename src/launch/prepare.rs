@@ -5,7 +5,7 @@ use super::prepared::{Asked, FIRST_TIMEOUT, Prepared, logins};
 use super::{modules, observed, seal, tracer};
 use crate::cli::Options;
 use crate::config::load::{RawLayer, Request, load};
-use crate::host::allocation::Found;
+use crate::host::allocation::Detected;
 use crate::host::files::{Files, HostFiles, Look};
 use crate::host::mediation::NoMediator;
 use crate::host::{self, HostFacts};
@@ -112,7 +112,7 @@ pub(super) fn prepare_session(
         has_profile: layers.iter().any(|layer| layer.profile.is_some()),
         tracer,
         is_traced: false,
-        allocation: Found::Nothing,
+        allocation: Detected::Nothing,
     })
 }
 
@@ -156,7 +156,7 @@ pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
         has_profile: true,
         tracer,
         is_traced: false,
-        allocation: Found::Nothing,
+        allocation: Detected::Nothing,
     })
 }
 

@@ -4,7 +4,7 @@ use super::{meeting, tracer};
 use crate::config::agent::Marker;
 use crate::config::load::RawLayer;
 use crate::host::HostFacts;
-use crate::host::allocation::Found;
+use crate::host::allocation::Detected;
 use crate::host::files::HostFiles;
 use crate::host::mount_table::MountTable;
 use crate::observe::witness;
@@ -46,7 +46,7 @@ pub struct Prepared {
     /// Whether the tracer was made ready for the jail.
     pub is_traced: bool,
     /// The allocation of Slurm's around this process, once it was looked for.
-    pub allocation: Found,
+    pub allocation: Detected,
 }
 
 /// What a capsule asks for, as far as it decides nothing.
