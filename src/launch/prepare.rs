@@ -116,9 +116,9 @@ pub(super) fn prepare_session(
     })
 }
 
-fn look_for_tracer(policy: &Policy, host: &mut HostFacts) -> tracer::Found {
+fn look_for_tracer(policy: &Policy, host: &mut HostFacts) -> tracer::TracerState {
     let found = tracer::find(&policy.trace);
-    host.traced = matches!(found, tracer::Found::Listens(_));
+    host.traced = matches!(found, tracer::TracerState::Listens(_));
     found
 }
 

@@ -42,7 +42,7 @@ pub struct Prepared {
     /// Whether a profile takes part.
     pub has_profile: bool,
     /// The node's tracer, as far as the policy wants it.
-    pub tracer: tracer::Found,
+    pub tracer: tracer::TracerState,
     /// Whether the tracer was made ready for the jail.
     pub is_traced: bool,
     /// The allocation of Slurm's around this process, once it was looked for.

@@ -141,7 +141,7 @@ fn make(
     let mut prepared = launch::prepare_sealed(wanted.seal.clone(), wanted.asked.clone())?;
     let (plan, _) = kept::ready(&mut prepared)?;
     // Tasks ask the tracer themselves: each of them begins outside of the room.
-    prepared.tracer = tracer::Found::Unwanted;
+    prepared.tracer = tracer::TracerState::Unwanted;
     let mut lacking = said::shortcomings(&plan, false);
     lacking.retain(|line| !prepared.seal.told.contains(line));
     if plan.network.value == NetworkMode::Isolated && std::env::var_os(env_vars::PMIX).is_some() {
