@@ -9,7 +9,7 @@ use crate::host::allocation::Detected;
 use crate::host::files::{Files, HostFiles, Look};
 use crate::host::mediation::NoMediator;
 use crate::host::{self, HostFacts};
-use crate::observe::witness;
+use crate::observe::recorder;
 use crate::plan::{self, Invocation};
 use crate::policy::Policy;
 use crate::policy::merge::merge;
@@ -32,7 +32,7 @@ pub(super) fn prepare_session(
     options: &Options,
     command: &[OsString],
     session: String,
-    witness: Option<witness::Shared>,
+    witness: Option<recorder::Shared>,
 ) -> Result<Prepared> {
     let locations = locations()?;
     let cwd = current_directory()?;
@@ -167,7 +167,7 @@ pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
 pub fn prepare_watched(
     options: &Options,
     command: &[OsString],
-    witness: witness::Shared,
+    witness: recorder::Shared,
 ) -> Result<Prepared> {
     prepare_session(options, command, session::new_id()?, Some(witness))
 }

@@ -7,7 +7,7 @@ use crate::host::HostFacts;
 use crate::host::allocation::Detected;
 use crate::host::files::HostFiles;
 use crate::host::mount_table::MountTable;
-use crate::observe::witness;
+use crate::observe::recorder;
 use crate::plan::{self, Invocation, Plan};
 use crate::policy::Policy;
 use agent_sandbox_wire::capsule::Seal;
@@ -36,7 +36,7 @@ pub struct Prepared {
     /// What the jobs of this session carry.
     pub seal: Seal,
     /// What watches the run, of one that is watched.
-    pub witness: Option<witness::Shared>,
+    pub witness: Option<recorder::Shared>,
     /// How one logs in to the agents of this launch.
     pub logins: Vec<Login>,
     /// Whether a profile takes part.

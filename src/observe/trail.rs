@@ -1,7 +1,7 @@
 //! What the node's tracer recorded of a run, taken from its trail. Pure.
 //!
 //! The trail is root's, and what it says was done was done, or asked for. What the run chose (paths, addresses) is
-//! taken as bytes of a hostile program, as the other witness takes them.
+//! taken as bytes of a hostile program, as the other recorder takes them.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
