@@ -121,7 +121,7 @@ pub struct Seen {
     /// Calls of which the arguments could not be read.
     pub unread: u64,
     /// What the node's tracer has told, if it traced the run.
-    pub told: Option<Told>,
+    pub told: Option<TrailSummary>,
 }
 
 impl Seen {
@@ -359,9 +359,9 @@ pub(super) fn plain(path: &Path) -> PathBuf {
     all
 }
 
-/// What a trail told of itself, and what no other recorder sees.
+/// What a trail says about itself: its object, its gaps, and what no other recorder sees.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct TrailSummary {
     /// The tracer's object; empty if there is no header.
     pub object: String,
     /// The kernel.
@@ -401,7 +401,7 @@ pub struct Denied {
     pub how: String,
 }
 
-impl Told {
+impl TrailSummary {
     /// What keeps it from being complete, a sentence each; none if it is.
     #[must_use]
     pub fn gaps(&self) -> Vec<String> {

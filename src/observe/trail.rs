@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use agent_sandbox_events::record::{self, Header, Open, Operation, Peer, REDACTED, Record, What};
 use agent_sandbox_events::text;
 
-use super::seen::{self, Seen, Told};
+use super::seen::{self, Seen, TrailSummary};
 use crate::mediate::sight::calls::Act;
 
 /// The link to its root that each process has: a longer name of everything.
@@ -50,7 +50,7 @@ pub struct Reading<'a> {
     traced: &'a Traced,
     hidden: Hidden<'a>,
     seen: Seen,
-    told: Told,
+    told: TrailSummary,
     /// Of which node and when it began; of others of that name nothing is taken.
     begun: Option<(String, f64)>,
     next: u64,
@@ -64,7 +64,7 @@ impl<'a> Reading<'a> {
             traced,
             hidden,
             seen,
-            told: Told::default(),
+            told: TrailSummary::default(),
             begun: None,
             next: 1,
         }

@@ -21,7 +21,7 @@ use crate::failure::{self, Failure, one_line};
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
 use crate::launch::{self, Prepared, prepare, retold};
 use crate::observe::recorder::Recorder;
-use crate::observe::seen::Told;
+use crate::observe::seen::TrailSummary;
 use crate::plan::Plan;
 use crate::plan::model::protect;
 use sort::{Judgement, Sorted, Stands};
@@ -271,7 +271,7 @@ fn summary(run: &text::Run<'_>, sorted: &Sorted, shown: &str) -> String {
             "calls could not be watched here: the file has what the tracer recorded, and what was left in the home",
         )),
     }
-    if let Some(gaps) = told.map(Told::gaps).filter(|gaps| !gaps.is_empty()) {
+    if let Some(gaps) = told.map(TrailSummary::gaps).filter(|gaps| !gaps.is_empty()) {
         all.push_str(&line(&format!(
             "the tracer's trail is not complete: {}",
             gaps.join("; ")
