@@ -19,7 +19,7 @@ use crate::config::load::{Owner, ProfileEntry, parse, place_of_new, profiles};
 use crate::config::source::Layer;
 use crate::failure::{self, Failure, one_line};
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
-use crate::launch::{self, Prepared, prepare, retold};
+use crate::launch::{self, Prepared, prepare, replay};
 use crate::observe::recorder::Recorder;
 use crate::observe::seen::TrailSummary;
 use crate::plan::Plan;
@@ -97,7 +97,7 @@ pub fn call(options: &Options, name: &str, command: &[OsString], force: bool) ->
     let plan = prepared.plan()?;
     if let Some(traced) = &traced {
         let hidden = |path: &Path| Some(plan.hidden.rule_for(path)?.value.to_string());
-        let told = retold::read(&prepared.tracer, traced, seen.other_recorder(), &hidden);
+        let told = replay::read(&prepared.tracer, traced, seen.other_recorder(), &hidden);
         seen.add(told);
     }
     let protected = protected(&prepared);
