@@ -96,7 +96,7 @@ pub struct Header {
     pub events: Vec<String>,
     /// `off`, `audit` or `on`.
     pub enforce: String,
-    /// Of the opens that were allowed each so manieth is recorded.
+    /// Every Nth of the allowed opens is recorded.
     pub every: u32,
     /// Opens of what does not exist are recorded, too.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -284,7 +284,7 @@ pub struct Removed {
 pub struct End {
     /// Why: `all tasks have ended`, `whoever asked has gone`, `the tracer stops`.
     pub why: String,
-    /// Opens that were left out, as only each so manieth is recorded.
+    /// Opens that were left out, because only every Nth is recorded.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
 }

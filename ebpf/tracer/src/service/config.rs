@@ -57,7 +57,7 @@ pub struct Required {
     pub events: Vec<EventName>,
     /// Opens of what does not exist.
     pub missing: bool,
-    /// No trace leaves out more opens than this: of those that were allowed each so manieth is recorded.
+    /// Every trace records at least every Nth of the allowed opens.
     /// 0 requires nothing.
     pub every: u32,
 }

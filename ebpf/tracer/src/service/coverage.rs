@@ -22,7 +22,7 @@ const COMMAND_BYTES: usize = 2048;
 pub struct Coverage {
     /// Bits of [`Kind::bit`].
     pub events: u32,
-    /// Of the opens that were allowed each so manieth; 1: all.
+    /// Every Nth of the allowed opens is recorded; 1: all.
     pub every: u32,
     /// Opens of what does not exist, too.
     pub missing: bool,

@@ -286,8 +286,8 @@ impl Trails {
         }
     }
 
-    /// A trail ends: its last record is written. `skipped`: opens that the kernel left out, as only each so
-    /// manieth is recorded.
+    /// A trail ends: its last record is written. `skipped`: opens that the kernel left out, because only
+    /// every Nth is recorded.
     ///
     /// # Errors
     /// It cannot be written. That is tried again for some minutes.

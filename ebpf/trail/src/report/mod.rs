@@ -216,7 +216,7 @@ pub struct Unseen {
     pub unreadable: u64,
     /// Records that were removed before, for lack of room.
     pub removed: u64,
-    /// Of allowed opens each so manieth is recorded, where that is not each.
+    /// Every Nth of the allowed opens is recorded, if that is not each.
     pub every: Option<u32>,
     /// Opens that were left out for that.
     pub skipped: u64,
