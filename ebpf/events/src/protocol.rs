@@ -44,7 +44,7 @@ pub enum Request {
     Read {
         /// [`VERSION`].
         version: u32,
-        /// Which.
+        /// Which trails.
         which: Which,
         /// Records that were there before.
         history: bool,
@@ -220,7 +220,7 @@ pub enum Response {
     Status(Box<Status>),
     /// It is refused.
     Refused {
-        /// Why.
+        /// The reason.
         why: String,
         /// What to do instead.
         hint: Option<String>,

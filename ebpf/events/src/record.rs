@@ -155,7 +155,7 @@ pub struct Verdict {
 /// A program was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exec {
-    /// Who.
+    /// The process that did it.
     #[serde(flatten)]
     pub actor: Actor,
     /// The program.
@@ -173,7 +173,7 @@ pub struct Exec {
 /// A process has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// Who.
+    /// The process that did it.
     #[serde(flatten)]
     pub actor: Actor,
     /// Its exit code.
@@ -187,7 +187,7 @@ pub struct Exit {
 /// A file was opened, or was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
-    /// Who.
+    /// The process that did it.
     #[serde(flatten)]
     pub actor: Actor,
     /// Its path, as the process sees it.
@@ -212,7 +212,7 @@ pub struct Open {
 /// A connection, or where somebody listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
-    /// Who.
+    /// The process that did it.
     #[serde(flatten)]
     pub actor: Actor,
     /// `inet`, `inet6`, `unix`, `netlink`, `packet`, `vsock`, `alg` …, or the family's number.
@@ -230,7 +230,7 @@ pub struct Peer {
 /// Something else that matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Who.
+    /// The process that did it.
     #[serde(flatten)]
     pub actor: Actor,
     /// One of [`crate::raw::OPERATIONS`].
