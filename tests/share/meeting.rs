@@ -145,7 +145,7 @@ fn who_was_stopped_is_named() {
     let named = format!("process {} holds the lock", std::process::id());
     assert!(message.contains(&named), "{message}");
     drop(lock);
-    // The queue of a keeper that accepts nobody.
+    // The queue of a server that accepts nobody.
     listen(&first.listener, Backlog::new(0).unwrap()).unwrap();
     let message = format!("{:#}", arrive().unwrap_err());
     assert!(
@@ -197,19 +197,19 @@ fn no_program_inherits_a_descriptor() {
     }
 }
 
-/// Whoever connects sees the keeper, not the process that forked it.
+/// Whoever connects sees the server, not the process that forked it.
 #[test]
 fn a_forked_keeper_says_so() {
     let world = World::new();
     let first = world.first(Room::Batch);
-    let mut keeper = Child::new(|line| {
+    let mut server = Child::new(|line| {
         first.claim.keep(&first.listener).unwrap();
         line.write_all(b"!").unwrap();
         let _ = hear(line);
     });
-    keeper.hear();
+    server.hear();
     let member = world.member(Room::Batch);
-    assert_eq!(same_user(&member, uid()).unwrap().pid, keeper.pid.as_raw());
+    assert_eq!(same_user(&member, uid()).unwrap().pid, server.pid.as_raw());
 }
 
 /// A process in a pid namespace as every jail has one, on either side.

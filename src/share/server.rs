@@ -1,4 +1,4 @@
-//! The keeper of a room: a process that the room's first task forks and that stays as long as the
+//! The namespace server of a room: a process that the room's first task forks and that stays as long as the
 //! room has members. It makes the room, answers whoever arrives, and starts the chaperon at the
 //! first call from inside. It is in the step's cgroup, as Slurm wants it: what Slurm kills at the
 //! end of a step, it kills with the room.
@@ -37,11 +37,11 @@ pub struct Meeting {
     /// Rooms that the job has on this node already.
     pub earlier: Vec<rendezvous::Room>,
     /// slurmstepd, with whose end everything of the step ends. Tasks watch it as well, but those
-    /// inside may be able to stop them; never the keeper.
+    /// inside may be able to stop them; never the server.
     pub parent: Option<OwnedFd>,
 }
 
-/// Forks the keeper. It is nobody's child for long, and says nothing: what goes wrong it tells those
+/// Forks the server. It is nobody's child for long, and says nothing: what goes wrong it tells those
 /// who arrive.
 ///
 /// # Errors
@@ -57,7 +57,7 @@ pub fn start(meeting: Meeting, wanted: &Wanted) -> io::Result<()> {
 }
 
 /// Leaves everything that is the task's: its streams, whose readers wait for their end, its
-/// terminal, its descriptors. No signal reaches the keeper: Slurm sends them to each process of a
+/// terminal, its descriptors. No signal reaches the server: Slurm sends them to each process of a
 /// step, and means the commands. The answer is the task's terminal, if it has one.
 fn stand_alone(meeting: &Meeting) -> Result<Option<OwnedFd>> {
     SigSet::all().thread_block()?;
@@ -99,7 +99,7 @@ fn keep(meeting: Meeting, wanted: &Wanted, terminal: Option<OwnedFd>) -> Result<
         Err(error) => (None, Some(Refusal::of(&error))),
     };
     let own = process::descriptor_of(nix::unistd::getpid());
-    let mut keeper = Keeper {
+    let mut server = Keeper {
         listener,
         claim,
         proves: own.is_ok(),
@@ -115,11 +115,11 @@ fn keep(meeting: Meeting, wanted: &Wanted, terminal: Option<OwnedFd>) -> Result<
         own_job: peer::job_of_cgroup("self"),
     };
     process::release_memory();
-    keeper.serve()?;
-    if let Some(made) = keeper.made {
+    server.serve()?;
+    if let Some(made) = server.made {
         made.room.end();
     }
-    drop(keeper.last);
+    drop(server.last);
     Ok(())
 }
 
@@ -207,7 +207,7 @@ struct Keeper {
     last: Option<OwnedFd>,
 }
 
-/// What woke the keeper.
+/// What woke the server.
 struct Woken {
     arrived: bool,
     init_gone: bool,
@@ -220,7 +220,7 @@ struct Woken {
 
 impl Keeper {
     fn serve(&mut self) -> Result<()> {
-        // Whoever forked the keeper has connected already.
+        // Whoever forked the server has connected already.
         self.accept()?;
         loop {
             if self.members.is_empty() {
