@@ -37,7 +37,7 @@ use crate::plan::build::memory;
 use crate::plan::model::trace::step_name;
 use crate::report;
 use crate::share::join::{self, Welcome};
-use crate::share::rendezvous::{NodeJob, Room};
+use crate::share::join_socket::{NodeJob, Room};
 use crate::share::{self, Wanted};
 use crate::sys::{fds, process};
 use patterns::Names;

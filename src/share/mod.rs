@@ -3,7 +3,7 @@
 //! its user, ipc, uts and network namespaces and its file systems.
 //!
 //! The first task of a room forks the room's *namespace server*, which has the jail built (or makes a room in
-//! the one that is there), answers whoever arrives at the [`rendezvous`], and ends the room when the
+//! the one that is there), answers whoever arrives at the [`join_socket`], and ends the room when the
 //! last member has left. Every task joins in the same way, the first as well.
 
 #![allow(
@@ -12,11 +12,11 @@
 )]
 
 pub mod join;
+pub mod join_socket;
 pub mod namespaces;
 pub mod peer;
 pub mod pids;
 pub mod protocol;
-pub mod rendezvous;
 pub mod room;
 pub mod server;
 pub mod sockets;
@@ -28,10 +28,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::sys::process;
 use join::Welcome;
+use join_socket::Arrival;
 pub use protocol::Wanted;
 use protocol::{Hello, VERSION, Wants};
-use rendezvous::Arrival;
-use server::Meeting;
+use server::JoinPoint;
 
 /// A server that goes while somebody waits for it is followed by another; more often than this in
 /// a row something is wrong.
@@ -41,7 +41,7 @@ const MOST_SERVERS: u32 = 5;
 /// server's welcome, and the connection to it that makes this process a member.
 ///
 /// # Errors
-/// There is no place to meet, the server refuses, or servers end as soon as they are started.
+/// There is no directory for join sockets, the server refuses, or servers end as soon as they are started.
 pub fn arrive(wanted: &Wanted) -> Result<(Welcome, OwnedFd)> {
     let environment = wanted.asked.job.environment.iter();
     let hello = Hello {
@@ -58,7 +58,7 @@ pub fn arrive(wanted: &Wanted) -> Result<(Welcome, OwnedFd)> {
     let mut before = None;
     for _ in 0..MOST_SERVERS {
         let uid = nix::unistd::getuid().as_raw();
-        let connection = match rendezvous::arrive(uid, &wanted.place, wanted.room)? {
+        let connection = match join_socket::arrive(uid, &wanted.place, wanted.room)? {
             Arrival::Member(connection) => connection,
             Arrival::First {
                 listener,
@@ -66,13 +66,13 @@ pub fn arrive(wanted: &Wanted) -> Result<(Welcome, OwnedFd)> {
                 earlier,
                 claim,
             } => {
-                let meeting = Meeting {
+                let join_point = JoinPoint {
                     listener,
                     claim,
                     earlier,
                     parent: process::descriptor_of(nix::unistd::getppid()).ok(),
                 };
-                server::start(meeting, wanted)
+                server::start(join_point, wanted)
                     .context("cannot start the namespace server of the jail")?;
                 connection
             }

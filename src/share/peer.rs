@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection. The rendezvous is out of every jail's reach; this is
+//! Who is at the other end of a connection. The join socket is out of every jail's reach; this is
 //! the second line: a server deals with processes outside of every jail, of its own job alone.
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Context, Result, bail};
 
-use super::rendezvous::same_user;
+use super::join_socket::same_user;
 use crate::host::allocation;
 
 /// Refuses a peer of another user, of another job, and one that is in a jail. `process` is the

@@ -1,6 +1,6 @@
 //! What a task and the server of a room say to each other, and how it travels.
 
-use super::rendezvous::NodeJob;
+use super::join_socket::NodeJob;
 use crate::failure::{self, Failure};
 use crate::handoff::{Confinement, Mediated};
 use crate::launch::Asked;
@@ -160,7 +160,7 @@ pub struct Wanted {
     /// Where tasks of the job meet.
     pub place: NodeJob,
     /// The room.
-    pub room: super::rendezvous::Room,
+    pub room: super::join_socket::Room,
     /// The policy.
     pub seal: Seal,
     /// What the jail is planned for, if this task is the first.

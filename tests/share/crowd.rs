@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use agent_sandbox::share::rendezvous::{Arrival, Rendezvous, Room, accept};
+use agent_sandbox::share::join_socket::{Arrival, JoinDirectories, Room, accept};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
@@ -88,8 +88,8 @@ fn answered(connection: &OwnedFd) -> bool {
     }
 }
 
-fn attend(rendezvous: &Rendezvous, how: u8, alive: &Path) -> u8 {
-    match rendezvous.arrive(&place(7), Room::Step(0)) {
+fn attend(directories: &JoinDirectories, how: u8, alive: &Path) -> u8 {
+    match directories.arrive(&place(7), Room::Step(0)) {
         Err(error) => {
             // Not for the harness, which would keep it.
             let _ = writeln!(std::io::stderr(), "{error:#}");
@@ -104,13 +104,13 @@ fn attend(rendezvous: &Rendezvous, how: u8, alive: &Path) -> u8 {
 #[test]
 fn of_many_that_arrive_at_once_one_is_the_first() {
     let world = World::new();
-    let rendezvous = world.rendezvous();
+    let directories = world.join_directories();
     let alive = world.path().join("alive");
     let mut all: Vec<Child> = (0..PROCESSES)
         .map(|_| {
             Child::new(|line| {
                 while let Ok(how) = hear(line) {
-                    let end = attend(&rendezvous, how, &alive);
+                    let end = attend(&directories, how, &alive);
                     line.write_all(&[end]).unwrap();
                 }
             })
@@ -141,7 +141,7 @@ fn of_many_that_arrive_at_once_one_is_the_first() {
 #[test]
 fn a_killed_keeper_is_followed_by_another() {
     let world = World::new();
-    let rendezvous = world.rendezvous();
+    let directories = world.join_directories();
     let alive = world.path().join("alive");
     let mut server = Child::new(|line| {
         let _first = world.first(Room::Step(0));
@@ -156,7 +156,7 @@ fn a_killed_keeper_is_followed_by_another() {
                 line.write_all(b"!").unwrap();
                 assert!(!answered(&connection));
                 drop(connection);
-                let end = attend(&rendezvous, EAGER, &alive);
+                let end = attend(&directories, EAGER, &alive);
                 line.write_all(&[end]).unwrap();
             })
         })

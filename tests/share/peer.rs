@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+use agent_sandbox::share::join_socket::{Room, accept};
 use agent_sandbox::share::peer::{is_server, judge};
-use agent_sandbox::share::rendezvous::{Room, accept};
 use agent_sandbox::sys::process::descriptor_of;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
@@ -105,7 +105,10 @@ fn a_listener_that_has_ended_is_not_believed() {
     let _first = world.first(Room::Step(1));
     let path = world.job().join("0000000002.batch");
     let (_listener, other) = listened_by_another(&path);
-    world.rendezvous().arrive(&place(7), Room::Batch).unwrap();
+    world
+        .join_directories()
+        .arrive(&place(7), Room::Batch)
+        .unwrap();
     drop(other);
     let short = world.patient(Duration::from_millis(50));
     let error = short.arrive(&place(7), Room::Batch).unwrap_err();

@@ -1,4 +1,4 @@
-//! A job's directory at the rendezvous: its lock, its sockets, its end.
+//! A job's directory for join sockets: its lock, its sockets, its end.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -32,7 +32,7 @@ fn is_directory(found: &FileStat) -> bool {
 /// The names in a directory.
 fn names(directory: &OwnedFd) -> Result<Vec<String>> {
     let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    let entries = std::fs::read_dir(path).context("cannot list a meeting place")?;
+    let entries = std::fs::read_dir(path).context("cannot list a directory of join sockets")?;
     Ok(entries
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())

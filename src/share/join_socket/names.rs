@@ -1,4 +1,4 @@
-//! The names of directories and sockets at a rendezvous.
+//! The names of join sockets and of their directories.
 
 use std::ffi::OsString;
 use std::fmt;

@@ -145,7 +145,7 @@ pub fn accept(listener: impl AsFd) -> io::Result<Option<OwnedFd>> {
 /// There is no directory that is the user's alone; somebody holds the lock, or leaves the queue
 /// full; a server is none of ours.
 pub fn arrive(uid: u32, place: &NodeJob, room: Room) -> Result<Arrival> {
-    Rendezvous::of(uid).arrive(place, room)
+    JoinDirectories::of(uid).arrive(place, room)
 }
 
 /// Connects to another room of the job: `None` if it has no server any more.
@@ -153,12 +153,12 @@ pub fn arrive(uid: u32, place: &NodeJob, room: Room) -> Result<Arrival> {
 /// # Errors
 /// As [`arrive`].
 pub fn ask(uid: u32, place: &NodeJob, room: Room) -> Result<Option<OwnedFd>> {
-    Rendezvous::of(uid).ask(place, room)
+    JoinDirectories::of(uid).ask(place, room)
 }
 
 /// Where the user's tasks on this node meet.
 #[derive(Clone, Debug)]
-pub struct Rendezvous {
+pub struct JoinDirectories {
     uid: u32,
     /// Directories in which the user's directory may stand, best first.
     parents: Vec<PathBuf>,
@@ -172,7 +172,7 @@ struct Locked {
     _lock: Flock<OwnedFd>,
 }
 
-impl Rendezvous {
+impl JoinDirectories {
     /// That of the user with this id.
     pub fn of(uid: u32) -> Self {
         Self::at(uid, own_directory::parents(), PATIENCE)
@@ -290,7 +290,7 @@ impl Rendezvous {
                 .map(|other| other.room)
                 .collect(),
             claim: Claim {
-                rendezvous: self.clone(),
+                directories: self.clone(),
                 directory: locked.directory,
                 base: locked.base,
                 name: name.to_owned(),
@@ -395,7 +395,7 @@ impl Locked {
 /// behind, which the next arrival finds dead once the listener is closed.
 #[derive(Debug)]
 pub struct Claim {
-    rendezvous: Rendezvous,
+    directories: JoinDirectories,
     base: OwnedFd,
     directory: OwnedFd,
     name: String,
@@ -433,7 +433,7 @@ impl Claim {
     /// Somebody holds the lock, or the socket cannot be removed. The server may end all the same:
     /// what waits at its door gets no answer and arrives once more.
     pub fn retire(&self, listener: impl AsFd) -> Result<Option<OwnedFd>> {
-        self.rendezvous.patiently(|| {
+        self.directories.patiently(|| {
             let lock = match take_lock(&self.directory) {
                 Ok(Ok(lock)) => Some(lock),
                 Ok(Err(busy)) => return Ok(Err(busy)),
