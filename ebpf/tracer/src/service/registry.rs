@@ -31,7 +31,8 @@ pub struct Trace {
     pub trail: Trail,
     /// The trace that it is in: its events belong to that one as well.
     pub parent: Option<u32>,
-    /// What its own trail shows.
+    /// What its own trail shows. Traces that an older tracer kept have it under this name.
+    #[serde(rename = "wish")]
     pub coverage: Coverage,
     /// What the probes do: with what the traces do that it is in.
     pub applied: Coverage,
