@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use agent_sandbox_events::protocol::Status;
 
 use crate::cli::Backend;
-use crate::host::allocation::Found;
+use crate::host::allocation::Detected;
 use crate::host::mediation;
 use crate::launch::diagnose;
 use crate::policy::TraceMode;
@@ -139,11 +139,11 @@ impl Trial {
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     /// `$HOME`
-    pub home: Place,
+    pub home: DirectoryFacts,
     /// The home directory that the user database names, if it is another one.
     pub other_home: Option<PathBuf>,
     /// Where records are kept.
-    pub state: Place,
+    pub state: DirectoryFacts,
     /// Why nothing can be written in it, by trying (`No space left on device`).
     pub state_refuses: Option<String>,
     /// Why no session can be recorded, by trying. Running sessions may be recorded elsewhere.
@@ -151,14 +151,14 @@ pub struct Files {
     /// Whether a session would keep anything in the state directory.
     pub keeps: bool,
     /// The user's directory of the node's own, or where it would be; `None`: nowhere.
-    pub node_local: Option<Place>,
+    pub node_local: Option<DirectoryFacts>,
     /// The project; `None` if nothing is known of it.
     pub project: Option<Project>,
 }
 
 /// A directory.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct DirectoryFacts {
     /// Its name.
     pub path: PathBuf,
     /// What stands there.
@@ -280,7 +280,7 @@ pub struct Slurm {
     /// Whether jails use Slurm; `None` if there is no telling.
     pub on: Option<bool>,
     /// The allocation in which a session would start.
-    pub allocation: Found,
+    pub allocation: Detected,
     /// A request from inside to Slurm and back.
     pub request: Option<Result<u64, String>>,
 }

@@ -25,7 +25,7 @@ use super::facts::{Bubblewrap, Facts, Jail, Project, Tools, Trouble, User};
 use crate::cli::Options;
 use crate::env_vars;
 use crate::host;
-use crate::host::allocation::Found;
+use crate::host::allocation::Detected;
 use crate::host::files::HostFiles;
 use crate::launch::bubblewrap;
 use crate::launch::fallback::Reason;
@@ -93,7 +93,7 @@ pub(super) fn facts(options: &Options, held: &mut Held, words: Words) -> Result<
         trouble: unfit.as_ref().map(&trouble),
     });
     let allocation = match root {
-        true => Found::Nothing,
+        true => Detected::Nothing,
         false => {
             prepared.find_allocation();
             prepared.allocation.clone()

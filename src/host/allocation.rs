@@ -78,9 +78,9 @@ impl Allocation {
     }
 }
 
-/// What was found.
+/// Which allocation was detected around this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Found {
+pub enum Detected {
     /// Nothing speaks of an allocation.
     #[default]
     Nothing,

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub use super::found::{Entry, Found, Kind, Look};
-use super::looker::Looker;
 use super::mount_table::MountTable;
+use super::prober::Prober;
 use super::walk::{Answer, MayHang, Question, Walker};
 
 /// Questions that are under way at once; their text stays far below a socket's buffer.
@@ -42,7 +42,7 @@ pub struct HostFiles {
 #[derive(Default)]
 struct State {
     local: Option<Walker>,
-    looker: Option<Looker>,
+    prober: Option<Prober>,
     /// Mount points that did not answer. Each costs one wait, however many paths lie below it.
     dead: Vec<PathBuf>,
     /// By path. The keys are plain text, which hashes ten times as fast as a `PathBuf`.
@@ -152,23 +152,23 @@ impl HostFiles {
 
     fn ask_together(&self, questions: &[&Question]) -> Option<Vec<Answer>> {
         let mut state = self.state.borrow_mut();
-        let mut looker = match state.looker.take() {
-            Some(looker) => looker,
+        let mut prober = match state.prober.take() {
+            Some(prober) => prober,
             // Without a process there is no bounded wait, so there is no answer.
-            None => Looker::start().ok()?,
+            None => Prober::start().ok()?,
         };
         let deadline = Instant::now() + self.timeout.get();
-        let answers = looker
+        let answers = prober
             .send(questions)
             .ok()
-            .and_then(|()| looker.receive(deadline));
+            .and_then(|()| prober.receive(deadline));
         match answers {
             Some(answers) if answers.len() == questions.len() => {
-                state.looker = Some(looker);
+                state.prober = Some(prober);
                 Some(answers)
             }
             _ => {
-                looker.abandon();
+                prober.abandon();
                 None
             }
         }
@@ -261,8 +261,8 @@ impl Files for HostFiles {
 
 impl Drop for HostFiles {
     fn drop(&mut self) {
-        if let Some(looker) = self.state.borrow_mut().looker.take() {
-            looker.finish();
+        if let Some(prober) = self.state.borrow_mut().prober.take() {
+            prober.finish();
         }
     }
 }

@@ -45,7 +45,7 @@ struct Mounted {
     device: Vec<u8>,
     /// The directory of the file system that is mounted.
     root: PathBuf,
-    /// Where.
+    /// The mount point.
     at: PathBuf,
     /// The type of the file system.
     kind: Vec<u8>,

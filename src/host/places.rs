@@ -19,17 +19,17 @@ const MOST_LINKS: usize = 40;
 /// Places of this host.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    all: Vec<Place>,
+    all: Vec<Subtree>,
 }
 
 /// A path with all that is below it, or the names in a directory that a pattern matches.
 #[derive(Clone, Debug)]
-struct Place {
+struct Subtree {
     at: PathBuf,
     pattern: Option<OsString>,
 }
 
-impl Place {
+impl Subtree {
     fn holds(&self, path: &Path) -> bool {
         let Ok(below) = path.strip_prefix(&self.at) else {
             return false;
@@ -81,7 +81,7 @@ impl Places {
     fn add(&mut self, path: &Path, is_pattern: bool, files: &dyn Files) {
         let (Some(parent), Some(name), true) = (path.parent(), path.file_name(), is_pattern) else {
             let at = steady(files, path);
-            self.all.push(Place { at, pattern: None });
+            self.all.push(Subtree { at, pattern: None });
             return;
         };
         let at = steady(files, parent);
@@ -89,11 +89,11 @@ impl Places {
             // What a link of root's leads to bears another name.
             if entry.kind == Kind::Link && glob(name.as_bytes(), entry.name.as_bytes()) {
                 let at = steady(files, &at.join(&entry.name));
-                self.all.push(Place { at, pattern: None });
+                self.all.push(Subtree { at, pattern: None });
             }
         }
         let pattern = Some(name.to_owned());
-        self.all.push(Place { at, pattern });
+        self.all.push(Subtree { at, pattern });
     }
 
     /// Whether a real path is one of the places or lies below one.

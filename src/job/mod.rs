@@ -37,7 +37,7 @@ use crate::plan::build::memory;
 use crate::plan::model::trace::step_name;
 use crate::report;
 use crate::share::join::{self, Welcome};
-use crate::share::rendezvous::{Place, Room};
+use crate::share::join_socket::{NodeJob, Room};
 use crate::share::{self, Wanted};
 use crate::sys::{fds, process};
 use patterns::Names;
@@ -276,8 +276,8 @@ fn stand_by(
 }
 
 /// Where tasks of this job meet on this node.
-fn here(job: u32) -> Place {
-    Place {
+fn here(job: u32) -> NodeJob {
+    NodeJob {
         // One machine may be several nodes.
         node: std::env::var_os("SLURMD_NODENAME").unwrap_or_default(),
         job,

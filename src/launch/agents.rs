@@ -24,12 +24,12 @@ use crate::plan::Plan;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What looks for agents.
-pub struct Looker {
+pub struct AgentProbe {
     files: HostFiles,
     home: PathBuf,
 }
 
-impl Looker {
+impl AgentProbe {
     /// For the agents of the user whose home this is.
     pub fn new(home: &Path) -> Self {
         Self {
@@ -154,11 +154,11 @@ impl Prepared {
         let profiles = super::options::locations()
             .ok()
             .and_then(|at| profiles(&at).ok());
-        let looker = Looker::new(&self.host.home);
+        let probe = AgentProbe::new(&self.host.home);
         let all = profiles.unwrap_or_default();
         let installed = all
             .iter()
-            .filter(|entry| entry.agent.login.is_some() && looker.program(&entry.agent).is_some());
+            .filter(|entry| entry.agent.login.is_some() && probe.program(&entry.agent).is_some());
         let names: Vec<&str> = installed.map(|entry| entry.name.as_str()).collect();
         if names.is_empty() {
             return String::new();

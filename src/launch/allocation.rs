@@ -18,7 +18,7 @@ use super::chaperon;
 use super::prepared::Prepared;
 use crate::env_vars;
 use crate::host::HostFacts;
-use crate::host::allocation::{self, Allocation, FORMAT, Found, Job, Session};
+use crate::host::allocation::{self, Allocation, Detected, FORMAT, Job, Session};
 use crate::plan::build::slurm::standing;
 use crate::plan::model::slurm::Use;
 
@@ -44,8 +44,8 @@ impl Prepared {
     }
 
     /// Notes what was found.
-    pub(super) fn adopt(&mut self, found: Found) {
-        if let Found::Ours(ours) = &found {
+    pub(super) fn adopt(&mut self, found: Detected) {
+        if let Detected::Ours(ours) = &found {
             self.seal.allocation.clone_from(&ours.numbers);
             self.host.allocation = Some(ours.clone());
         }
@@ -56,20 +56,20 @@ impl Prepared {
     /// unless `quiet`.
     pub(super) fn said_of_allocation(&self, quiet: bool) -> String {
         match &self.allocation {
-            Found::NotUsed { job, why } => format!(
+            Detected::NotUsed { job, why } => format!(
                 "agent-sandbox: note: job {job} is not used in this session: it {why} [slurm.allocation]\n"
             ),
-            Found::Ours(ours) if !quiet => format!(
+            Detected::Ours(ours) if !quiet => format!(
                 "agent-sandbox: in Slurm job {}: {}\n",
                 ours.job,
                 ours.size()
             ),
-            Found::Ours(_) | Found::Nothing => String::new(),
+            Detected::Ours(_) | Detected::Nothing => String::new(),
         }
     }
 }
 
-fn find(host: &HostFacts) -> Found {
+fn find(host: &HostFacts) -> Detected {
     let named = [env_vars::SLURM_JOB_ID, env_vars::SLURM_JOBID]
         .into_iter()
         .find_map(|name| host.variable(name).filter(|value| !value.is_empty()));
@@ -77,22 +77,22 @@ fn find(host: &HostFacts) -> Found {
     let job = match named.map(allocation::number) {
         Some(Err(job)) => {
             let why = "has no number that could be a job's".to_owned();
-            return Found::NotUsed { job, why };
+            return Detected::NotUsed { job, why };
         }
         Some(Ok(job)) => job,
         None => {
             let cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
             match allocation::of_cgroup(&cgroup) {
                 Some(job) => job,
-                None => return Found::Nothing,
+                None => return Detected::Nothing,
             }
         }
     };
     match prove(host, job) {
-        Ok(ours) => Found::Ours(ours),
+        Ok(ours) => Detected::Ours(ours),
         // Nobody named it.
-        Err(_) if named.is_none() => Found::Nothing,
-        Err(why) => Found::NotUsed {
+        Err(_) if named.is_none() => Detected::Nothing,
+        Err(why) => Detected::NotUsed {
             job: job.to_string(),
             why,
         },

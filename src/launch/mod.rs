@@ -24,7 +24,7 @@ pub mod options;
 pub mod orders;
 pub mod prepare;
 pub mod prepared;
-pub mod retold;
+pub mod replay;
 pub mod said;
 pub mod seal;
 pub mod session;

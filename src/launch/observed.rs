@@ -14,7 +14,7 @@ use crate::config::load::RawLayer;
 use crate::config::source::{Layer, Source, Sourced};
 use crate::handoff::Watch;
 use crate::mediate::sight::calls::WATCHED;
-use crate::observe::witness;
+use crate::observe::recorder;
 use crate::plan::Plan;
 use crate::policy::trace::{Events, Trace};
 use crate::policy::{HomeMode, Policy, SlurmMode, TraceMode};
@@ -103,13 +103,13 @@ pub(super) fn asks_for_audit(policy: &Policy) -> bool {
 
 /// How the command of this plan is watched, if it is; `home` is the private one.
 pub(super) fn watch(prepared: &Prepared, plan: &Plan, home: &Path) -> Option<Box<Watch>> {
-    let witness = prepared.witness.as_ref()?;
+    let recorder = prepared.witness.as_ref()?;
     let host = &prepared.host;
     let reals = host.home_reals.iter().map(std::path::PathBuf::as_path);
     let named = [host.home.as_path(), plan.home.as_path(), home];
     let homes = named.into_iter().chain(reals);
     {
-        let seen = &mut witness.borrow_mut().seen;
+        let seen = &mut recorder.borrow_mut().seen;
         seen.begin(&plan.steps, homes);
         if let (false, Some(own)) = (home == plan.home, home.parent()) {
             seen.stands_in(own);
@@ -117,7 +117,7 @@ pub(super) fn watch(prepared: &Prepared, plan: &Plan, home: &Path) -> Option<Box
     }
     let release = uname().ok();
     let release = release.map(|name| name.release().to_string_lossy().into_owned());
-    let can = release.is_some_and(|release| witness::can_watch(&release));
+    let can = release.is_some_and(|release| recorder::can_watch(&release));
     Some(Box::new(Watch {
         program: can.then(|| watched::program(WATCHED)),
         home: home.as_os_str().as_bytes().to_vec(),
@@ -131,12 +131,12 @@ pub(super) fn without_calls(mut watch: Box<Watch>) -> Box<Watch> {
     watch
 }
 
-/// Has the witness hear what is told on the socket that is the answer.
+/// Has the recorder hear what is told on the socket that is the answer.
 ///
 /// # Errors
 /// What `socketpair(2)` answers.
-pub(super) fn hear(witness: &witness::Shared) -> std::io::Result<OwnedFd> {
+pub(super) fn hear(recorder: &recorder::Shared) -> std::io::Result<OwnedFd> {
     let (ours, theirs) = passing::pair()?;
-    witness.borrow_mut().hear(ours);
+    recorder.borrow_mut().hear(ours);
     Ok(theirs)
 }

@@ -5,11 +5,11 @@ use super::prepared::{Asked, FIRST_TIMEOUT, Prepared, logins};
 use super::{modules, observed, seal, tracer};
 use crate::cli::Options;
 use crate::config::load::{RawLayer, Request, load};
-use crate::host::allocation::Found;
+use crate::host::allocation::Detected;
 use crate::host::files::{Files, HostFiles, Look};
 use crate::host::mediation::NoMediator;
 use crate::host::{self, HostFacts};
-use crate::observe::witness;
+use crate::observe::recorder;
 use crate::plan::{self, Invocation};
 use crate::policy::Policy;
 use crate::policy::merge::merge;
@@ -32,7 +32,7 @@ pub(super) fn prepare_session(
     options: &Options,
     command: &[OsString],
     session: String,
-    witness: Option<witness::Shared>,
+    witness: Option<recorder::Shared>,
 ) -> Result<Prepared> {
     let locations = locations()?;
     let cwd = current_directory()?;
@@ -112,13 +112,13 @@ pub(super) fn prepare_session(
         has_profile: layers.iter().any(|layer| layer.profile.is_some()),
         tracer,
         is_traced: false,
-        allocation: Found::Nothing,
+        allocation: Detected::Nothing,
     })
 }
 
-fn look_for_tracer(policy: &Policy, host: &mut HostFacts) -> tracer::Found {
+fn look_for_tracer(policy: &Policy, host: &mut HostFacts) -> tracer::TracerState {
     let found = tracer::find(&policy.trace);
-    host.traced = matches!(found, tracer::Found::Listens(_));
+    host.traced = matches!(found, tracer::TracerState::Listens(_));
     found
 }
 
@@ -156,7 +156,7 @@ pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
         has_profile: true,
         tracer,
         is_traced: false,
-        allocation: Found::Nothing,
+        allocation: Detected::Nothing,
     })
 }
 
@@ -167,7 +167,7 @@ pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
 pub fn prepare_watched(
     options: &Options,
     command: &[OsString],
-    witness: witness::Shared,
+    witness: recorder::Shared,
 ) -> Result<Prepared> {
     prepare_session(options, command, session::new_id()?, Some(witness))
 }

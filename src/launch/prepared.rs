@@ -4,10 +4,10 @@ use super::{meeting, tracer};
 use crate::config::agent::Marker;
 use crate::config::load::RawLayer;
 use crate::host::HostFacts;
-use crate::host::allocation::Found;
+use crate::host::allocation::Detected;
 use crate::host::files::HostFiles;
 use crate::host::mount_table::MountTable;
-use crate::observe::witness;
+use crate::observe::recorder;
 use crate::plan::{self, Invocation, Plan};
 use crate::policy::Policy;
 use agent_sandbox_wire::capsule::Seal;
@@ -36,17 +36,17 @@ pub struct Prepared {
     /// What the jobs of this session carry.
     pub seal: Seal,
     /// What watches the run, of one that is watched.
-    pub witness: Option<witness::Shared>,
+    pub witness: Option<recorder::Shared>,
     /// How one logs in to the agents of this launch.
     pub logins: Vec<Login>,
     /// Whether a profile takes part.
     pub has_profile: bool,
     /// The node's tracer, as far as the policy wants it.
-    pub tracer: tracer::Found,
+    pub tracer: tracer::TracerState,
     /// Whether the tracer was made ready for the jail.
     pub is_traced: bool,
     /// The allocation of Slurm's around this process, once it was looked for.
-    pub allocation: Found,
+    pub allocation: Detected,
 }
 
 /// What a capsule asks for, as far as it decides nothing.

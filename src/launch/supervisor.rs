@@ -32,7 +32,7 @@ use crate::failure::{self, Failure};
 use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request, Run};
 use crate::init::gone;
 use crate::mediate::group::{Standby, Terms};
-use crate::observe::witness;
+use crate::observe::recorder;
 use crate::sys::{passing, process};
 
 /// Signals that end a process or mean something to it: handed on when a process sent them.
@@ -128,7 +128,7 @@ pub struct Company {
     /// What is left of building the jail.
     pub finish: Option<Finish>,
     /// What watches the command.
-    pub witness: Option<witness::Shared>,
+    pub witness: Option<recorder::Shared>,
     /// What is said when the jail is there, right before the command starts.
     pub announcement: String,
     /// What the mediator beside the jail keeps to; `None`: there is none.

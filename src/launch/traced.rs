@@ -22,7 +22,7 @@ use nix::sys::stat::{Mode, fstat};
 
 use super::observed;
 use super::prepared::Prepared;
-use super::tracer::{Found, PATIENCE, SOON, Trouble, connect, slow};
+use super::tracer::{PATIENCE, SOON, TracerState, Trouble, connect, slow};
 use crate::config::site::Site;
 use crate::failure::{self, Failure};
 use crate::observe::trail::Traced;
@@ -77,12 +77,17 @@ pub fn for_task(wish: &Wish, says: bool) -> Result<Option<Tracer>, Failure> {
     ready(found, wish, says, false)
 }
 
-fn ready(found: Found, wish: &Wish, says: bool, modest: bool) -> Result<Option<Tracer>, Failure> {
+fn ready(
+    found: TracerState,
+    wish: &Wish,
+    says: bool,
+    modest: bool,
+) -> Result<Option<Tracer>, Failure> {
     let connection = match found {
-        Found::Unwanted => return Ok(None),
-        Found::Listens(connection) => connection,
-        Found::Unfit(trouble) => return without(wish, trouble, says).map(|()| None),
-        Found::Nothing => {
+        TracerState::Unwanted => return Ok(None),
+        TracerState::Listens(connection) => connection,
+        TracerState::Unfit(trouble) => return without(wish, trouble, says).map(|()| None),
+        TracerState::Nothing => {
             let what = format!(
                 "no tracer runs on this node (nobody listens at `{}`)",
                 wish.socket.path().display()

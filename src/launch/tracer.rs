@@ -17,9 +17,9 @@ pub(super) const SOON: Duration = Duration::from_secs(1);
 /// unseen.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What was found where the tracer listens.
+/// Whether a tracer listens at its socket.
 #[derive(Debug, Default)]
-pub enum Found {
+pub enum TracerState {
     /// Nobody looked: the policy does not want it.
     #[default]
     Unwanted,
@@ -88,9 +88,9 @@ impl From<Unanswered> for Trouble {
 }
 
 /// Looks for the tracer: one `connect(2)`, and no more where nobody listens.
-pub fn find(policy: &Policy) -> Found {
+pub fn find(policy: &Policy) -> TracerState {
     match policy.mode.value {
-        TraceMode::Off => Found::Unwanted,
+        TraceMode::Off => TracerState::Unwanted,
         TraceMode::On | TraceMode::Required => {
             connect(&policy.socket.value, &Site::of_this_build())
         }
@@ -105,7 +105,7 @@ pub(super) fn slow() {
 }
 
 /// Connects, and makes sure of whom it speaks with: the socket stands where nobody but root can put anything.
-pub(crate) fn connect(socket: &Path, site: &Site) -> Found {
+pub(crate) fn connect(socket: &Path, site: &Site) -> TracerState {
     let mut opened = Connection::open(socket, SOON);
     // So many wait already that there is no room to wait.
     let full = |opened: &Result<Connection, Unanswered>| matches!(opened, Err(Unanswered::Connect(error)) if error.kind() == io::ErrorKind::WouldBlock);
@@ -118,21 +118,23 @@ pub(crate) fn connect(socket: &Path, site: &Site) -> Found {
         Err(Unanswered::Connect(error)) => {
             let none = [libc::ENOENT, libc::ENOTDIR, libc::ECONNREFUSED];
             return match error.raw_os_error() {
-                Some(errno) if none.contains(&errno) => Found::Nothing,
+                Some(errno) if none.contains(&errno) => TracerState::Nothing,
                 // Somebody is there, or may be: what a job demands of a node with a tracer is not to be had by making the
                 // socket hard to reach.
-                _ => Found::Unfit(Trouble::from(Unanswered::Connect(error)).of_one_who_listens()),
+                _ => TracerState::Unfit(
+                    Trouble::from(Unanswered::Connect(error)).of_one_who_listens(),
+                ),
             };
         }
-        Err(error) => return Found::Unfit(Trouble::from(error).of_one_who_listens()),
+        Err(error) => return TracerState::Unfit(Trouble::from(error).of_one_who_listens()),
     };
     let directory = socket.parent().unwrap_or(socket);
     if let Err(error) = site.only_root_changes(directory) {
         let what = format!("its socket cannot be trusted: {error}");
         let trouble = Trouble::new(what, error.hint().map(str::to_owned));
-        return Found::Unfit(trouble.of_one_who_listens());
+        return TracerState::Unfit(trouble.of_one_who_listens());
     }
-    Found::Listens(connection)
+    TracerState::Listens(connection)
 }
 
 /// How the tracer is.

@@ -2,6 +2,6 @@
 //! `agent-sandbox profile init` writes a profile of it. It decides nothing, and is bounded, for the command
 //! may make calls without end.
 
+pub mod recorder;
 pub mod seen;
 pub mod trail;
-pub mod witness;

@@ -72,7 +72,7 @@ impl<T: Default> Bounded<T> {
         Some(self.all.entry(path).or_default())
     }
 
-    /// Takes what another witness of the same saw, and `both` where both have it. What one of them did not keep
+    /// Takes what another recorder of the same saw, and `both` where both have it. What one of them did not keep
     /// the other may have: the larger count is nearer to the truth than the sum.
     fn add(&mut self, other: Self, both: impl Fn(&mut T, T)) {
         let left_out = self.left_out.max(other.left_out);
@@ -121,13 +121,13 @@ pub struct Seen {
     /// Calls of which the arguments could not be read.
     pub unread: u64,
     /// What the node's tracer has told, if it traced the run.
-    pub told: Option<Told>,
+    pub told: Option<TrailSummary>,
 }
 
 impl Seen {
-    /// Nothing, of the same run: for another witness of it.
+    /// Nothing, of the same run: for another recorder of it.
     #[must_use]
-    pub fn other_witness(&self) -> Self {
+    pub fn other_recorder(&self) -> Self {
         Self {
             homes: self.homes.clone(),
             own: self.own.clone(),
@@ -137,7 +137,7 @@ impl Seen {
         }
     }
 
-    /// Takes what another witness saw, beside what it told of itself.
+    /// Takes what another recorder saw, beside what it told of itself.
     pub fn add(&mut self, other: Self) {
         if !self.calls {
             // What is left was counted as written once; now it is known how often.
@@ -344,7 +344,7 @@ pub fn root(below: &Path) -> Option<PathBuf> {
     (root.components().count() == count).then_some(root)
 }
 
-/// Works `.` and `..` off in the text: for a witness that is near enough.
+/// Works `.` and `..` off in the text: for a recorder that is near enough.
 pub(super) fn plain(path: &Path) -> PathBuf {
     let mut all = PathBuf::new();
     for part in path.components() {
@@ -359,9 +359,9 @@ pub(super) fn plain(path: &Path) -> PathBuf {
     all
 }
 
-/// What a trail told of itself, and what no other witness sees.
+/// What a trail says about itself: its object, its gaps, and what no other recorder sees.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct TrailSummary {
     /// The tracer's object; empty if there is no header.
     pub object: String,
     /// The kernel.
@@ -401,7 +401,7 @@ pub struct Denied {
     pub how: String,
 }
 
-impl Told {
+impl TrailSummary {
     /// What keeps it from being complete, a sentence each; none if it is.
     #[must_use]
     pub fn gaps(&self) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! What the node's tracer recorded of a run, taken from its trail. Pure.
 //!
 //! The trail is root's, and what it says was done was done, or asked for. What the run chose (paths, addresses) is
-//! taken as bytes of a hostile program, as the other witness takes them.
+//! taken as bytes of a hostile program, as the other recorder takes them.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use agent_sandbox_events::record::{self, Header, Open, Operation, Peer, REDACTED, Record, What};
 use agent_sandbox_events::text;
 
-use super::seen::{self, Seen, Told};
+use super::seen::{self, Seen, TrailSummary};
 use crate::mediate::sight::calls::Act;
 
 /// The link to its root that each process has: a longer name of everything.
@@ -50,7 +50,7 @@ pub struct Reading<'a> {
     traced: &'a Traced,
     hidden: Hidden<'a>,
     seen: Seen,
-    told: Told,
+    told: TrailSummary,
     /// Of which node and when it began; of others of that name nothing is taken.
     begun: Option<(String, f64)>,
     next: u64,
@@ -64,7 +64,7 @@ impl<'a> Reading<'a> {
             traced,
             hidden,
             seen,
-            told: Told::default(),
+            told: TrailSummary::default(),
             begun: None,
             next: 1,
         }

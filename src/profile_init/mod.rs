@@ -19,9 +19,9 @@ use crate::config::load::{Owner, ProfileEntry, parse, place_of_new, profiles};
 use crate::config::source::Layer;
 use crate::failure::{self, Failure, one_line};
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
-use crate::launch::{self, Prepared, prepare, retold};
-use crate::observe::seen::Told;
-use crate::observe::witness::Witness;
+use crate::launch::{self, Prepared, prepare, replay};
+use crate::observe::recorder::Recorder;
+use crate::observe::seen::TrailSummary;
 use crate::plan::Plan;
 use crate::plan::model::protect;
 use sort::{Judgement, Sorted, Stands};
@@ -80,8 +80,8 @@ pub fn call(options: &Options, name: &str, command: &[OsString], force: bool) ->
     if let (Some(entry), false) = (known.iter().find(|entry| entry.name == name), force) {
         return Err(replaces(entry, name).into());
     }
-    let witness = Witness::shared();
-    let prepared = prepare::prepare_watched(options, command, witness.clone())?;
+    let recorder = Recorder::shared();
+    let prepared = prepare::prepare_watched(options, command, recorder.clone())?;
     if !options.quiet {
         failure::say(
             "agent-sandbox: watched for a new profile: the home is private and empty, nothing written there stays\n",
@@ -89,15 +89,15 @@ pub fn call(options: &Options, name: &str, command: &[OsString], force: bool) ->
     }
     let code = launch::run(options, command, prepared)?;
     let (mut seen, traced) = {
-        let mut witness = witness.borrow_mut();
-        (std::mem::take(&mut witness.seen), witness.traced.take())
+        let mut recorder = recorder.borrow_mut();
+        (std::mem::take(&mut recorder.seen), recorder.traced.take())
     };
     // As the host is now; what the launcher knew before did not stay with the run.
-    let prepared = prepare::prepare_watched(options, command, Witness::shared())?;
+    let prepared = prepare::prepare_watched(options, command, Recorder::shared())?;
     let plan = prepared.plan()?;
     if let Some(traced) = &traced {
         let hidden = |path: &Path| Some(plan.hidden.rule_for(path)?.value.to_string());
-        let told = retold::read(&prepared.tracer, traced, seen.other_witness(), &hidden);
+        let told = replay::read(&prepared.tracer, traced, seen.other_recorder(), &hidden);
         seen.add(told);
     }
     let protected = protected(&prepared);
@@ -271,7 +271,7 @@ fn summary(run: &text::Run<'_>, sorted: &Sorted, shown: &str) -> String {
             "calls could not be watched here: the file has what the tracer recorded, and what was left in the home",
         )),
     }
-    if let Some(gaps) = told.map(Told::gaps).filter(|gaps| !gaps.is_empty()) {
+    if let Some(gaps) = told.map(TrailSummary::gaps).filter(|gaps| !gaps.is_empty()) {
         all.push_str(&line(&format!(
             "the tracer's trail is not complete: {}",
             gaps.join("; ")

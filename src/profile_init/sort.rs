@@ -116,7 +116,7 @@ pub struct Sorted {
     pub unnamed: Listed,
     /// How many places were written and were gone at the end.
     pub gone: u64,
-    /// What the witness itself did not keep, and what was too much to be judged.
+    /// What the recorder itself did not keep, and what was too much to be judged.
     pub not_kept: u64,
 }
 

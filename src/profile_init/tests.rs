@@ -200,7 +200,7 @@ fn told(seen: &Seen, names: &[(Vec<u8>, usize)]) -> Seen {
         first: 2,
     };
     let hidden = |_: &Path| Some("~/a\nrule".to_owned());
-    let mut reading = Reading::new(&traced, seen.other_witness(), &hidden);
+    let mut reading = Reading::new(&traced, seen.other_recorder(), &hidden);
     let head = "\"time\":1,\"node\":\"n\",\"uid\":1,\"session\":\"s\",\"trace\":1";
     reading.line(&format!(
         "{{\"seq\":1,{head},\"event\":\"header\",\"version\":1,\"object\":\"a\\nb\",\"kernel\":\"\\u001b\",\

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use super::sort::{Entry, Listed, Sorted};
 use crate::failure::{one_line, visible};
 use crate::observe::seen::Seen;
-use crate::observe::seen::Told;
+use crate::observe::seen::TrailSummary;
 
 /// The most names of hosts, and of addresses, in the file.
 const MOST_HOSTS: usize = 40;
@@ -207,7 +207,7 @@ fn observers(out: &mut Lines, seen: &Seen) {
 }
 
 /// What the tracer says that it cannot see, and what is missing of this trail.
-fn blind(out: &mut Lines, told: &Told) {
+fn blind(out: &mut Lines, told: &TrailSummary) {
     for gap in told.gaps() {
         let gap = one_line(&gap);
         out.remark(&format!("           NOT COMPLETE, of the tracer's: {gap}"));

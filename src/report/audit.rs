@@ -24,7 +24,7 @@ struct Record {
 
 /// One or the other, as it comes from the process that reads a user's files.
 #[derive(Deserialize, Serialize)]
-enum Found {
+enum LogRecord {
     Message(Message),
     Request(Request),
 }
@@ -81,11 +81,11 @@ impl Record {
             let messages = record
                 .messages
                 .into_iter()
-                .map(|of| Found::Message(of.what));
+                .map(|of| LogRecord::Message(of.what));
             let requests = record
                 .requests
                 .into_iter()
-                .map(|of| Found::Request(of.what));
+                .map(|of| LogRecord::Request(of.what));
             Ok(messages.chain(requests).collect())
         })?;
         let (mut requests, mut messages) = (Vec::new(), Vec::new());
@@ -93,8 +93,8 @@ impl Record {
             for thing in things {
                 let user = Some(user.name.clone());
                 match thing {
-                    Found::Request(what) => requests.push(Of { user, what }),
-                    Found::Message(what) => messages.push(Of { user, what }),
+                    LogRecord::Request(what) => requests.push(Of { user, what }),
+                    LogRecord::Message(what) => messages.push(Of { user, what }),
                 }
             }
         }

@@ -14,7 +14,7 @@ use crate::config::parse::DEFAULT;
 use crate::config::source::Sourced;
 use crate::failure::{Failure, one_line};
 use crate::launch;
-use crate::launch::agents::Looker;
+use crate::launch::agents::AgentProbe;
 
 /// What a line should not be longer than: the usual width of a terminal.
 const WIDTH: usize = 80;
@@ -42,14 +42,14 @@ impl Owner {
 pub(super) fn list(options: &Options) -> Result<()> {
     let locations = launch::locations()?;
     let all = profiles(&locations)?;
-    let looker = Looker::new(&locations.home);
+    let probe = AgentProbe::new(&locations.home);
     if options.json {
-        let each = all.iter().map(|entry| data(entry, &looker));
+        let each = all.iter().map(|entry| data(entry, &probe));
         return print_json(&each.collect());
     }
     let rows = all.iter().map(|entry| {
-        let program = looker.program(&entry.agent);
-        let login = match looker.login(&entry.agent) {
+        let program = probe.program(&entry.agent);
+        let login = match probe.login(&entry.agent) {
             _ if entry.agent.authentication.is_empty() => "-",
             Some(_) => "yes",
             None => "no",
@@ -81,11 +81,11 @@ pub(super) fn show(name: &str, text: bool, options: &Options) -> Result<()> {
     if text {
         return print(&entry.text);
     }
-    let looker = Looker::new(&locations.home);
+    let probe = AgentProbe::new(&locations.home);
     if options.json {
-        return print_json(&data(entry, &looker));
+        return print_json(&data(entry, &probe));
     }
-    let summary = summary(entry, &looker, &locations.home);
+    let summary = summary(entry, &probe, &locations.home);
     print(&format!("{summary}\n{}", entry.text))
 }
 
@@ -167,7 +167,7 @@ fn shown(path: &Path, home: &Path) -> String {
 }
 
 /// What a profile says, a paragraph for each of its parts.
-fn summary(entry: &ProfileEntry, looker: &Looker, home: &Path) -> String {
+fn summary(entry: &ProfileEntry, probe: &AgentProbe, home: &Path) -> String {
     let agent = &entry.agent;
     let mut page = Page::default();
     let title = match agent.description.is_empty() {
@@ -178,7 +178,7 @@ fn summary(entry: &ProfileEntry, looker: &Looker, home: &Path) -> String {
     page.part("file", &entry.file);
     if !agent.commands.is_empty() {
         page.part("commands", &list_of(values(&agent.commands)));
-        let program = looker.program(agent);
+        let program = probe.program(agent);
         page.part(
             "installed",
             &program.map_or("not found in PATH".to_owned(), |program| {
@@ -190,7 +190,7 @@ fn summary(entry: &ProfileEntry, looker: &Looker, home: &Path) -> String {
     if !agent.authentication.is_empty() {
         page.part(
             "logged in",
-            &match looker.login(agent) {
+            &match probe.login(agent) {
                 Some(marker) => format!("yes: {marker}"),
                 None => "no sign of it".to_owned(),
             },
@@ -278,7 +278,7 @@ impl Page {
 }
 
 /// A profile as data. Of logins it has the names of files and variables, never what they hold.
-fn data(entry: &ProfileEntry, looker: &Looker) -> Value {
+fn data(entry: &ProfileEntry, probe: &AgentProbe) -> Value {
     let Agent {
         name: _,
         description,
@@ -305,11 +305,11 @@ fn data(entry: &ProfileEntry, looker: &Looker) -> Value {
         "file": &*entry.file,
         "description": description,
         "commands": values(commands).collect::<Vec<_>>(),
-        "installed": looker.program(&entry.agent),
+        "installed": probe.program(&entry.agent),
         "seen": seen,
         "login": login,
         "authentication": authentication.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "logged_in": looker.login(&entry.agent).map(ToString::to_string),
+        "logged_in": probe.login(&entry.agent).map(ToString::to_string),
         "hosts": hosts,
         "nested": nested,
         "cannot": cannot,

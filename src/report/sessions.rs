@@ -16,7 +16,7 @@ pub(super) struct Of<T> {
     /// Whose, where they may be several users'.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) user: Option<String>,
-    /// What.
+    /// The session or record.
     #[serde(flatten)]
     pub(super) what: T,
 }

@@ -1,4 +1,4 @@
-//! The task's side: what it asks the keeper, and how it becomes a process of the room.
+//! The task's side: what it asks the server, and how it becomes a process of the room.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -19,35 +19,35 @@ use crate::sys::{fds, passing, privileges, process};
 /// How long the last task waits for the end of its room, in milliseconds.
 const PATIENCE_MS: u16 = 5000;
 
-/// A keeper's welcome to a task.
+/// A server's welcome to a task.
 #[derive(Debug)]
 pub struct Welcome {
     /// On what terms.
     pub terms: Terms,
     namespaces: Namespaces,
-    keeper: OwnedFd,
+    server: OwnedFd,
 }
 
-/// Says what is wanted and waits for the answer; `None` if the keeper is gone.
+/// Says what is wanted and waits for the answer; `None` if the server is gone.
 ///
 /// # Errors
-/// The keeper refuses, or its answer makes no sense.
+/// The server refuses, or its answer makes no sense.
 pub fn ask(connection: &OwnedFd, hello: &Hello) -> Result<Option<Welcome>> {
-    let Some((file, keeper, namespaces)) = answer(connection, hello)? else {
+    let Some((file, server, namespaces)) = answer(connection, hello)? else {
         return Ok(None);
     };
     let terms = super::protocol::read(file).context("cannot read the terms of the job's jail")?;
     Ok(Some(Welcome {
         terms,
         namespaces,
-        keeper,
+        server,
     }))
 }
 
-/// The same for a keeper, which gets what every process of the jail submits to.
+/// The same for a server, which gets what every process of the jail submits to.
 ///
 /// # Errors
-/// The other keeper refuses, or its answer makes no sense.
+/// The other server refuses, or its answer makes no sense.
 pub fn ask_for_jail(connection: &OwnedFd, hello: &Hello) -> Result<Option<(Sealed, Namespaces)>> {
     let Some((file, _, namespaces)) = answer(connection, hello)? else {
         return Ok(None);
@@ -57,8 +57,8 @@ pub fn ask_for_jail(connection: &OwnedFd, hello: &Hello) -> Result<Option<(Seale
 }
 
 fn answer(connection: &OwnedFd, hello: &Hello) -> Result<Option<(OwnedFd, OwnedFd, Namespaces)>> {
-    const FAILED: &str = "cannot speak with the keeper of the job's jail";
-    // What proves to the keeper who arrives, as its own proves to this process who answers. Kernels
+    const FAILED: &str = "cannot speak with the namespace server of the job's jail";
+    // What proves to the server who arrives, as its own proves to this process who answers. Kernels
     // before 5.3 have none, and then both sides go by the number of the process alone.
     let own = process::descriptor_of(nix::unistd::getpid()).ok();
     let proof: Vec<BorrowedFd<'_>> = own.iter().map(AsFd::as_fd).collect();
@@ -82,18 +82,18 @@ fn answer(connection: &OwnedFd, hello: &Hello) -> Result<Option<(OwnedFd, OwnedF
     }
     let mut descriptors = descriptors.into_iter();
     let file = descriptors.next().context(FAILED)?;
-    let keeper = descriptors.next().context(FAILED)?;
+    let server = descriptors.next().context(FAILED)?;
     if own.is_some() {
-        match peer::is_keeper(connection, &keeper) {
+        match peer::is_server(connection, &server) {
             Ok(true) => {}
             Ok(false) => return Ok(None),
-            // The task that forked the keeper has ended before this one was answered.
+            // The task that forked the server has ended before this one was answered.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).context(FAILED),
         }
     }
     let namespaces = Namespaces::take(descriptors.collect()).context(FAILED)?;
-    Ok(Some((file, keeper, namespaces)))
+    Ok(Some((file, server, namespaces)))
 }
 
 fn is_gone(error: &io::Error) -> bool {
@@ -106,7 +106,7 @@ fn is_gone(error: &io::Error) -> bool {
 /// Joins the room: this process gives up everything that the jail does not allow, and a child of it
 /// in the room starts the command and stands by it. The answer is that child, and the socket to it.
 /// From here on every path means what it means inside. While this process lives, `connection` tells
-/// the keeper that the room has this member.
+/// the server that the room has this member.
 ///
 /// # Errors
 /// What the kernel answers to one of the steps; the command was not started then.
@@ -160,7 +160,7 @@ pub fn enter(welcome: &Welcome, connection: &OwnedFd, run: &Run) -> Result<(Pid,
 }
 
 /// Leaves the room, once the command is over. The last to leave waits, for some time, until the
-/// keeper and everything that it kept has ended: where anything of a step is left when its last task
+/// server and everything that it kept has ended: where anything of a step is left when its last task
 /// ends, slurmstepd looks again no sooner than a second later.
 pub fn leave(welcome: Welcome, connection: OwnedFd) {
     // Nobody is there to be told of a connection that is gone.
@@ -173,6 +173,6 @@ pub fn leave(welcome: Welcome, connection: OwnedFd) {
     let mut word = [0; GO.len()];
     let answer = passing::receive(&connection, &mut word, MsgFlags::MSG_DONTWAIT);
     if !matches!(answer, Ok((length, _)) if length > 0) {
-        wait(&welcome.keeper);
+        wait(&welcome.server);
     }
 }

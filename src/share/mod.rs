@@ -2,8 +2,8 @@
 //! *room*: a pid namespace with an init of ours. All rooms of a job on a node share the job's jail:
 //! its user, ipc, uts and network namespaces and its file systems.
 //!
-//! The first task of a room forks the room's *keeper*, which has the jail built (or makes a room in
-//! the one that is there), answers whoever arrives at the [`rendezvous`], and ends the room when the
+//! The first task of a room forks the room's *namespace server*, which has the jail built (or makes a room in
+//! the one that is there), answers whoever arrives at the [`join_socket`], and ends the room when the
 //! last member has left. Every task joins in the same way, the first as well.
 
 #![allow(
@@ -12,13 +12,13 @@
 )]
 
 pub mod join;
-pub mod keeper;
+pub mod join_socket;
 pub mod namespaces;
 pub mod peer;
 pub mod pids;
 pub mod protocol;
-pub mod rendezvous;
 pub mod room;
+pub mod server;
 pub mod sockets;
 
 use std::os::fd::OwnedFd;
@@ -28,20 +28,20 @@ use anyhow::{Context, Result, bail};
 
 use crate::sys::process;
 use join::Welcome;
-use keeper::Meeting;
+use join_socket::Arrival;
 pub use protocol::Wanted;
 use protocol::{Hello, VERSION, Wants};
-use rendezvous::Arrival;
+use server::JoinPoint;
 
-/// A keeper that goes while somebody waits for it is followed by another; more often than this in
+/// A server that goes while somebody waits for it is followed by another; more often than this in
 /// a row something is wrong.
-const MOST_KEEPERS: u32 = 5;
+const MOST_SERVERS: u32 = 5;
 
-/// Arrives at the room: finds its keeper, or becomes the first and starts it. The answer is the
-/// keeper's welcome, and the connection to it that makes this process a member.
+/// Arrives at the room: finds its server, or becomes the first and starts it. The answer is the
+/// server's welcome, and the connection to it that makes this process a member.
 ///
 /// # Errors
-/// There is no place to meet, the keeper refuses, or keepers end as soon as they are started.
+/// There is no directory for join sockets, the server refuses, or servers end as soon as they are started.
 pub fn arrive(wanted: &Wanted) -> Result<(Welcome, OwnedFd)> {
     let environment = wanted.asked.job.environment.iter();
     let hello = Hello {
@@ -56,9 +56,9 @@ pub fn arrive(wanted: &Wanted) -> Result<(Welcome, OwnedFd)> {
     };
     // A room is not over while anybody tries again.
     let mut before = None;
-    for _ in 0..MOST_KEEPERS {
+    for _ in 0..MOST_SERVERS {
         let uid = nix::unistd::getuid().as_raw();
-        let connection = match rendezvous::arrive(uid, &wanted.place, wanted.room)? {
+        let connection = match join_socket::arrive(uid, &wanted.place, wanted.room)? {
             Arrival::Member(connection) => connection,
             Arrival::First {
                 listener,
@@ -66,13 +66,14 @@ pub fn arrive(wanted: &Wanted) -> Result<(Welcome, OwnedFd)> {
                 earlier,
                 claim,
             } => {
-                let meeting = Meeting {
+                let join_point = JoinPoint {
                     listener,
                     claim,
                     earlier,
                     parent: process::descriptor_of(nix::unistd::getppid()).ok(),
                 };
-                keeper::start(meeting, wanted).context("cannot start the keeper of the jail")?;
+                server::start(join_point, wanted)
+                    .context("cannot start the namespace server of the jail")?;
                 connection
             }
         };
@@ -82,5 +83,5 @@ pub fn arrive(wanted: &Wanted) -> Result<(Welcome, OwnedFd)> {
         before = Some(connection);
     }
     drop(before);
-    bail!("the keeper of this job's jail on this node ends as soon as it is started")
+    bail!("the namespace server of this job's jail on this node ends as soon as it is started")
 }

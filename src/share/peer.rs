@@ -1,5 +1,5 @@
-//! Who is at the other end of a connection. The rendezvous is out of every jail's reach; this is
-//! the second line: a keeper deals with processes outside of every jail, of its own job alone.
+//! Who is at the other end of a connection. The join socket is out of every jail's reach; this is
+//! the second line: a server deals with processes outside of every jail, of its own job alone.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Context, Result, bail};
 
-use super::rendezvous::same_user;
+use super::join_socket::same_user;
 use crate::host::allocation;
 
 /// Refuses a peer of another user, of another job, and one that is in a jail. `process` is the
@@ -30,19 +30,19 @@ pub fn judge(connection: &OwnedFd, process: Option<&OwnedFd>, job: Option<u32>) 
     Ok(())
 }
 
-/// Whether who answers is the keeper that listens: a process outside of every jail, of this user. A
+/// Whether who answers is the server that listens: a process outside of every jail, of this user. A
 /// number alone does not prove it, for another process may have it by now; a descriptor of a
-/// process outside nobody in a jail can get. `false` means: ask again. Who connected before the keeper
+/// process outside nobody in a jail can get. `false` means: ask again. Who connected before the server
 /// listened itself sees the task that forked it.
 ///
 /// # Errors
 /// `NotFound` if who listened has ended, as that task may have by now; it is somebody else, or in a
 /// jail.
-pub fn is_keeper(connection: &OwnedFd, process: &OwnedFd) -> io::Result<bool> {
+pub fn is_server(connection: &OwnedFd, process: &OwnedFd) -> io::Result<bool> {
     let listening = same_user(connection, nix::unistd::getuid().as_raw())?;
-    let keeper = number(process)?;
-    Ok(keeper == Some(listening.pid)
-        || keeper.is_some_and(|keeper| parent_of(keeper) == Some(listening.pid)))
+    let server = number(process)?;
+    Ok(server == Some(listening.pid)
+        || server.is_some_and(|server| parent_of(server) == Some(listening.pid)))
 }
 
 /// The number of the process of a descriptor; `None` if it has ended, or is in another pid namespace.

@@ -1,6 +1,6 @@
-//! What a task and the keeper of a room say to each other, and how it travels.
+//! What a task and the server of a room say to each other, and how it travels.
 
-use super::rendezvous::Place;
+use super::join_socket::NodeJob;
 use crate::failure::{self, Failure};
 use crate::handoff::{Confinement, Mediated};
 use crate::launch::Asked;
@@ -24,7 +24,7 @@ const MOST_ATTEMPTS: u32 = 2500;
 /// See [`MOST_ATTEMPTS`].
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(2);
 
-/// What a task and a keeper must have in common to understand each other.
+/// What a task and a server must have in common to understand each other.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// No message's text is longer, in bytes. What may be long travels in a memory file.
@@ -34,11 +34,11 @@ const LONGEST_TEXT: usize = 16 << 10;
 /// usual limits), a policy as well.
 const LONGEST_FILE: u64 = 64 << 20;
 
-/// From a member to the keeper, after the welcome: comes with the listener of the member's filter of
+/// From a member to the server, after the welcome: comes with the listener of the member's filter of
 /// sockets.
 pub const LISTENER: &[u8] = b"listener";
 
-/// From the keeper to a member that leaves while others stay.
+/// From the server to a member that leaves while others stay.
 pub(super) const GO: &[u8] = b"go";
 
 /// The head of the message that brings [`Hello`]: an empty message means that nobody is there.
@@ -57,7 +57,7 @@ pub struct Hello {
     pub wants: Wants,
 }
 
-/// What is wanted of a keeper.
+/// What is wanted of a server.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Wants {
     /// A task of this room wants to join it.
@@ -65,21 +65,21 @@ pub enum Wants {
         /// The environment for the inside, to be judged, `NAME=VALUE`.
         environment: Vec<Vec<u8>>,
     },
-    /// The keeper of another room of the job wants to make it in the same jail.
+    /// The server of another room of the job wants to make it in the same jail.
     Room,
 }
 
-/// A keeper's answer.
+/// A server's answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// Comes with a memory file, [`Terms`] or [`Sealed`] as was asked for, a descriptor of the keeper's
+    /// Comes with a memory file, [`Terms`] or [`Sealed`] as was asked for, a descriptor of the server's
     /// process, and those of `namespaces::Namespaces`.
     Welcome,
     /// Nothing can be shared.
     Refused(Refusal),
 }
 
-/// Why a keeper refuses, as its user is to be told.
+/// Why a server refuses, as its user is to be told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Refusal {
     /// What went wrong.
@@ -158,9 +158,9 @@ pub struct Sealed {
 /// What the task of a room knows when it arrives.
 pub struct Wanted {
     /// Where tasks of the job meet.
-    pub place: Place,
+    pub place: NodeJob,
     /// The room.
-    pub room: super::rendezvous::Room,
+    pub room: super::join_socket::Room,
     /// The policy.
     pub seal: Seal,
     /// What the jail is planned for, if this task is the first.

@@ -55,7 +55,7 @@ pub struct Room {
     holder: Holder,
 }
 
-/// The process between keeper and init.
+/// The process between server and init.
 enum Holder {
     Bwrap(Child),
     Own(Pid),
@@ -287,7 +287,7 @@ fn beside(plan: &Plan, sealed: &Sealed, jail: &Namespaces, finish: &Finish) -> R
     let order = postcard::to_allocvec(&order).context("cannot write the order")?;
     let order = fds::memory_file(c"agent-sandbox-order", &order)?;
     let (ours, theirs) = passing::pair()?;
-    let keeper = nix::unistd::getpid();
+    let server = nix::unistd::getpid();
     match process::fork().context("cannot fork")? {
         process::Side::Parent(pid) => Ok(Begun {
             control: ours,
@@ -302,7 +302,7 @@ fn beside(plan: &Plan, sealed: &Sealed, jail: &Namespaces, finish: &Finish) -> R
                 jail,
                 finish,
             };
-            let Err(error) = new.hold(keeper, &theirs, order);
+            let Err(error) = new.hold(server, &theirs, order);
             let refused = Report::Refused(format!("{error:#}"));
             if let Ok(text) = postcard::to_allocvec(&refused) {
                 let _ = passing::send(&theirs, &text, None);
@@ -323,9 +323,9 @@ struct New<'a> {
 impl New<'_> {
     /// Enters the jail, starts init in a pid namespace of its own, and ends with it. Returns only
     /// on failure, in whichever of the two processes it is.
-    fn hold(&self, keeper: Pid, control: &OwnedFd, order: OwnedFd) -> Result<Infallible> {
+    fn hold(&self, server: Pid, control: &OwnedFd, order: OwnedFd) -> Result<Infallible> {
         nix::sys::prctl::set_dumpable(false)?;
-        // Nothing of the keeper's, least of all the socket at which tasks arrive.
+        // Nothing of the server's, least of all the socket at which tasks arrive.
         let mut kept = vec![control.as_raw_fd(), order.as_raw_fd()];
         kept.extend(self.jail.descriptors());
         kept.extend(self.finish.descriptors());
@@ -333,7 +333,7 @@ impl New<'_> {
         self.jail.enter_shared().context("cannot join the jail")?;
         // A change of credentials takes both back.
         nix::sys::prctl::set_dumpable(false)?;
-        privileges::end_with_parent(Some(keeper))?;
+        privileges::end_with_parent(Some(server))?;
         namespaces::leave(&[Kind::Mount, Kind::Pid, Kind::Cgroup])
             .context("cannot make namespaces in the jail")?;
         self.finish
@@ -346,7 +346,7 @@ impl New<'_> {
                 init::go_on(control, order)
             }
             process::Side::Parent(pid) => {
-                // The keeper would wait for init's end of it.
+                // The server would wait for init's end of it.
                 fds::close_in_child(control)?;
                 while let Err(Errno::EINTR) = waitpid(pid, None) {}
                 process::exit_now(0)

@@ -420,7 +420,7 @@ const HEAD: &str = "# Agents
 <!-- Written by the program: UPDATE=1 cargo test --test config -- agents -->
 
 The profiles that are built in, from `profiles/agents`. `agent-sandbox profile list` says which of these agents are
-installed and logged in, `agent-sandbox profile show NAME` shows the file. How to use, change and add profiles stands in
+installed and logged in, `agent-sandbox profile show NAME` shows the file. How to use, change and add profiles is explained in
 [A second agent](../guide/second-agent.md).
 
 *State* is what each project has of its own with `agents.state = \"project\"`. *Login* files are yours, and written where the
@@ -454,7 +454,9 @@ fn told(given: &Given) -> String {
 /// The page, as the profiles have it.
 fn page() -> String {
     let mut page = HEAD.to_owned();
-    page.push_str("| profile | commands | tried with | told of the jail by |\n|---|---|---|---|\n");
+    page.push_str(
+        "| profile | commands | tried with | instructions about the jail |\n|---|---|---|---|\n",
+    );
     let all = all();
     for ProfileEntry { name, agent, .. } in &all {
         let commands = code(agent.commands.iter().map(|command| command.value.as_str()));

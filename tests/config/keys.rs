@@ -16,12 +16,12 @@ const HEAD: &str = "# Every key
 
 <!-- Written by the program: UPDATE=1 cargo test --test config -- keys -->
 
-This page is made of the built-in policy, `profiles/default.toml`, with its comments. How layers, paths
-and patterns work stands in [Policy files](policy.md).
+This page is generated from the built-in policy, `profiles/default.toml`, and its comments. [Policy files](policy.md)
+explains layers, paths and patterns.
 
 *Narrowing* is what a site's enforced file does to a key, whatever other layers say
-([the rules](policy.md#what-an-enforced-layer-narrows)). `agent-sandbox policy` shows the value of each key that is in
-force, and where it comes from.
+([the rules](policy.md#what-an-enforced-layer-narrows)). `agent-sandbox policy` shows the effective value of each key
+and its source.
 ";
 
 /// A key of the built-in policy, as its text shows it.
@@ -177,6 +177,10 @@ fn prose(comment: &[String]) -> String {
                 writeln!(text, "- `\"{word}\"`: {}", meaning.trim()).unwrap();
                 listing = true;
             }
+            // A word's meaning goes on.
+            None if listing && line.starts_with("   ") => {
+                writeln!(text, "  {}", escaped.trim()).unwrap();
+            }
             None => {
                 if listing && !line.is_empty() {
                     text.push('\n');
@@ -274,9 +278,9 @@ fn comments_become_markdown() {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(
         prose(&lines(
-            "Of [home] `a_*`, b_*:\n  \"x\"   one\n  \"y\"  two\nEnd."
+            "Of [home] `a_*`, b_*:\n  \"x\"   one\n       more\n  \"y\"  two\nEnd."
         )),
-        "Of \\[home\\] `a_*`, b\\_\\*:\n\n- `\"x\"`: one\n- `\"y\"`: two\n\nEnd."
+        "Of \\[home\\] `a_*`, b\\_\\*:\n\n- `\"x\"`: one\n  more\n- `\"y\"`: two\n\nEnd."
     );
     assert_eq!(words(&lines("a\n  \"x\"   one\n")), ["x"]);
 }

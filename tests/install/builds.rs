@@ -4,16 +4,16 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::world::{Done, Place, root};
+use crate::world::{Done, TestPrefix, root};
 
 struct Builder {
-    place: Place,
+    place: TestPrefix,
     log: PathBuf,
 }
 
 impl Builder {
     fn new() -> Self {
-        let place = Place::new();
+        let place = TestPrefix::new();
         let log = place.path.join("log");
         let target = place.path.join("target");
         // In place of cargo: the programs and what makes the pages.

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::pty::Terminal;
-use crate::world::{Done, Place, has, not_checked};
+use crate::world::{Done, TestPrefix, has, not_checked};
 
 /// As long as a list takes to be written, once it begins, or to be found empty.
 const GLANCE: Duration = Duration::from_millis(300);
@@ -74,8 +74,8 @@ const CASES: &[Case] = &[
 ];
 
 /// A place whose home has a program, a profile and a project.
-fn place() -> Place {
-    let place = Place::installed();
+fn place() -> TestPrefix {
+    let place = TestPrefix::installed();
     place.program("prefix/bin/mytool", "#!/bin/sh\n");
     place.write("home/genomes/README", "");
     place.write(
@@ -85,7 +85,7 @@ fn place() -> Place {
     place
 }
 
-fn with_path(place: &Place, program: &str) -> Command {
+fn with_path(place: &TestPrefix, program: &str) -> Command {
     let mut command = place.command(program);
     let path = format!(
         "{}:{}",

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::world::{Done, Place, built, has, not_checked, root, version};
+use crate::world::{Done, TestPrefix, built, has, not_checked, root, version};
 
 #[test]
 fn the_formula_installs_and_tests_what_it_installed() {
@@ -15,7 +15,7 @@ fn the_formula_installs_and_tests_what_it_installed() {
         return;
     }
     let formula = root().join("Formula/agent-sandbox.rb");
-    let place = Place::new();
+    let place = TestPrefix::new();
     let mut check = place.command("ruby");
     check.args(["-wc"]).arg(&formula);
     let done = Done::of(check).ok().says("Syntax OK");

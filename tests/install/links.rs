@@ -4,12 +4,12 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::world::{Place, same_trees, tree};
+use crate::world::{TestPrefix, same_trees, tree};
 
 #[test]
 fn nothing_is_removed_through_a_directory_link() {
     for target in ["install", "uninstall"] {
-        let place = Place::installed();
+        let place = TestPrefix::installed();
         let precious = place.write("victim/shadow", "mine");
         fs::create_dir(place.path.join("victim/empty")).unwrap();
         let before = tree(&place.path.join("victim"));
@@ -34,7 +34,7 @@ fn nothing_is_removed_through_a_directory_link() {
 
 #[test]
 fn a_manifest_behind_a_link_is_not_removed() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let share = place.prefix.join("share/agent-sandbox");
     fs::rename(&share, place.path.join("victim")).unwrap();
     symlink(place.path.join("victim"), &share).unwrap();
@@ -47,7 +47,7 @@ fn a_manifest_behind_a_link_is_not_removed() {
 
 #[test]
 fn nothing_is_written_through_a_directory_link() {
-    let man = |place: &Place| format!("mandir={}/man", place.path.display());
+    let man = |place: &TestPrefix| format!("mandir={}/man", place.path.display());
     for (link, elsewhere) in [
         ("prefix/bin", false),
         ("prefix/libexec/agent-sandbox", false),
@@ -59,7 +59,7 @@ fn nothing_is_written_through_a_directory_link() {
         ("prefix/share/agent-sandbox/profiles/site/university", false),
         ("man/man5", true),
     ] {
-        let place = Place::new();
+        let place = TestPrefix::new();
         // What is there already, and what is not.
         place.write("victim/enforced.toml", "the site's");
         place.write("victim/agent-sandbox", "mine");
@@ -78,7 +78,7 @@ fn nothing_is_written_through_a_directory_link() {
 
 #[test]
 fn new_names_cannot_be_foretold() {
-    let place = Place::new();
+    let place = TestPrefix::new();
     let victim = place.path.join("victim");
     fs::create_dir(&victim).unwrap();
     fs::create_dir_all(place.prefix.join("bin")).unwrap();
@@ -94,7 +94,7 @@ fn new_names_cannot_be_foretold() {
 
 #[test]
 fn links_that_the_installer_names_are_followed() {
-    let place = Place::new();
+    let place = TestPrefix::new();
     let real = place.path.join("real");
     fs::create_dir_all(real.join("data/share")).unwrap();
     // A home that is a link, and in the prefix one that stays in it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::world::{Done, Place, not_checked, version};
+use crate::world::{Done, TestPrefix, not_checked, version};
 
 /// Says `gone` if no program of the prefix is in the search path. A node may have one of its own.
 pub(crate) const GONE: &str =
@@ -30,7 +30,7 @@ pub(crate) fn has_lmod(what: &str) -> bool {
 }
 
 /// A script for bash with Lmod and the modulefiles of the prefix.
-pub(crate) fn module(place: &Place, script: &str) -> Done {
+pub(crate) fn module(place: &TestPrefix, script: &str) -> Done {
     let script =
         format!(". {INIT}/bash; module use $PREFIX/share/agent-sandbox/modulefiles\n{script}");
     place.shell(&["bash", "--noprofile", "--norc"], &script)
@@ -58,7 +58,7 @@ fn loading_adds_two_directories_and_unloading_takes_them_away() {
     if !has_lmod("the modulefile") {
         return;
     }
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let prefix = place.prefix.display().to_string();
     for before in [None, Some("/opt/man"), Some(":/opt/man")] {
         let manpath = match before {
@@ -108,7 +108,7 @@ fn it_says_what_it_is() {
     if !has_lmod("module help, whatis and spider") {
         return;
     }
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     // Lmod talks on standard error.
     let ask = |words: &str| module(&place, &format!("module --redirect {words}")).ok();
     ask("help agent-sandbox")
@@ -124,7 +124,7 @@ fn two_versions_are_never_loaded_at_once() {
     if !has_lmod("two versions of the module") {
         return;
     }
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let directory = place
         .prefix
         .join("share/agent-sandbox/modulefiles/agent-sandbox");
@@ -158,7 +158,7 @@ fn every_shell_can_load_it() {
     if !has_lmod("the modulefile in other shells") {
         return;
     }
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let shells: [(&str, &[&str]); 4] = [
         ("bash", &["bash", "--noprofile", "--norc"]),
         ("sh", &["sh"]),
@@ -192,7 +192,7 @@ fn completions_come_and_go_with_it() {
     if !has_lmod("completions by the modulefile") {
         return;
     }
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let script = format!(
         ". {INIT}/bash; module use $PREFIX/share/agent-sandbox/modulefiles\n\
          module load agent-sandbox; complete -p agent-sandbox; module unload agent-sandbox\n\

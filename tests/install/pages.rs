@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::world::{Done, Place, has, root};
+use crate::world::{Done, TestPrefix, has, root};
 
 /// The pages that are installed.
-fn pages(place: &Place) -> Vec<PathBuf> {
+fn pages(place: &TestPrefix) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for section in ["man1", "man5", "man8"] {
         let directory = place.prefix.join("share/man").join(section);
@@ -22,12 +22,12 @@ fn pages(place: &Place) -> Vec<PathBuf> {
 }
 
 /// What `--help` says of a subcommand, or of the program.
-fn help(place: &Place, subcommand: Option<&str>) -> String {
+fn help(place: &TestPrefix, subcommand: Option<&str>) -> String {
     let words: Vec<&str> = subcommand.into_iter().chain(["--help"]).collect();
     Done::of(place.launcher(&words)).ok().out
 }
 
-fn subcommands(place: &Place) -> BTreeSet<String> {
+fn subcommands(place: &TestPrefix) -> BTreeSet<String> {
     let help = help(place, None);
     let block = help
         .lines()
@@ -43,7 +43,7 @@ fn subcommands(place: &Place) -> BTreeSet<String> {
 
 #[test]
 fn every_subcommand_has_a_page_and_every_page_a_subcommand() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let mut named: BTreeSet<String> = subcommands(&place)
         .into_iter()
         .map(|name| format!("agent-sandbox-{name}.1"))
@@ -61,7 +61,7 @@ fn every_subcommand_has_a_page_and_every_page_a_subcommand() {
 
 #[test]
 fn every_option_of_help_is_in_its_page() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     if !has("man", "what the manual pages say") {
         return;
     }
@@ -100,7 +100,7 @@ fn every_option_of_help_is_in_its_page() {
 
 #[test]
 fn every_key_of_the_policy_is_in_its_page() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     if !has("man", "what the manual pages say") {
         return;
     }
@@ -125,7 +125,7 @@ fn every_key_of_the_policy_is_in_its_page() {
 }
 
 /// A page as somebody reads it, on a wide terminal.
-pub(crate) fn rendered(place: &Place, page: &Path) -> String {
+pub(crate) fn rendered(place: &TestPrefix, page: &Path) -> String {
     let mut man = place.command("man");
     man.env("MANWIDTH", "200")
         .args(["--nh", "--nj", "-l"])
@@ -135,7 +135,7 @@ pub(crate) fn rendered(place: &Place, page: &Path) -> String {
 
 #[test]
 fn pages_have_no_mistakes() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     if has("man", "warnings of groff about the manual pages") {
         for page in pages(&place) {
             let mut man = place.command("man");
@@ -162,7 +162,7 @@ fn pages_have_no_mistakes() {
 
 #[test]
 fn man_finds_them_where_they_are_installed() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     if !has("man", "the way of man to the manual pages") {
         return;
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::world::{Done, Place, built, root, same_trees, tree, version};
+use crate::world::{Done, TestPrefix, built, root, same_trees, tree, version};
 
 /// What a prefix holds, a few of each kind.
 const INSTALLED: [&str; 17] = [
@@ -28,7 +28,7 @@ const INSTALLED: [&str; 17] = [
 
 #[test]
 fn uninstall_leaves_the_tree_as_it_was() {
-    let place = Place::new();
+    let place = TestPrefix::new();
     // A prefix that others use, too; also directories that are empty, and one with other rights.
     place.write("prefix/bin/other", "other");
     place.write("prefix/share/doc/other/README", "other");
@@ -53,7 +53,7 @@ fn uninstall_leaves_the_tree_as_it_was() {
 
 #[test]
 fn every_directory_can_be_another_one() {
-    let place = Place::new();
+    let place = TestPrefix::new();
     let elsewhere = |name: &str| format!("{}/else where/{name}", place.path.display());
     let variables = [
         format!("DESTDIR={}", elsewhere("stage")),
@@ -96,7 +96,7 @@ fn every_directory_can_be_another_one() {
 /// Whoever uninstalls need not know what was given to `make install`.
 #[test]
 fn uninstall_finds_what_stands_in_another_directory() {
-    let place = Place::new();
+    let place = TestPrefix::new();
     let modules = place.path.join("apps of all/modulefiles");
     fs::create_dir_all(&modules).unwrap();
     let given = format!("moduledir={}", modules.display());
@@ -130,7 +130,7 @@ fn uninstall_finds_what_stands_in_another_directory() {
 
 #[test]
 fn nothing_of_a_staged_package_is_left_but_the_stage() {
-    let place = Place::new();
+    let place = TestPrefix::new();
     let stage = format!("DESTDIR={}/stage", place.path.display());
     place.make("install", &[&stage, "PREFIX=/usr"]).ok();
     place.make("uninstall", &[&stage, "PREFIX=/usr"]).ok();
@@ -139,7 +139,7 @@ fn nothing_of_a_staged_package_is_left_but_the_stage() {
 
 #[test]
 fn files_are_readable_by_everybody_whatever_the_umask() {
-    let place = Place::new();
+    let place = TestPrefix::new();
     let make = place.make_command("install", &[]);
     let mut strict = place.command("sh");
     strict
@@ -160,7 +160,7 @@ fn files_are_readable_by_everybody_whatever_the_umask() {
 
 #[test]
 fn installing_again_changes_nothing() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let before = tree(&place.prefix);
     place.make("install", &[]).ok();
     same_trees(&before, &tree(&place.prefix));
@@ -182,7 +182,7 @@ fn the_source_tree_is_only_read() {
     .into_iter()
     .map(|path| (changes(&path), path))
     .collect();
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     place.make("uninstall", &[]).ok();
     for (time, path) in before {
         assert_eq!(changes(&path), time, "{}", path.display());
@@ -191,7 +191,7 @@ fn the_source_tree_is_only_read() {
 
 #[test]
 fn directories_that_cannot_be_meant_are_refused() {
-    let place = Place::new();
+    let place = TestPrefix::new();
     let before = tree(&place.path);
     for (prefix, words) in [
         ("relative", "does not begin with a slash"),
@@ -217,7 +217,7 @@ fn directories_that_cannot_be_meant_are_refused() {
 
 #[test]
 fn a_link_in_the_place_of_a_program_is_replaced_and_not_followed() {
-    let place = Place::new();
+    let place = TestPrefix::new();
     let precious = place.write("precious", "mine");
     fs::create_dir_all(place.prefix.join("bin")).unwrap();
     std::os::unix::fs::symlink(&precious, place.prefix.join("bin/agent-sandbox")).unwrap();

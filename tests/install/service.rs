@@ -3,13 +3,13 @@
 use std::fs;
 
 use crate::pages::rendered;
-use crate::world::{Done, Place, has, root};
+use crate::world::{Done, TestPrefix, has, root};
 
 const UNIT: &str = "lib/systemd/system/agent-sandbox-tracer.service";
 
 #[test]
 fn systemd_understands_the_unit() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let unit = place.prefix.join(UNIT);
     let text = fs::read_to_string(&unit).unwrap();
     assert!(
@@ -45,7 +45,7 @@ fn systemd_understands_the_unit() {
 
 #[test]
 fn the_unit_leaves_few_rights() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let text = fs::read_to_string(place.prefix.join(UNIT)).unwrap();
     let value = |key: &str| {
         let line = text
@@ -75,7 +75,7 @@ fn the_unit_leaves_few_rights() {
 
 #[test]
 fn the_tracers_options_are_in_its_pages() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let program = place
         .prefix
         .join("libexec/agent-sandbox/agent-sandbox-tracer");

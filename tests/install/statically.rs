@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::world::{Done, Place, not_checked};
+use crate::world::{Done, TestPrefix, not_checked};
 
 /// The static launcher with the others beside it, if it could be built here.
 fn launcher(what: &str) -> Option<PathBuf> {
@@ -24,7 +24,7 @@ fn a_static_launcher_makes_a_jail() {
     let Some(launcher) = launcher("a jail by the static launcher") else {
         return;
     };
-    let place = Place::new();
+    let place = TestPrefix::new();
     // No interpreter is named in it: nothing is loaded when it starts.
     let mut ldd = place.command("ldd");
     ldd.arg(&launcher).env("LC_ALL", "C");
@@ -78,7 +78,7 @@ fn both_launchers_plan_the_same() {
     let Some(launcher) = launcher("the static launcher's plan") else {
         return;
     };
-    let place = Place::new();
+    let place = TestPrefix::new();
     let beside = std::env::var_os("AGENT_SANDBOX_BIN")
         .map(PathBuf::from)
         .unwrap();

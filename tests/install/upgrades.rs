@@ -5,11 +5,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
-use crate::world::{Done, PATIENCE, Place, code, same_trees, tree, wait};
+use crate::world::{Done, PATIENCE, TestPrefix, code, same_trees, tree, wait};
 
 #[test]
 fn an_upgrade_removes_what_is_old_and_keeps_what_is_the_users() {
-    let place = Place::new();
+    let place = TestPrefix::new();
     let kept = [
         place.write(
             "home/.config/agent-sandbox/config.toml",
@@ -48,7 +48,7 @@ fn an_upgrade_removes_what_is_old_and_keeps_what_is_the_users() {
 
 #[test]
 fn a_manifest_leads_nowhere_else() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let precious = place.write("precious", "mine");
     let manifest = place.prefix.join("share/agent-sandbox/manifest");
     let mut text = fs::read_to_string(&manifest).unwrap();
@@ -66,7 +66,7 @@ fn a_manifest_leads_nowhere_else() {
 
 #[test]
 fn a_running_session_survives_an_installation() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let program = place.prefix.join("bin/agent-sandbox");
     let before = fs::metadata(&program).unwrap().ino();
     let script = "echo ready; read word; echo \"$word\"; echo written > file; exit 7";
@@ -106,7 +106,7 @@ fn a_running_session_survives_an_installation() {
 
 #[test]
 fn whoever_starts_it_meanwhile_finds_a_whole_program() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let mut make = place.make_command("install", &[]);
     let started = std::time::Instant::now();
     let mut starts = 0;

@@ -89,7 +89,7 @@ pub(crate) fn built() -> &'static Path {
 }
 
 /// A directory of its own for a test.
-pub(crate) struct Place {
+pub(crate) struct TestPrefix {
     // Removed on drop.
     _root: tempfile::TempDir,
     /// Everything is below it.
@@ -98,7 +98,7 @@ pub(crate) struct Place {
     pub(crate) prefix: PathBuf,
 }
 
-impl Place {
+impl TestPrefix {
     pub(crate) fn new() -> Self {
         assert!(
             !nix::unistd::Uid::effective().is_root(),

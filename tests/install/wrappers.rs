@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::modules::{GONE, has_lmod, module};
-use crate::world::{Done, PATH, Place, code, wait};
+use crate::world::{Done, PATH, TestPrefix, code, wait};
 
 /// Says whether it is in a jail, which PATH it has, and how often it is called by itself.
 const AGENT: &str = "#!/bin/sh\n\
@@ -19,7 +19,7 @@ fn a_wrapped_name_starts_in_a_jail_and_once() {
     if !has_lmod("wrapper names by modulefile") {
         return;
     }
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     place.program("home/.local/bin/claude", AGENT);
     let script = "cd $HOME/project; export PATH=$HOME/.local/bin:$PATH; unset MANPATH\n\
         module load agent-sandbox-wrappers || exit 1\n\
@@ -39,7 +39,7 @@ fn a_wrapped_name_starts_in_a_jail_and_once() {
 
 #[test]
 fn every_wrapper_is_installed_and_removed() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let names = fs::read_to_string(crate::world::root().join("lmod/wrappers/names")).unwrap();
     let wrappers = place.prefix.join("libexec/agent-sandbox/wrappers");
     // Every agent that has a profile. tmux is none: its name is for a tmux outside.
@@ -69,7 +69,7 @@ fn every_wrapper_is_installed_and_removed() {
 
 /// `claude` as a shell finds it: how it ended, and what it said. It must end.
 #[track_caller]
-fn typed(place: &Place, path: &str, directory: &Path, inside: bool) -> (i32, String) {
+fn typed(place: &TestPrefix, path: &str, directory: &Path, inside: bool) -> (i32, String) {
     let said = place.path.join("said");
     let mut shell = place.command("/bin/sh");
     shell
@@ -87,7 +87,7 @@ fn typed(place: &Place, path: &str, directory: &Path, inside: bool) -> (i32, Str
 }
 
 /// Where the wrappers are, and where the real agent is.
-fn directories(place: &Place) -> (String, String) {
+fn directories(place: &TestPrefix) -> (String, String) {
     place.program("home/.local/bin/claude", AGENT);
     (
         format!("{}/libexec/agent-sandbox/wrappers", place.prefix.display()),
@@ -97,7 +97,7 @@ fn directories(place: &Place) -> (String, String) {
 
 #[test]
 fn a_wrapper_starts_nothing_of_the_projects() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let (wrappers, real) = directories(&place);
     let project = place.home.join("project");
     // Every program that a script could want. In a jail the mark is another home's.
@@ -130,7 +130,7 @@ fn a_wrapper_starts_nothing_of_the_projects() {
 
 #[test]
 fn a_wrapper_never_finds_itself() {
-    let place = Place::installed();
+    let place = TestPrefix::installed();
     let (wrappers, real) = directories(&place);
     let project = place.home.join("project");
     let other = place.path.join("other name");

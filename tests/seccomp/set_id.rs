@@ -21,9 +21,9 @@ const HERE: u64 = libc::AT_FDCWD as u64;
 const BEFORE: u32 = 0o640;
 
 /// A directory with the file `there`; `new` is free.
-struct Place(tempfile::TempDir);
+struct TestDirectory(tempfile::TempDir);
 
-impl Place {
+impl TestDirectory {
     fn new() -> Self {
         let place = Self(tempfile::tempdir().expect("a directory"));
         fs::write(place.path("there"), "x").expect("a file");
@@ -94,7 +94,7 @@ const WAYS: &[Way] = &[
 fn give(
     switches: Option<Switches>,
     way: &Way,
-    place: &Place,
+    place: &TestDirectory,
     mode: u64,
     high: u64,
 ) -> Option<Outcome> {
@@ -139,7 +139,7 @@ fn give(
 fn no_call_gives_a_set_id_bit() {
     for way in WAYS {
         for bits in [0o4755, 0o2755, 0o6711] {
-            let Some(plain) = give(None, way, &Place::new(), bits, 0) else {
+            let Some(plain) = give(None, way, &TestDirectory::new(), bits, 0) else {
                 continue;
             };
             match plain {
@@ -150,7 +150,7 @@ fn no_call_gives_a_set_id_bit() {
             }
             for switches in [STRICT, NESTED, KEYCTL] {
                 for high in [0, HIGH_BIT, 0xffff_ffff_0000_0000] {
-                    let place = Place::new();
+                    let place = TestDirectory::new();
                     let result = give(Some(switches), way, &place, bits, high);
                     let what = format!("{} {bits:o} with high bits {high:#x}", way.name);
                     assert_eq!(result, Some(errno(libc::EPERM)), "{what}");
@@ -166,8 +166,8 @@ fn no_call_gives_a_set_id_bit() {
 fn every_other_mode_is_given() {
     for way in WAYS {
         for bits in [0o755, 0o644, 0o600, 0o1777, 0] {
-            let plain = give(None, way, &Place::new(), bits, 0);
-            let filtered = give(Some(STRICT), way, &Place::new(), bits, 0);
+            let plain = give(None, way, &TestDirectory::new(), bits, 0);
+            let filtered = give(Some(STRICT), way, &TestDirectory::new(), bits, 0);
             assert_eq!(filtered, plain, "{} {bits:o}", way.name);
             if let Some(Outcome::Returned(given @ 0..)) = plain {
                 assert_eq!(given, bits as i64, "{}", way.name);
@@ -178,7 +178,7 @@ fn every_other_mode_is_given() {
 
 #[test]
 fn a_file_that_is_there_opens_with_anything_for_a_mode() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let path = text(&place.path("there"));
     let open = |flags: i32, mode: u64| {
         let path = pointer(path.as_c_str());
@@ -208,7 +208,7 @@ fn openat2_is_not_there() {
 }
 
 /// Runs the script by `sh` in the place, under the filter: its exit code.
-fn shell(switches: impl Into<Option<Switches>>, place: &Place, script: &str) -> Outcome {
+fn shell(switches: impl Into<Option<Switches>>, place: &TestDirectory, script: &str) -> Outcome {
     under(switches, || {
         let status = Command::new("sh")
             .args(["-e", "-c", script])
@@ -236,11 +236,15 @@ fn ordinary_trees_are_made_copied_and_unpacked() {
         "mkdir copy; tar -cf - -C tree . | tar -xpf - -C copy",
     ] {
         for switches in [None, Some(STRICT)] {
-            let done = shell(switches, &Place::new(), &format!("{TREE}\n{copy}\n{SAME}"));
+            let done = shell(
+                switches,
+                &TestDirectory::new(),
+                &format!("{TREE}\n{copy}\n{SAME}"),
+            );
             assert_eq!(done, Outcome::Returned(0), "{copy}, {switches:?}");
         }
     }
-    let place = Place::new();
+    let place = TestDirectory::new();
     let plain = "umask 022; echo x >f; mkdir d; chmod 755 f; mkdir -m 700 e; install -m 755 f g";
     assert_eq!(shell(STRICT, &place, plain), Outcome::Returned(0));
     let modes = ["f", "d", "e", "g"].map(|name| mode(&place.path(name)));
@@ -259,7 +263,7 @@ fn a_copied_shell_stays_the_callers() {
     ] {
         let script = format!("cp /bin/sh shell; chmod 755 shell; {attempt}");
         let found = |switches| {
-            let place = Place::new();
+            let place = TestDirectory::new();
             let done = shell(switches, &place, &script);
             assert!(place.path("shell").exists(), "{attempt}");
             let all = fs::read_dir(place.0.path()).expect("a directory");
@@ -277,7 +281,7 @@ fn a_copied_shell_stays_the_callers() {
 /// A mode without the bits is an ordinary one, also for a file that has them.
 #[test]
 fn the_bit_can_be_taken_away() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     set_mode(&place.path("there"), 0o4755);
     let done = shell(STRICT, &place, "chmod u-s there");
     assert_eq!(done, Outcome::Returned(0));

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use agent_sandbox::share::rendezvous::{Arrival, Rendezvous, Room, accept};
+use agent_sandbox::share::join_socket::{Arrival, JoinDirectories, Room, accept};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
@@ -17,9 +17,9 @@ use crate::world::{Child, First, World, hear, place};
 const PROCESSES: usize = 128;
 const ROUNDS: usize = 50;
 
-/// The keeper ends the room as soon as it is alone.
+/// The server ends the room as soon as it is alone.
 const EAGER: u8 = b'e';
-/// The keeper stays until everybody was there.
+/// The server stays until everybody was there.
 const STEADY: u8 = b's';
 
 /// What a process says at the end of a round.
@@ -27,11 +27,11 @@ const FIRST: u8 = b'F';
 const MEMBER: u8 = b'M';
 /// Its connection ended without an answer.
 const LOST: u8 = b'L';
-/// Another keeper of the room was alive.
+/// Another server of the room was alive.
 const TWO: u8 = b'2';
 const FAILED: u8 = b'!';
 
-/// Keeps the room, as simply as a keeper can.
+/// Keeps the room, as simply as a server can.
 fn keep(first: First, how: u8, alive: &Path) -> u8 {
     let First {
         listener,
@@ -88,8 +88,8 @@ fn answered(connection: &OwnedFd) -> bool {
     }
 }
 
-fn attend(rendezvous: &Rendezvous, how: u8, alive: &Path) -> u8 {
-    match rendezvous.arrive(&place(7), Room::Step(0)) {
+fn attend(directories: &JoinDirectories, how: u8, alive: &Path) -> u8 {
+    match directories.arrive(&place(7), Room::Step(0)) {
         Err(error) => {
             // Not for the harness, which would keep it.
             let _ = writeln!(std::io::stderr(), "{error:#}");
@@ -104,13 +104,13 @@ fn attend(rendezvous: &Rendezvous, how: u8, alive: &Path) -> u8 {
 #[test]
 fn of_many_that_arrive_at_once_one_is_the_first() {
     let world = World::new();
-    let rendezvous = world.rendezvous();
+    let directories = world.join_directories();
     let alive = world.path().join("alive");
     let mut all: Vec<Child> = (0..PROCESSES)
         .map(|_| {
             Child::new(|line| {
                 while let Ok(how) = hear(line) {
-                    let end = attend(&rendezvous, how, &alive);
+                    let end = attend(&directories, how, &alive);
                     line.write_all(&[end]).unwrap();
                 }
             })
@@ -134,21 +134,21 @@ fn of_many_that_arrive_at_once_one_is_the_first() {
         assert_eq!(world.names(&world.base(0)), [""; 0], "{round}");
         firsts += first;
     }
-    println!("{firsts} keepers in {ROUNDS} rounds");
+    println!("{firsts} servers in {ROUNDS} rounds");
 }
 
-/// Those who waited for a keeper that was killed find another.
+/// Those who waited for a server that was killed find another.
 #[test]
 fn a_killed_keeper_is_followed_by_another() {
     let world = World::new();
-    let rendezvous = world.rendezvous();
+    let directories = world.join_directories();
     let alive = world.path().join("alive");
-    let mut keeper = Child::new(|line| {
+    let mut server = Child::new(|line| {
         let _first = world.first(Room::Step(0));
         line.write_all(b"!").unwrap();
         std::thread::sleep(Duration::from_secs(60));
     });
-    keeper.hear();
+    server.hear();
     let mut all: Vec<Child> = (0..8)
         .map(|_| {
             Child::new(|line| {
@@ -156,7 +156,7 @@ fn a_killed_keeper_is_followed_by_another() {
                 line.write_all(b"!").unwrap();
                 assert!(!answered(&connection));
                 drop(connection);
-                let end = attend(&rendezvous, EAGER, &alive);
+                let end = attend(&directories, EAGER, &alive);
                 line.write_all(&[end]).unwrap();
             })
         })
@@ -164,7 +164,7 @@ fn a_killed_keeper_is_followed_by_another() {
     for child in &mut all {
         child.hear();
     }
-    kill(keeper.pid, Signal::SIGKILL).unwrap();
+    kill(server.pid, Signal::SIGKILL).unwrap();
     let ends: Vec<u8> = all.iter_mut().map(Child::hear).collect();
     let shown = String::from_utf8_lossy(&ends);
     assert!(ends.contains(&FIRST), "{shown}");

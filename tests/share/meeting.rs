@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use agent_sandbox::share::rendezvous::{Room, accept, same_user};
+use agent_sandbox::share::join_socket::{Room, accept, same_user};
 use agent_sandbox::sys::process::{self, Side};
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, OFlag, fcntl};
 use nix::sched::{CloneFlags, unshare};
@@ -76,7 +76,7 @@ fn rooms_list_those_before_them() {
 #[test]
 fn other_rooms_can_be_asked() {
     let world = World::new();
-    let ask = |job, room| world.rendezvous().ask(&place(job), room).unwrap();
+    let ask = |job, room| world.join_directories().ask(&place(job), room).unwrap();
     assert!(ask(7, Room::Batch).is_none());
     let first = world.first(Room::Batch);
     assert!(ask(7, Room::Batch).is_some());
@@ -102,17 +102,26 @@ fn what_a_killed_keeper_left_is_replaced() {
 fn what_was_left_long_ago_is_removed() {
     let world = World::new();
     drop(world.first(Room::Batch));
-    let living = world.rendezvous().arrive(&place(9), Room::Batch).unwrap();
+    let living = world
+        .join_directories()
+        .arrive(&place(9), Room::Batch)
+        .unwrap();
     let old = std::time::SystemTime::now() - Duration::from_secs(4 * 24 * 3600);
     let age = |job: &str| {
         let directory = std::fs::File::open(world.base(0).join(job)).unwrap();
         directory.set_modified(old).unwrap();
     };
     age("n1.9");
-    let _recent = world.rendezvous().arrive(&place(8), Room::Batch).unwrap();
+    let _recent = world
+        .join_directories()
+        .arrive(&place(8), Room::Batch)
+        .unwrap();
     assert_eq!(world.names(&world.base(0)), ["n1.7", "n1.8", "n1.9"]);
     age("n1.7");
-    let _third = world.rendezvous().arrive(&place(6), Room::Batch).unwrap();
+    let _third = world
+        .join_directories()
+        .arrive(&place(6), Room::Batch)
+        .unwrap();
     assert_eq!(world.names(&world.base(0)), ["n1.6", "n1.8", "n1.9"]);
     drop(living);
 }
@@ -145,7 +154,7 @@ fn who_was_stopped_is_named() {
     let named = format!("process {} holds the lock", std::process::id());
     assert!(message.contains(&named), "{message}");
     drop(lock);
-    // The queue of a keeper that accepts nobody.
+    // The queue of a server that accepts nobody.
     listen(&first.listener, Backlog::new(0).unwrap()).unwrap();
     let message = format!("{:#}", arrive().unwrap_err());
     assert!(
@@ -155,7 +164,10 @@ fn who_was_stopped_is_named() {
     assert!(world.patient(SHORT).ask(&place(7), Room::Batch).is_err());
     let _other = world.first(Room::Step(1));
     accept(&first.listener).unwrap();
-    world.rendezvous().arrive(&place(7), Room::Batch).unwrap();
+    world
+        .join_directories()
+        .arrive(&place(7), Room::Batch)
+        .unwrap();
 }
 
 #[test]
@@ -169,7 +181,7 @@ fn no_program_inherits_a_descriptor() {
     let count = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let ours = world.path().to_string_lossy().into_owned();
     for entry in count {
-        // No other descriptor leads to the meeting place.
+        // No other descriptor leads to the directory of join sockets.
         let target = std::fs::read_link(entry.path()).unwrap_or_default();
         let number: i32 = entry.file_name().to_str().unwrap().parse().unwrap();
         assert!(
@@ -197,19 +209,19 @@ fn no_program_inherits_a_descriptor() {
     }
 }
 
-/// Whoever connects sees the keeper, not the process that forked it.
+/// Whoever connects sees the server, not the process that forked it.
 #[test]
 fn a_forked_keeper_says_so() {
     let world = World::new();
     let first = world.first(Room::Batch);
-    let mut keeper = Child::new(|line| {
+    let mut server = Child::new(|line| {
         first.claim.keep(&first.listener).unwrap();
         line.write_all(b"!").unwrap();
         let _ = hear(line);
     });
-    keeper.hear();
+    server.hear();
     let member = world.member(Room::Batch);
-    assert_eq!(same_user(&member, uid()).unwrap().pid, keeper.pid.as_raw());
+    assert_eq!(same_user(&member, uid()).unwrap().pid, server.pid.as_raw());
 }
 
 /// A process in a pid namespace as every jail has one, on either side.
@@ -254,7 +266,7 @@ fn a_jail_is_recognised_on_both_sides() {
     let arrived = readable(&first.listener, 5000);
     if !arrived {
         not_checked(
-            "processes of a jail at the rendezvous",
+            "processes of a jail at the join socket",
             "no user namespaces",
         );
         return;
@@ -271,7 +283,7 @@ fn a_jail_is_recognised_on_both_sides() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let error = world
-        .rendezvous()
+        .join_directories()
         .arrive(&place(7), Room::Step(3))
         .unwrap_err();
     assert!(format!("{error:#}").contains("inside a jail"), "{error:#}");

@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use agent_sandbox::share::peer::{is_keeper, judge};
-use agent_sandbox::share::rendezvous::{Room, accept};
+use agent_sandbox::share::join_socket::{Room, accept};
+use agent_sandbox::share::peer::{is_server, judge};
 use agent_sandbox::sys::process::descriptor_of;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
@@ -45,25 +45,25 @@ fn who_answers_is_who_listens() {
     let path = world.path().join("socket");
     let (_listener, other) = listened_by_another(&path);
     let connection = connected(&path);
-    let keeper = descriptor_of(other.pid).unwrap();
-    assert!(is_keeper(&connection, &keeper).unwrap());
+    let server = descriptor_of(other.pid).unwrap();
+    assert!(is_server(&connection, &server).unwrap());
     // The process that waits has a descriptor of itself at most; neither it nor one that shows no
-    // process is the keeper's.
+    // process is the server's.
     let own = descriptor_of(getpid()).unwrap();
-    assert!(!is_keeper(&connection, &own).unwrap());
+    assert!(!is_server(&connection, &own).unwrap());
     let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
-    assert!(is_keeper(&connection, &null).is_err());
+    assert!(is_server(&connection, &null).is_err());
     // One that has ended is nobody's; its number may be another's by now.
     let ended = Child::new(|_| {});
     let descriptor = descriptor_of(ended.pid).unwrap();
     drop(ended);
-    assert!(!is_keeper(&connection, &descriptor).unwrap());
+    assert!(!is_server(&connection, &descriptor).unwrap());
     drop(other);
-    assert!(is_keeper(&connection, &keeper).is_err());
-    assert!(is_keeper(&connection, &own).is_err());
+    assert!(is_server(&connection, &server).is_err());
+    assert!(is_server(&connection, &own).is_err());
 }
 
-/// A keeper that was forked listens itself only a moment later.
+/// A server that was forked listens itself only a moment later.
 #[test]
 fn a_keeper_that_was_forked_is_waited_for() {
     let world = World::new();
@@ -75,12 +75,12 @@ fn a_keeper_that_was_forked_is_waited_for() {
     let forked = Child::new(|line| {
         let _ = hear(line);
     });
-    let keeper = descriptor_of(forked.pid).unwrap();
-    assert!(is_keeper(&connection, &keeper).unwrap());
+    let server = descriptor_of(forked.pid).unwrap();
+    assert!(is_server(&connection, &server).unwrap());
     // The other way round it is nobody's child.
     let (_listener, _other) = listened_by_another(&world.path().join("another"));
     let connection = connected(&world.path().join("another"));
-    assert!(!is_keeper(&connection, &keeper).unwrap());
+    assert!(!is_server(&connection, &server).unwrap());
 }
 
 #[test]
@@ -105,14 +105,17 @@ fn a_listener_that_has_ended_is_not_believed() {
     let _first = world.first(Room::Step(1));
     let path = world.job().join("0000000002.batch");
     let (_listener, other) = listened_by_another(&path);
-    world.rendezvous().arrive(&place(7), Room::Batch).unwrap();
+    world
+        .join_directories()
+        .arrive(&place(7), Room::Batch)
+        .unwrap();
     drop(other);
     let short = world.patient(Duration::from_millis(50));
     let error = short.arrive(&place(7), Room::Batch).unwrap_err();
     assert!(error.to_string().contains("waited"), "{error:#}");
 }
 
-/// The task that forked a keeper may have ended before those are answered that came in between: they
+/// The task that forked a server may have ended before those are answered that came in between: they
 /// tell this from every other reason, and ask again.
 #[test]
 fn who_listened_and_has_ended_is_told_from_others() {
@@ -122,6 +125,6 @@ fn who_listened_and_has_ended_is_told_from_others() {
     let connection = connected(&path);
     drop(other);
     let own = descriptor_of(getpid()).unwrap();
-    let error = is_keeper(&connection, &own).unwrap_err();
+    let error = is_server(&connection, &own).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 
 use agent_sandbox::launch::meeting::make_places;
-use agent_sandbox::share::rendezvous::{Arrival, Room};
+use agent_sandbox::share::join_socket::{Arrival, Room};
 
 use crate::world::{World, mode, not_checked, place, uid};
 
@@ -19,7 +19,7 @@ fn taken(world: &World) -> usize {
 }
 
 fn refusal(world: &World) -> String {
-    let arrival = world.rendezvous().arrive(&place(7), Room::Batch);
+    let arrival = world.join_directories().arrive(&place(7), Room::Batch);
     format!("{:#}", arrival.unwrap_err())
 }
 
@@ -66,7 +66,7 @@ fn a_link_or_a_file_is_passed_over() {
 fn somebody_elses_is_passed_over() {
     if uid() != 0 {
         not_checked(
-            "a meeting place that another user made",
+            "a directory of join sockets that another user made",
             "root can make one",
         );
         return;
@@ -100,9 +100,15 @@ fn the_one_that_has_the_job_stays_the_one() {
     std::fs::write(world.base(0), "").unwrap();
     let _first = world.first(Room::Batch);
     std::fs::remove_file(world.base(0)).unwrap();
-    let arrival = world.rendezvous().arrive(&place(7), Room::Batch).unwrap();
+    let arrival = world
+        .join_directories()
+        .arrive(&place(7), Room::Batch)
+        .unwrap();
     assert!(matches!(arrival, Arrival::Member(_)));
-    let _other = world.rendezvous().arrive(&place(8), Room::Batch).unwrap();
+    let _other = world
+        .join_directories()
+        .arrive(&place(8), Room::Batch)
+        .unwrap();
 }
 
 #[test]

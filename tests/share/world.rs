@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use agent_sandbox::share::rendezvous::{Arrival, Claim, Place, Rendezvous, Room};
+use agent_sandbox::share::join_socket::{Arrival, Claim, JoinDirectories, NodeJob, Room};
 use agent_sandbox::sys::process::{self, Side};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, kill};
@@ -63,24 +63,24 @@ impl World {
         self.base(0).join("n1.7")
     }
 
-    pub(crate) fn rendezvous(&self) -> Rendezvous {
+    pub(crate) fn join_directories(&self) -> JoinDirectories {
         self.patient(PATIENCE)
     }
 
-    pub(crate) fn patient(&self, patience: Duration) -> Rendezvous {
-        Rendezvous::at(uid(), self.parents(), patience)
+    pub(crate) fn patient(&self, patience: Duration) -> JoinDirectories {
+        JoinDirectories::at(uid(), self.parents(), patience)
     }
 
     /// Arrives and is the first.
     #[track_caller]
     pub(crate) fn first(&self, room: Room) -> First {
-        First::of(self.rendezvous().arrive(&place(7), room).unwrap()).unwrap()
+        First::of(self.join_directories().arrive(&place(7), room).unwrap()).unwrap()
     }
 
     /// Arrives and is not.
     #[track_caller]
     pub(crate) fn member(&self, room: Room) -> OwnedFd {
-        match self.rendezvous().arrive(&place(7), room).unwrap() {
+        match self.join_directories().arrive(&place(7), room).unwrap() {
             Arrival::Member(connection) => connection,
             first => panic!("{first:?}"),
         }
@@ -129,8 +129,8 @@ pub(crate) fn uid() -> u32 {
     nix::unistd::getuid().as_raw()
 }
 
-pub(crate) fn place(job: u32) -> Place {
-    Place {
+pub(crate) fn place(job: u32) -> NodeJob {
+    NodeJob {
         node: "n1".into(),
         job,
     }

@@ -66,7 +66,7 @@ pub enum ToShim {
     },
     /// Write this to a standard stream.
     Output {
-        /// Which.
+        /// The stream.
         stream: Stream,
         /// The bytes.
         #[serde(with = "serde_bytes")]

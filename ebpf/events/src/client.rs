@@ -39,7 +39,7 @@ pub enum Unanswered {
     /// It refuses.
     #[error("the tracer refuses: {why}")]
     Refused {
-        /// Why.
+        /// The reason, as the tracer gives it.
         why: String,
         /// What to do instead.
         hint: Option<String>,

@@ -44,7 +44,7 @@ pub enum Request {
     Read {
         /// [`VERSION`].
         version: u32,
-        /// Which.
+        /// Which trails.
         which: Which,
         /// Records that were there before.
         history: bool,
@@ -91,7 +91,7 @@ pub struct Register {
     pub scope: Scope,
     /// What is recorded.
     pub events: Vec<EventKind>,
-    /// Of the opens that were allowed each so manieth; 0 and 1: all.
+    /// Every Nth of the allowed opens is recorded; 0 and 1: all.
     pub every: u32,
     /// Opens of what does not exist, too.
     pub missing: bool,
@@ -220,7 +220,7 @@ pub enum Response {
     Status(Box<Status>),
     /// It is refused.
     Refused {
-        /// Why.
+        /// The reason.
         why: String,
         /// What to do instead.
         hint: Option<String>,

@@ -96,7 +96,7 @@ pub struct Header {
     pub events: Vec<String>,
     /// `off`, `audit` or `on`.
     pub enforce: String,
-    /// Of the opens that were allowed each so manieth is recorded.
+    /// Every Nth of the allowed opens is recorded.
     pub every: u32,
     /// Opens of what does not exist are recorded, too.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -155,7 +155,7 @@ pub struct Verdict {
 /// A program was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exec {
-    /// Who.
+    /// The process that did it.
     #[serde(flatten)]
     pub actor: Actor,
     /// The program.
@@ -173,7 +173,7 @@ pub struct Exec {
 /// A process has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// Who.
+    /// The process that did it.
     #[serde(flatten)]
     pub actor: Actor,
     /// Its exit code.
@@ -187,7 +187,7 @@ pub struct Exit {
 /// A file was opened, or was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
-    /// Who.
+    /// The process that did it.
     #[serde(flatten)]
     pub actor: Actor,
     /// Its path, as the process sees it.
@@ -212,7 +212,7 @@ pub struct Open {
 /// A connection, or where somebody listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
-    /// Who.
+    /// The process that did it.
     #[serde(flatten)]
     pub actor: Actor,
     /// `inet`, `inet6`, `unix`, `netlink`, `packet`, `vsock`, `alg` …, or the family's number.
@@ -230,7 +230,7 @@ pub struct Peer {
 /// Something else that matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Who.
+    /// The process that did it.
     #[serde(flatten)]
     pub actor: Actor,
     /// One of [`crate::raw::OPERATIONS`].
@@ -284,7 +284,7 @@ pub struct Removed {
 pub struct End {
     /// Why: `all tasks have ended`, `whoever asked has gone`, `the tracer stops`.
     pub why: String,
-    /// Opens that were left out, as only each so manieth is recorded.
+    /// Opens that were left out, because only every Nth is recorded.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
 }

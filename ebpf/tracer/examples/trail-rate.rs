@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use agent_sandbox_events::raw::{Kind, parse};
 use agent_sandbox_events::record::{Header, Trail};
-use agent_sandbox_tracer::trail::{Limits, Now, Redaction, Settings, Trails};
+use agent_sandbox_tracer::trail::{Now, Redaction, Settings, StoreLimits, Trails};
 
 /// Events of one run.
 const EVENTS: u64 = 3_000_000;
@@ -70,7 +70,7 @@ fn main() {
         let settings = Settings {
             records: records.clone(),
             node: "n1".into(),
-            limits: Limits::default(),
+            limits: StoreLimits::default(),
             ..Settings::default()
         };
         let now = |time: u64| Now {

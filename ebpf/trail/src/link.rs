@@ -25,7 +25,7 @@ const NAMED: usize = 8;
 /// Trails that are meant: those of one user, for anybody may give a trail any job's or session's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meant {
-    /// Which.
+    /// Which trails.
     pub which: Which,
     /// Whose; none: of whose the first record is.
     pub uid: Option<u32>,

@@ -1,6 +1,6 @@
 //! Directories of the user's and of the node's.
 
-use super::super::facts::{Facts, Place, Standing};
+use super::super::facts::{DirectoryFacts, Facts, Standing};
 use super::super::line::Finding;
 use super::{ask, unfit, ways_out, without};
 
@@ -141,7 +141,7 @@ pub(super) fn project(facts: &Facts) -> Option<Finding> {
 }
 
 /// A directory, where it really is, and on what.
-fn on(place: &Place) -> String {
+fn on(place: &DirectoryFacts) -> String {
     let mut text = place.path.display().to_string();
     if place.real != place.path {
         text.push_str(&format!(", really {}", place.real.display()));

@@ -3,7 +3,7 @@
 use super::super::facts::{Facts, Slurm};
 use super::super::line::Finding;
 use super::{ask, without};
-use crate::host::allocation::Found;
+use crate::host::allocation::Detected;
 
 pub(super) fn commands(facts: &Facts) -> Option<Finding> {
     let Some(slurm) = &facts.slurm else {
@@ -120,13 +120,13 @@ pub(super) fn munge(facts: &Facts) -> Option<Finding> {
 
 pub(super) fn allocation(facts: &Facts) -> Option<Finding> {
     match &used(facts)?.allocation {
-        Found::Nothing => None,
-        Found::Ours(ours) => Some(Finding::ok(format!(
+        Detected::Nothing => None,
+        Detected::Ours(ours) => Some(Finding::ok(format!(
             "job {} ({}): steps of a session run in it; what else a session may do with it: slurm.allocation",
             ours.job,
             ours.size()
         ))),
-        Found::NotUsed { job, why } => Some(Finding::degraded(
+        Detected::NotUsed { job, why } => Some(Finding::degraded(
             format!("job {job} is not used in a session: it {why}"),
             "unset SLURM_JOB_ID, or start where the job runs",
         )),

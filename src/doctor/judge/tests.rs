@@ -7,7 +7,7 @@ mod tracer;
 use std::path::PathBuf;
 
 use super::super::facts::{
-    Bubblewrap, Jail, Place, Policy, Project, SiteFile, Slurm, Standing, Tools,
+    Bubblewrap, DirectoryFacts, Jail, Policy, Project, SiteFile, Slurm, Standing, Tools,
 };
 use super::super::show;
 use super::*;
@@ -23,8 +23,8 @@ fn trouble(message: &str, hints: &[&str]) -> Trouble {
     }
 }
 
-fn place(path: &str, kind: &str, local: bool) -> Place {
-    Place {
+fn place(path: &str, kind: &str, local: bool) -> DirectoryFacts {
+    DirectoryFacts {
         path: path.into(),
         real: path.into(),
         standing: Standing::Directory {

@@ -11,7 +11,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use nix::unistd::{AccessFlags, Uid, User, access, mkstemp};
 
-use super::super::facts::{Files, Place, Standing};
+use super::super::facts::{DirectoryFacts, Files, Standing};
 use crate::host;
 use crate::host::files::{Files as _, HostFiles, Kind, Look, real_as_far_as_it_exists};
 use crate::host::slurm::changeable;
@@ -47,7 +47,7 @@ pub(super) fn look(files: &HostFiles) -> Result<Files> {
 
 /// Why a small file cannot be written in a directory, or in the one in which it would be made. The file has
 /// no name: nobody sees it, and it goes with this process.
-fn refusal(place: &Place) -> Option<String> {
+fn refusal(place: &DirectoryFacts) -> Option<String> {
     let at = match place.standing {
         Standing::Directory { .. } => place.real.as_path(),
         // What exists of it; in the others nothing is tried.
@@ -90,7 +90,7 @@ fn words(error: &std::io::Error) -> String {
     }
 }
 
-fn place(files: &HostFiles, path: PathBuf) -> Place {
+fn place(files: &HostFiles, path: PathBuf) -> DirectoryFacts {
     let uid = Uid::current().as_raw();
     let real = real_as_far_as_it_exists(files, &path);
     let kind = files.mounts().kind_of(&real);
@@ -113,7 +113,7 @@ fn place(files: &HostFiles, path: PathBuf) -> Place {
         let open = changeable(around, uid, files).is_some();
         (at, open)
     });
-    Place {
+    DirectoryFacts {
         links: links.collect(),
         standing,
         local: kind.as_ref().is_some_and(|(_, local)| *local),

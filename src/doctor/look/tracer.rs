@@ -3,7 +3,7 @@
 use super::super::facts::{Answer, Tracer, Trouble};
 use crate::launch::Prepared;
 use crate::launch::tracer;
-use crate::launch::tracer::Found;
+use crate::launch::tracer::TracerState;
 use crate::policy::values::Narrower;
 
 pub(super) fn look(prepared: &mut Prepared) -> Tracer {
@@ -21,10 +21,10 @@ pub(super) fn look(prepared: &mut Prepared) -> Tracer {
         })
     };
     let answer = match &prepared.tracer {
-        Found::Unwanted => Answer::Unwanted,
-        Found::Nothing => Answer::Nothing,
-        Found::Unfit(trouble) => unfit(trouble.clone()),
-        Found::Listens(connection) => match tracer::status(connection) {
+        TracerState::Unwanted => Answer::Unwanted,
+        TracerState::Nothing => Answer::Nothing,
+        TracerState::Unfit(trouble) => unfit(trouble.clone()),
+        TracerState::Listens(connection) => match tracer::status(connection) {
             Err(trouble) => unfit(trouble),
             Ok(status) => Answer::Answers {
                 status: Box::new(status),
@@ -33,7 +33,7 @@ pub(super) fn look(prepared: &mut Prepared) -> Tracer {
         },
     };
     // It is not needed any more, and the tracer has room for a few of a user's.
-    prepared.tracer = Found::Unwanted;
+    prepared.tracer = TracerState::Unwanted;
     Tracer {
         mode: mode.value,
         rule: format!("trace.mode `{}` ({})", mode.value.shown(), mode.source),

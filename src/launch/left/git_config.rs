@@ -56,14 +56,14 @@ const HARMLESS_BELOW: &[&str] = &[
 ];
 
 /// Where a configuration stands.
-pub(super) struct Place<'a> {
+pub(super) struct ConfigLocation<'a> {
     pub(super) project: &'a OwnedFd,
     /// git's directory, below the project.
     pub(super) git: &'a Path,
 }
 
 /// Whether nothing in a configuration runs a program or leads elsewhere.
-pub(super) fn is_harmless(text: &[u8], place: &Place<'_>) -> bool {
+pub(super) fn is_harmless(text: &[u8], place: &ConfigLocation<'_>) -> bool {
     let harmless = |entry: Entry| {
         let (kind, below) = entry.kind();
         let value = entry.value.as_deref().unwrap_or_default();
@@ -88,7 +88,7 @@ fn leads_to_no_helper(kind: &str, value: &str) -> bool {
 }
 
 /// Whether a work tree lies in the project, without a link on the way.
-fn is_inside(value: &str, place: &Place<'_>) -> bool {
+fn is_inside(value: &str, place: &ConfigLocation<'_>) -> bool {
     let mut at = place.git.to_path_buf();
     for part in Path::new(value).components() {
         match part {
@@ -124,7 +124,7 @@ mod tests {
         std::fs::create_dir_all(at.join(".git/modules/sub")).unwrap();
         std::os::unix::fs::symlink("/", at.join("link")).unwrap();
         let project = directory(&at, Missing::Stays, |_| false).unwrap();
-        let place = Place {
+        let place = ConfigLocation {
             project: &project,
             git: Path::new(".git/modules/sub"),
         };

@@ -17,7 +17,7 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::fstatat;
 use serde::{Deserialize, Serialize};
 
-use super::git_config::{self, Place};
+use super::git_config::{self, ConfigLocation};
 use crate::launch::ways;
 use crate::plan::build::obeyed::{Care, OBEYED, Obeyed};
 use crate::sys::paths::by_descriptor;
@@ -436,7 +436,7 @@ impl Walk<'_> {
                 false => !self.is_of_modules(text, git),
             };
         }
-        let place = Place {
+        let place = ConfigLocation {
             project: self.project,
             git,
         };

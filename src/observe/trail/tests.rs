@@ -71,7 +71,7 @@ fn end(seq: u64) -> String {
     )
 }
 
-fn told(seen: &Seen) -> &Told {
+fn told(seen: &Seen) -> &TrailSummary {
     seen.told.as_ref().expect("a trail")
 }
 

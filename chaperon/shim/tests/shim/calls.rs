@@ -9,11 +9,11 @@ use std::process::Stdio;
 
 use agent_sandbox_wire::message::End;
 
-use crate::chaperon::{Place, Shim, binary, complains};
+use crate::chaperon::{Shim, ShimDirectory, binary, complains};
 
 #[test]
 fn arguments_and_environment_are_bytes() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let arguments: [&[u8]; 4] = [b"\xff\xfe", b"", b"a  b\n", b"--x=\"'"];
     let mut command = place.shim();
     command
@@ -31,7 +31,7 @@ fn arguments_and_environment_are_bytes() {
 
 #[test]
 fn the_umask_is_told() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut command = place.shim_after("umask 027; exec \"$0\" \"$@\"");
     let (shim, mut talk) = place.begin(&mut command);
     assert_eq!(talk.call.umask, 0o027);
@@ -41,7 +41,7 @@ fn the_umask_is_told() {
 
 #[test]
 fn a_directory_that_is_gone_has_no_name() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut command = place.shim_after("mkdir gone; cd gone; rmdir ../gone; exec \"$0\"");
     let (shim, mut talk) = place.begin(&mut command);
     assert_eq!(talk.call.cwd, b"");
@@ -51,7 +51,7 @@ fn a_directory_that_is_gone_has_no_name() {
 
 #[test]
 fn the_streams_themselves_are_passed() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (mut shim, mut talk) = place.begin_with_streams(&mut place.shim());
     let mut input = shim.0.stdin.take().unwrap();
     input.write_all(b"typed").unwrap();
@@ -73,7 +73,7 @@ fn the_streams_themselves_are_passed() {
 
 #[test]
 fn closed_streams_lead_nowhere() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut command = place.shim_after("exec \"$0\" <&- >&- 2>&-");
     let (shim, mut talk) = place.begin_with_streams(&mut command);
     let null = std::fs::metadata("/dev/null").unwrap().rdev();
@@ -86,7 +86,7 @@ fn closed_streams_lead_nowhere() {
 
 #[test]
 fn a_large_call_arrives_whole() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let large = "x".repeat(100_000);
     let mut command = place.shim();
     command.args(vec![&large; 15]);
@@ -98,7 +98,7 @@ fn a_large_call_arrives_whole() {
 
 #[test]
 fn a_call_that_is_too_large_is_refused() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let script = "ulimit -s unlimited || exit 99
         large=$(printf %0100000d 0); all=()
         for i in {1..45}; do all+=(\"$large\"); done
@@ -139,7 +139,7 @@ fn names_that_are_no_commands_are_refused() {
 
 #[test]
 fn the_last_part_of_a_path_is_the_name() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut command = place.shim();
     command.arg0("/usr/bin/squeue");
     let (shim, mut talk) = place.begin(&mut command);

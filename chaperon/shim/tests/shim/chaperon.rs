@@ -26,12 +26,12 @@ use crate::sys;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A directory with a socket and a shim named `sbatch`.
-pub(crate) struct Place {
+pub(crate) struct ShimDirectory {
     pub(crate) dir: TempDir,
     listener: UnixListener,
 }
 
-impl Place {
+impl ShimDirectory {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(dir.path().join("socket")).unwrap();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use agent_sandbox_wire::message::{End, FromShim, ToShim};
 use nix::sys::signal::Signal;
 
-use crate::chaperon::{Place, Talk, died_of};
+use crate::chaperon::{ShimDirectory, Talk, died_of};
 
 fn run(talk: &mut Talk, argv: &[&str]) {
     talk.send(&ToShim::Run {
@@ -24,7 +24,7 @@ fn run(talk: &mut Talk, argv: &[&str]) {
 
 #[test]
 fn run_with_the_streams_and_the_environment() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(place.shim().env("KEPT", "yes"));
     run(
         &mut talk,
@@ -51,7 +51,7 @@ fn run_with_the_streams_and_the_environment() {
 
 #[test]
 fn without_a_name_are_the_users_shell() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     fs::write(place.path("shell"), "#!/bin/sh\necho shell $# $0\n").unwrap();
     fs::set_permissions(place.path("shell"), fs::Permissions::from_mode(0o755)).unwrap();
     let (shim, mut talk) = place.begin(place.shim().env("SHELL", place.path("shell")));
@@ -70,7 +70,7 @@ fn without_a_name_are_the_users_shell() {
 
 #[test]
 fn may_be_scripts_without_an_interpreter() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     fs::write(place.path("script"), "echo $1\n").unwrap();
     fs::set_permissions(place.path("script"), fs::Permissions::from_mode(0o755)).unwrap();
     let (shim, mut talk) = place.begin(&mut place.shim());
@@ -82,7 +82,7 @@ fn may_be_scripts_without_an_interpreter() {
 
 #[test]
 fn that_cannot_be_started_have_an_errno() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(&mut place.shim());
     run(&mut talk, &["./missing"]);
     assert_eq!(talk.receive(), FromShim::Failed(libc::ENOENT));
@@ -98,7 +98,7 @@ fn that_cannot_be_started_have_an_errno() {
 
 /// What a command prints when it is started by the shim, and when by this test.
 fn both_ways(argv: &[&str]) -> (String, String) {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(&mut place.shim());
     run(&mut talk, argv);
     assert_eq!(talk.receive(), FromShim::RunEnded(End::SUCCESS));
@@ -123,7 +123,7 @@ fn inherit_no_descriptors() {
 }
 
 /// Runs a child that writes the signals that it gets to a file, and waits until it can.
-fn trapping(place: &Place, talk: &mut Talk) {
+fn trapping(place: &ShimDirectory, talk: &mut Talk) {
     let script = "for s in INT TERM HUP USR1; do trap \"echo $s >> got\" $s; done
         trap 'exit 4' USR2; echo > ready; while :; do sleep 0.01; done";
     run(talk, &["bash", "-c", script]);
@@ -131,7 +131,7 @@ fn trapping(place: &Place, talk: &mut Talk) {
 }
 
 #[track_caller]
-fn appears(place: &Place, name: &str, text: &str) {
+fn appears(place: &ShimDirectory, name: &str, text: &str) {
     let deadline = std::time::Instant::now() + crate::chaperon::PATIENCE;
     while fs::read_to_string(place.path(name)).unwrap_or_default() != text {
         assert!(
@@ -144,7 +144,7 @@ fn appears(place: &Place, name: &str, text: &str) {
 
 #[test]
 fn get_what_is_meant_for_them() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(place.shim().process_group(0));
     trapping(&place, &mut talk);
     // A terminal sends these to both: the chaperon hears nothing of them.
@@ -169,7 +169,7 @@ fn get_what_is_meant_for_them() {
 
 #[test]
 fn are_hung_up_when_the_chaperon_ends() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (mut shim, mut talk) = place.begin(&mut place.shim());
     trapping(&place, &mut talk);
     drop(talk);
@@ -179,7 +179,7 @@ fn are_hung_up_when_the_chaperon_ends() {
 
 #[test]
 fn stop_and_go_on_with_the_shim() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(place.shim().process_group(0));
     run(&mut talk, &["sh", "-c", "kill -STOP $$; exit 6"]);
     shim.becomes('T');

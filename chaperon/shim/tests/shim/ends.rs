@@ -2,12 +2,12 @@
 
 use agent_sandbox_wire::message::End;
 
-use crate::chaperon::{Place, died_of};
+use crate::chaperon::{ShimDirectory, died_of};
 
 #[test]
 fn with_its_code() {
     for code in [0, 1, 42, 130, 255] {
-        let place = Place::new();
+        let place = ShimDirectory::new();
         let (shim, mut talk) = place.begin(&mut place.shim());
         talk.end(End::Code(code));
         let output = shim.output();
@@ -28,7 +28,7 @@ fn of_its_signal() {
         realtime,
     ];
     for signal in signals {
-        let place = Place::new();
+        let place = ShimDirectory::new();
         let (shim, mut talk) = place.begin(&mut place.shim());
         talk.end(End::Signal(signal));
         died_of(shim.output().status, signal);
@@ -37,7 +37,7 @@ fn of_its_signal() {
 
 #[test]
 fn of_its_signal_even_if_the_caller_ignores_it() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut command = place.shim_after("trap '' TERM; exec \"$0\"");
     let (shim, mut talk) = place.begin(&mut command);
     talk.end(End::Signal(libc::SIGTERM));
@@ -47,7 +47,7 @@ fn of_its_signal_even_if_the_caller_ignores_it() {
 #[test]
 fn of_what_is_no_signal_with_a_code() {
     for (signal, code) in [(libc::SIGSTOP, 147), (libc::SIGCONT, 146), (0, 128)] {
-        let place = Place::new();
+        let place = ShimDirectory::new();
         let (shim, mut talk) = place.begin(&mut place.shim());
         talk.end(End::Signal(signal));
         assert_eq!(shim.output().status.code(), Some(code));

@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::chaperon::{Place, Shim, Talk, died_of};
+use crate::chaperon::{Shim, ShimDirectory, Talk, died_of};
 
 fn fetch(talk: &mut Talk, source: Source, most: u64) -> (Vec<u8>, FromShim) {
     talk.send(&ToShim::Fetch { source, most });
@@ -32,7 +32,7 @@ fn finish(shim: Shim, mut talk: Talk) {
 
 #[test]
 fn standard_input_is_read_to_its_end() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (mut shim, mut talk) = place.begin(&mut place.shim());
     let mut input = shim.0.stdin.take().unwrap();
     let writer = thread::spawn(move || {
@@ -49,7 +49,7 @@ fn standard_input_is_read_to_its_end() {
 
 #[test]
 fn a_file_is_read_relative_to_the_directory() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let text: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 253) as u8).collect();
     fs::write(place.path("job.sh"), &text).unwrap();
     let (shim, mut talk) = place.begin(&mut place.shim());
@@ -63,7 +63,7 @@ fn a_file_is_read_relative_to_the_directory() {
 
 #[test]
 fn one_byte_more_than_asked_for_shows_that_there_is_more() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     fs::write(place.path("f"), "12345678").unwrap();
     let (shim, mut talk) = place.begin(&mut place.shim());
     for (most, expected) in [(4, "12345"), (7, "12345678"), (8, "12345678"), (0, "1")] {
@@ -83,7 +83,7 @@ fn one_byte_more_than_asked_for_shows_that_there_is_more() {
 
 #[test]
 fn what_cannot_be_read_has_its_errno() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(&mut place.shim());
     let mut errno = |source| fetch(&mut talk, source, 100).1;
     assert_eq!(errno(file("missing")), FromShim::Failed(libc::ENOENT));
@@ -100,7 +100,7 @@ fn what_cannot_be_read_has_its_errno() {
 
 #[test]
 fn a_fifo_waits_for_its_writer_and_signals_pass() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     mkfifo(&place.path("fifo"), Mode::S_IRWXU).unwrap();
     let (shim, mut talk) = place.begin(&mut place.shim());
     talk.send(&ToShim::Fetch {
@@ -117,7 +117,7 @@ fn a_fifo_waits_for_its_writer_and_signals_pass() {
 
 #[test]
 fn a_process_substitution_is_read() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut command = place.shim_after("exec \"$0\" <(echo \"#!/bin/sh\")");
     let (shim, mut talk) = place.begin(&mut command);
     let source = Source::File(talk.call.arguments[0].clone());
@@ -131,7 +131,7 @@ fn a_process_substitution_is_read() {
 
 #[test]
 fn two_files_at_once_are_an_error() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(&mut place.shim());
     for _ in 0..2 {
         talk.send(&ToShim::Fetch {
@@ -159,7 +159,7 @@ fn open(talk: &mut Talk, path: &str, how: How) -> Result<File, FromShim> {
 
 #[test]
 fn files_are_opened_as_asked() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     fs::write(place.path("old"), "before ").unwrap();
     let mut command = place.shim_after("umask 027; exec \"$0\"");
     let (shim, mut talk) = place.begin(&mut command);
@@ -188,7 +188,7 @@ fn files_are_opened_as_asked() {
 
 #[test]
 fn what_cannot_be_opened_has_its_errno() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(&mut place.shim());
     let mut errno = |path, how| open(&mut talk, path, how).unwrap_err();
     assert_eq!(errno("missing", How::Read), FromShim::Failed(libc::ENOENT));
@@ -200,7 +200,7 @@ fn what_cannot_be_opened_has_its_errno() {
 
 #[test]
 fn opening_a_fifo_waits_and_can_be_interrupted() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     mkfifo(&place.path("fifo"), Mode::S_IRWXU).unwrap();
     let (shim, mut talk) = place.begin(&mut place.shim());
     let path = place.path("fifo");

@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
 use nix::unistd::pipe2;
 
-use crate::chaperon::{Place, Talk, complains, died_of};
+use crate::chaperon::{ShimDirectory, Talk, complains, died_of};
 
 fn print(talk: &mut Talk, stream: Stream, bytes: &[u8]) {
     talk.send(&ToShim::Output {
@@ -23,7 +23,7 @@ fn print(talk: &mut Talk, stream: Stream, bytes: &[u8]) {
 
 #[test]
 fn goes_to_its_stream() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(&mut place.shim());
     print(&mut talk, Stream::Output, b"one ");
     print(&mut talk, Stream::Error, b"two\xff\0");
@@ -48,7 +48,7 @@ fn pattern(parts: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn arrives_whole_in_a_pipe() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(&mut place.shim());
     let parts = pattern(64);
     let expected = parts.concat();
@@ -65,7 +65,7 @@ fn arrives_whole_in_a_pipe() {
 
 #[test]
 fn arrives_whole_in_a_file() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let file = File::create(place.path("out")).unwrap();
     let (shim, mut talk) = place.begin(place.shim().stdout(file));
     let parts = pattern(16);
@@ -79,7 +79,7 @@ fn arrives_whole_in_a_file() {
 
 #[test]
 fn arrives_whole_where_writing_does_not_wait() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (reader, writer) = pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).unwrap();
     let (shim, mut talk) = place.begin(place.shim().stdout(writer));
     let parts = pattern(4);
@@ -109,7 +109,7 @@ fn arrives_whole_where_writing_does_not_wait() {
 
 #[test]
 fn that_nobody_reads_ends_the_shim_as_any_program() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();
     let (shim, mut talk) = place.begin(place.shim().stdout(writer));
     drop(reader);
@@ -128,7 +128,7 @@ fn that_nobody_reads_ends_the_shim_as_any_program() {
 
 #[test]
 fn that_cannot_be_written_is_an_error() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let full = File::options().write(true).open("/dev/full").unwrap();
     let (shim, mut talk) = place.begin(place.shim().stdout(full));
     print(&mut talk, Stream::Output, b"x");
@@ -146,7 +146,7 @@ fn that_cannot_be_written_is_an_error() {
 
 #[test]
 fn that_nobody_takes_can_be_interrupted() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(place.shim().stdout(Stdio::piped()));
     print(&mut talk, Stream::Output, &vec![b'x'; 1 << 20]);
     // The pipe is full when the shim has taken the message and sleeps.
@@ -161,7 +161,7 @@ fn that_nobody_takes_can_be_interrupted() {
 
 #[test]
 fn before_the_chaperon_ends_is_written_all_the_same() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(&mut place.shim());
     print(&mut talk, Stream::Output, &vec![b'x'; 100_000]);
     drop(talk);

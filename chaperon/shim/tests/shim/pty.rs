@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 
-use crate::chaperon::{PATIENCE, Place};
+use crate::chaperon::{PATIENCE, ShimDirectory};
 
 /// The quickest that a person is.
 const REACTION: Duration = Duration::from_millis(200);
@@ -27,7 +27,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    pub(crate) fn start(place: &Place) -> Self {
+    pub(crate) fn start(place: &ShimDirectory) -> Self {
         // Close-on-exec from the start: tests run side by side.
         let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let master = posix_openpt(flags).unwrap();

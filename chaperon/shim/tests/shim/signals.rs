@@ -5,11 +5,11 @@ use std::os::unix::process::CommandExt;
 use agent_sandbox_wire::message::{End, FromShim, ToShim};
 use nix::sys::signal::Signal;
 
-use crate::chaperon::{Place, Shim, Talk};
+use crate::chaperon::{Shim, ShimDirectory, Talk};
 
 #[test]
 fn are_told_in_place_of_acting() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(&mut place.shim());
     for signal in [
         Signal::SIGINT,
@@ -31,7 +31,7 @@ fn are_told_in_place_of_acting() {
 
 #[test]
 fn that_the_caller_ignores_stay_ignored() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut command = place.shim_after("trap '' HUP INT; exec \"$0\"");
     let (shim, mut talk) = place.begin(&mut command);
     shim.signal(Signal::SIGHUP);
@@ -44,13 +44,13 @@ fn that_the_caller_ignores_stay_ignored() {
 }
 
 /// A shim in a process group of its own, as a shell with job control starts it.
-fn job(place: &Place) -> (Shim, Talk) {
+fn job(place: &ShimDirectory) -> (Shim, Talk) {
     place.begin(place.shim().process_group(0))
 }
 
 #[test]
 fn a_stop_is_told_and_done_and_undone() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = job(&place);
     for _ in 0..2 {
         shim.signal(Signal::SIGTSTP);
@@ -69,7 +69,7 @@ fn a_stop_is_told_and_done_and_undone() {
 
 #[test]
 fn it_stops_with_the_real_command() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = job(&place);
     talk.send(&ToShim::Stopped);
     shim.becomes('T');
@@ -82,7 +82,7 @@ fn it_stops_with_the_real_command() {
 
 #[test]
 fn it_does_not_stop_where_nobody_would_let_it_go_on() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut command = place.shim();
     let mut orphan = std::process::Command::new("setsid");
     orphan

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use agent_sandbox_wire::message::End;
 
-use crate::chaperon::Place;
+use crate::chaperon::ShimDirectory;
 
 /// Calls in a measurement.
 const CALLS: usize = 200;
@@ -17,7 +17,7 @@ const BOUND: Duration = Duration::from_millis(150);
 /// `AGENT_SANDBOX_SHIM=BINARY cargo test speed -- --nocapture` measures that binary.
 #[test]
 fn of_a_call_is_small() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut command = place.shim();
     command
         .stdin(Stdio::null())

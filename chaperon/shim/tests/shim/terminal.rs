@@ -2,7 +2,7 @@
 
 use agent_sandbox_wire::message::{End, FromShim, Stream, ToShim};
 
-use crate::chaperon::{Place, Talk};
+use crate::chaperon::{ShimDirectory, Talk};
 use crate::pty::Terminal;
 
 const INTERRUPT: u8 = 0x03;
@@ -29,7 +29,7 @@ fn is_back(terminal: &mut Terminal, code: i32) {
 
 #[test]
 fn keys_and_sizes_are_told() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut terminal = Terminal::start(&place);
     terminal.line("$SHIM");
     let mut talk = place.accept();
@@ -48,7 +48,7 @@ fn keys_and_sizes_are_told() {
 
 #[test]
 fn it_is_suspended_and_comes_back() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut terminal = Terminal::start(&place);
     terminal.line("$SHIM");
     let mut talk = place.accept();
@@ -64,7 +64,7 @@ fn it_is_suspended_and_comes_back() {
 
 #[test]
 fn a_shell_inside_has_job_control() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut terminal = Terminal::start(&place);
     terminal.line("$SHIM");
     let mut talk = place.accept();
@@ -88,7 +88,7 @@ fn a_shell_inside_has_job_control() {
 
 #[test]
 fn a_command_inside_is_suspended_with_the_shim() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut terminal = Terminal::start(&place);
     terminal.line("$SHIM");
     let mut talk = place.accept();
@@ -112,7 +112,7 @@ fn a_command_inside_is_suspended_with_the_shim() {
 
 #[test]
 fn a_shell_that_is_killed_leaves_the_terminal_as_it_was() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut terminal = Terminal::start(&place);
     terminal.line("stty -a | grep -o '.echo '; $SHIM");
     let mut talk = place.accept();
@@ -139,7 +139,7 @@ fn a_shell_that_is_killed_leaves_the_terminal_as_it_was() {
 
 #[test]
 fn an_allocation_that_ends_takes_its_shell_along() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut terminal = Terminal::start(&place);
     terminal.line("$SHIM");
     let mut talk = place.accept();

@@ -10,14 +10,14 @@ use agent_sandbox_wire::{SOCKET_VARIABLE, VERSION};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{Backlog, listen};
 
-use crate::chaperon::{Place, Shim, complains, died_of};
+use crate::chaperon::{Shim, ShimDirectory, complains, died_of};
 
 /// What the shim allows the chaperon, and what a loaded machine may add.
 const BOUND: Duration = Duration::from_secs(12);
 
 #[test]
 fn no_socket() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut command = place.shim();
     command.env(SOCKET_VARIABLE, place.path("missing"));
     let output = Shim(command.spawn().unwrap()).output();
@@ -30,7 +30,7 @@ fn no_socket() {
 
 #[test]
 fn no_place_for_a_socket() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let mut command = place.shim();
     command.env(SOCKET_VARIABLE, place.path("missing/socket"));
     let output = Shim(command.spawn().unwrap()).output();
@@ -43,7 +43,7 @@ fn no_place_for_a_socket() {
 
 #[test]
 fn nobody_listens() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let dead = place.path("dead");
     drop(UnixListener::bind(&dead).unwrap());
     let mut command = place.shim();
@@ -58,7 +58,7 @@ fn nobody_listens() {
 
 #[test]
 fn no_answer() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let begun = Instant::now();
     let shim = Shim(place.shim().spawn().unwrap());
     let _held = place.connection();
@@ -72,7 +72,7 @@ fn no_answer() {
 
 #[test]
 fn no_answer_and_interrupted() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let shim = Shim(place.shim().spawn().unwrap());
     let _held = place.connection();
     shim.signal(Signal::SIGINT);
@@ -81,7 +81,7 @@ fn no_answer_and_interrupted() {
 
 #[test]
 fn nobody_takes_the_connection() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     listen(place.listener(), Backlog::new(0).unwrap()).unwrap();
     let begun = Instant::now();
     // One fits into a queue of none (`listen(2)`).
@@ -97,7 +97,7 @@ fn nobody_takes_the_connection() {
 
 /// A chaperon that answers the preface with this, and ends.
 fn answered_with(bytes: &[u8]) -> Output {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let shim = Shim(place.shim().spawn().unwrap());
     let mut stream = place.connection();
     stream.write_all(bytes).unwrap();
@@ -139,7 +139,7 @@ fn a_connection_that_ends_at_once() {
 
 #[test]
 fn a_connection_that_ends_after_the_call() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, talk) = place.begin(&mut place.shim());
     drop(talk);
     complains(
@@ -151,7 +151,7 @@ fn a_connection_that_ends_after_the_call() {
 
 #[test]
 fn a_connection_that_ends_within_a_message() {
-    let place = Place::new();
+    let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(&mut place.shim());
     talk.stream.write_all(&[100, 0, 0, 0, 2]).unwrap();
     drop(talk);
@@ -166,7 +166,7 @@ fn a_connection_that_ends_within_a_message() {
 fn messages_that_make_no_sense() {
     let long = u32::try_from(LONGEST + 1).unwrap().to_le_bytes();
     for bytes in [&long[..], &[1, 0, 0, 0, 200], &[0, 0, 0, 0], &[255; 8]] {
-        let place = Place::new();
+        let place = ShimDirectory::new();
         let (shim, mut talk) = place.begin(&mut place.shim());
         talk.stream.write_all(bytes).unwrap();
         complains(

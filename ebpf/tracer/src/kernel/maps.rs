@@ -18,7 +18,7 @@ pub struct TraceEntry {
     pub flags: u32,
     /// Whose tasks these are: the real user id.
     pub uid: u32,
-    /// Of the opens that were allowed each so manieth is recorded; 0 and 1: all.
+    /// Every Nth of the allowed opens is recorded; 0 and 1: all.
     pub every: u32,
     /// Operations, a bit each.
     pub operations: u64,

@@ -78,7 +78,7 @@ pub enum Error {
         "the tracer is in a {name} namespace of its own: it has to run on the node itself, in no container"
     )]
     Namespace {
-        /// Which.
+        /// The namespace in question.
         name: &'static str,
     },
     /// Too little privilege.
@@ -90,9 +90,9 @@ pub enum Error {
     /// No file system to pin to.
     #[error("there is no BPF file system at {path}, and none can be mounted there")]
     NoBpffs {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         error: io::Error,
     },
@@ -101,7 +101,7 @@ pub enum Error {
         "{path} is not the tracer's own: it must be its user's, and nobody else may write there"
     )]
     Foreign {
-        /// Which.
+        /// The directory that is not the tracer's.
         path: PathBuf,
     },
     /// A second tracer.
@@ -113,9 +113,9 @@ pub enum Error {
     /// What is pinned cannot be had.
     #[error("cannot use the pins at {path}")]
     Pins {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         error: io::Error,
     },
@@ -132,7 +132,7 @@ pub enum Error {
     SelfTest {
         /// `trampolines` or `tracepoints`.
         kind: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         error: io::Error,
     },

@@ -23,8 +23,9 @@ pub struct Config {
     pub object: Object,
     /// Size of the ring buffer, in bytes: a power of two (`BPF_MAP_TYPE_RINGBUF`).
     pub ring_bytes: u32,
-    /// What every trace records, whatever it is asked for.
-    pub demand: Demand,
+    /// What every trace records, whatever its request says.
+    #[serde(rename = "demand")]
+    pub required: Required,
     /// Secrets.
     pub redact: Redact,
     /// Where records go beside their files.
@@ -32,7 +33,7 @@ pub struct Config {
     /// What is kept.
     pub keep: Keep,
     /// What users may use up.
-    pub limits: Limits,
+    pub limits: UserLimits,
 }
 
 /// Which probes.
@@ -48,16 +49,16 @@ pub enum Object {
     Tracepoints,
 }
 
-/// What every trace records, whatever it is asked for.
+/// What the site requires every trace to record, whatever the request says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Demand {
+pub struct Required {
     /// Kinds of events, as [`Kind::name`] names them.
     pub events: Vec<EventName>,
     /// Opens of what does not exist.
     pub missing: bool,
-    /// No trace leaves out more opens than this: of those that were allowed each so manieth is recorded.
-    /// 0 demands nothing.
+    /// Every trace records at least every Nth of the allowed opens.
+    /// 0 requires nothing.
     pub every: u32,
 }
 
@@ -113,7 +114,7 @@ pub struct Keep {
 /// What users may use up of a service that all of a node share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct UserLimits {
     /// Connections altogether, of which root has [`ROOTS_CONNECTIONS`] of its own.
     pub connections: u32,
     /// Connections of one user: each task of a step has one for a moment.
@@ -159,11 +160,11 @@ impl Default for Config {
             bpffs: "/sys/fs/bpf".into(),
             object: Object::default(),
             ring_bytes: 4 << 20,
-            demand: Demand::default(),
+            required: Required::default(),
             redact: Redact::default(),
             sinks: Sinks::default(),
             keep: Keep::default(),
-            limits: Limits::default(),
+            limits: UserLimits::default(),
         }
     }
 }
@@ -179,7 +180,7 @@ impl Default for Keep {
     }
 }
 
-impl Default for Limits {
+impl Default for UserLimits {
     fn default() -> Self {
         Self {
             connections: 4096,
@@ -345,8 +346,8 @@ mod tests {
         assert_eq!(config.records, PathBuf::from("/srv/trails"));
         assert_eq!(config.object, Object::Tracepoints);
         let kinds = [EventName(Kind::Exec), EventName(Kind::Connect)];
-        assert_eq!(config.demand.events, kinds);
-        assert!(config.demand.missing && config.sinks.journald && !config.sinks.syslog);
+        assert_eq!(config.required.events, kinds);
+        assert!(config.required.missing && config.sinks.journald && !config.sinks.syslog);
         assert_eq!((config.keep.days, config.limits.traces_per_user), (30, 7));
     }
 

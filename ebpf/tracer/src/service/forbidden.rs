@@ -74,9 +74,9 @@ const LOCAL: [&str; 14] = [
     "sysfs", "tmpfs", "vfat", "xfs",
 ];
 
-/// What the kernel says by itself, and in which mount it is.
+/// A file as the probes know it, and the mount that it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct MountedFile {
     /// The mount's number.
     pub mount: u64,
     /// Device and inode.
@@ -87,14 +87,14 @@ pub struct Found {
 ///
 /// # Errors
 /// They cannot.
-pub fn look(descriptor: &OwnedFd, seen: &Seen) -> Result<Found, Blind> {
+pub fn identify(descriptor: &OwnedFd, seen: &Seen) -> Result<MountedFile, Blind> {
     let number = descriptor.as_raw_fd();
     let flags = fcntl(descriptor, FcntlArg::F_GETFL).unwrap_or(0);
     if flags & libc::O_PATH == 0 {
         return Err(Blind::Opened);
     }
-    let told = told(descriptor).ok_or(Blind::Pathless)?;
-    let Some(mount) = seen.0.get(&told.mount) else {
+    let info = fd_info(descriptor).ok_or(Blind::Pathless)?;
+    let Some(mount) = seen.0.get(&info.mount) else {
         // The path's text alone: nothing is asked. Pipes and the like are `pipe:[7]`.
         let text = std::fs::read_link(format!("/proc/self/fd/{number}"));
         let path = text.is_ok_and(|text| text.has_root());
@@ -105,20 +105,20 @@ pub fn look(descriptor: &OwnedFd, seen: &Seen) -> Result<Found, Blind> {
         });
     };
     let device = self::number(mount.device);
-    let found = |inode| Found {
+    let found = |inode| MountedFile {
         mount: mount.id,
         file: (device, inode),
     };
     if !LOCAL.contains(&mount.kind.as_str()) {
         // Mount and inode as the kernel has them are what the probes see.
-        let inode = told
+        let inode = info
             .inode
             .ok_or_else(|| Blind::Remote(mount.kind.clone()))?;
         return Ok(found(inode));
     }
     let stat = fstat(descriptor).map_err(|_| Blind::Pathless)?;
-    let told = (major(stat.st_dev), minor(stat.st_dev));
-    if told != (u64::from(mount.device.0), u64::from(mount.device.1)) {
+    let device_seen = (major(stat.st_dev), minor(stat.st_dev));
+    if device_seen != (u64::from(mount.device.0), u64::from(mount.device.1)) {
         return Err(Blind::Ambiguous(mount.kind.clone()));
     }
     Ok(found(stat.st_ino))
@@ -129,21 +129,21 @@ fn number((major, minor): (u32, u32)) -> u32 {
     major << 20 | minor
 }
 
-/// What `/proc/self/fdinfo` says of a descriptor: it asks nobody.
-struct Told {
+/// What `/proc/self/fdinfo` says about a descriptor. Reading it asks no server.
+struct FdInfo {
     mount: u64,
     inode: Option<u64>,
 }
 
 /// The mount that a descriptor is in, and its inode (`proc_pid_fdinfo(5)`; the inode since Linux 5.14).
-fn told(descriptor: &OwnedFd) -> Option<Told> {
+fn fd_info(descriptor: &OwnedFd) -> Option<FdInfo> {
     let path = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
     let text = std::fs::read_to_string(path).ok()?;
     let field = |name: &str| -> Option<u64> {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.trim().parse().ok()
     };
-    Some(Told {
+    Some(FdInfo {
         mount: field("mnt_id:")?,
         inode: field("ino:"),
     })
@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn file(descriptor: &OwnedFd, seen: &Seen) -> Result<File, Blind> {
-        look(descriptor, seen).map(|found| found.file)
+        identify(descriptor, seen).map(|found| found.file)
     }
 
     fn path(path: &str, flags: OFlag) -> OwnedFd {

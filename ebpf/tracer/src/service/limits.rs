@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agent_sandbox_events::protocol::Request;
 
-use super::config::{Limits, MOST_FORBIDDEN, ROOTS_CONNECTIONS};
+use super::config::{MOST_FORBIDDEN, ROOTS_CONNECTIONS, UserLimits};
 
 /// A request that looks at every task of the node or at every trail costs as much as so many others.
 pub const COSTLY: u32 = 5;
@@ -54,7 +54,7 @@ fn part(most: u32, others: u32) -> u32 {
 /// What all have. It is told what begins and ends, and asked before.
 #[derive(Debug)]
 pub struct Usage {
-    limits: Limits,
+    limits: UserLimits,
     shares: BTreeMap<u32, Share>,
     all: Share,
 }
@@ -62,7 +62,7 @@ pub struct Usage {
 impl Usage {
     /// Nobody has anything.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: UserLimits) -> Self {
         Self {
             limits,
             shares: BTreeMap::new(),
@@ -71,7 +71,7 @@ impl Usage {
     }
 
     /// Other limits from now on. Who has more already keeps it.
-    pub fn limit(&mut self, limits: Limits) {
+    pub fn limit(&mut self, limits: UserLimits) {
         self.limits = limits;
     }
 
@@ -221,14 +221,14 @@ mod tests {
     use super::*;
 
     fn few() -> Usage {
-        Usage::new(Limits {
+        Usage::new(UserLimits {
             connections: ROOTS_CONNECTIONS + 3,
             connections_per_user: 2,
             traces: 3,
             traces_per_user: 2,
             forbidden_per_user: 10,
             requests_per_second: 10,
-            ..Limits::default()
+            ..UserLimits::default()
         })
     }
 
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_few_users_cannot_take_all_of_it() {
-        let mut usage = Usage::new(Limits::default());
+        let mut usage = Usage::new(UserLimits::default());
         // Each of them takes as much as there is to be had.
         for uid in 1..=10 {
             while usage.trace(uid) == Verdict::Room {
@@ -280,7 +280,7 @@ mod tests {
             }
         }
         let (mut traces, mut files) = (usage.all.traces, usage.all.forbidden);
-        assert!(traces < Limits::default().traces, "{traces}");
+        assert!(traces < UserLimits::default().traces, "{traces}");
         assert!(files < MOST_FORBIDDEN, "{files}");
         assert_eq!(usage.trace(100), Verdict::Room);
         // One of them ends: the next one has room again.

@@ -6,6 +6,7 @@
 pub mod cgroups;
 pub mod config;
 pub mod core;
+pub mod coverage;
 pub mod files;
 pub mod forbidden;
 pub mod kernel;
@@ -16,7 +17,6 @@ pub mod refusal;
 pub mod registry;
 pub mod scope;
 pub mod socket;
-pub mod wish;
 
 use std::path::{Path, PathBuf};
 
@@ -103,7 +103,7 @@ pub fn trail_settings(config: &Config, node: &str) -> Result<trail::Settings> {
     Ok(trail::Settings {
         records: config.records.clone(),
         node: node.to_owned(),
-        limits: trail::Limits {
+        limits: trail::StoreLimits {
             file_bytes: config.keep.file_bytes,
             user_bytes: config.keep.user_bytes,
             total_bytes: config.keep.total_bytes,

@@ -11,7 +11,7 @@ pub struct Mount {
     pub device: (u32, u32),
     /// What of the file system is mounted.
     pub root: String,
-    /// Where.
+    /// The mount point.
     pub point: PathBuf,
     /// The file system's kind.
     pub kind: String,

@@ -7,7 +7,7 @@ use super::limits::Verdict;
 /// Why something is refused, and what to do instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
+    /// The reason.
     pub why: String,
     /// What to do instead.
     pub hint: Option<String>,

@@ -6,7 +6,7 @@ use agent_sandbox_events::protocol::Lifetime;
 use agent_sandbox_events::record::{Header, Trail};
 use serde::{Deserialize, Serialize};
 
-use super::wish::Wish;
+use super::coverage::Coverage;
 use crate::kernel::About;
 
 /// Ids are given out below this one: the self-test's is above, and `UINT_MAX` means "whatever mark".
@@ -31,10 +31,11 @@ pub struct Trace {
     pub trail: Trail,
     /// The trace that it is in: its events belong to that one as well.
     pub parent: Option<u32>,
-    /// What its own trail shows.
-    pub wish: Wish,
+    /// What its own trail shows. Traces that an older tracer kept have it under this name.
+    #[serde(rename = "wish")]
+    pub coverage: Coverage,
     /// What the probes do: with what the traces do that it is in.
-    pub applied: Wish,
+    pub applied: Coverage,
     /// What its tasks must not touch, with what they must not for the traces that it is in.
     pub forbidden: BTreeSet<File>,
     /// When it ends.
@@ -62,7 +63,7 @@ impl Trace {
     /// What its trail says of itself.
     #[must_use]
     pub fn header(&self, about: &About) -> Header {
-        let mut header = self.wish.header(about, &self.command);
+        let mut header = self.coverage.header(about, &self.command);
         if self.job_unverified {
             header.blind.push(UNVERIFIED.to_owned());
         }
@@ -83,7 +84,7 @@ impl Trace {
         };
         trail.job.is_some()
             && name(&self.trail) == name(trail)
-            && self.wish == like.wish
+            && self.coverage == like.coverage
             && self.redact == like.redact
             && self.cgroup == like.cgroup
             && self.job_unverified == like.job_unverified
@@ -305,7 +306,7 @@ mod tests {
     use super::*;
 
     pub(super) fn trace(parent: Option<u32>, cgroup: Option<u64>) -> Trace {
-        let wish = Wish {
+        let coverage = Coverage {
             events: 0,
             every: 1,
             missing: false,
@@ -317,8 +318,8 @@ mod tests {
         Trace {
             trail: Trail::default(),
             parent,
-            applied: wish.clone(),
-            wish,
+            applied: coverage.clone(),
+            coverage,
             forbidden: BTreeSet::new(),
             lifetime: Lifetime::Tasks,
             processes: Vec::new(),

@@ -32,7 +32,7 @@ use hidden::Hidden;
 pub use clock::Now;
 pub use reading::Reader;
 pub use redact::{BadPattern, PATTERN_BYTES, PATTERN_STARS, PATTERNS, Redaction};
-pub use store::Limits;
+pub use store::StoreLimits;
 
 use clock::SECOND;
 use fold::Fold;
@@ -49,7 +49,7 @@ pub struct Settings {
     /// The node's name, for names of files.
     pub node: String,
     /// How much room they take.
-    pub limits: Limits,
+    pub limits: StoreLimits,
     /// Patterns of arguments that are secrets, beside those that are known.
     pub redact: Vec<String>,
     /// Records go to journald, too.
@@ -286,8 +286,8 @@ impl Trails {
         }
     }
 
-    /// A trail ends: its last record is written. `skipped`: opens that the kernel left out, as only each so
-    /// manieth is recorded.
+    /// A trail ends: its last record is written. `skipped`: opens that the kernel left out, because only
+    /// every Nth is recorded.
     ///
     /// # Errors
     /// It cannot be written. That is tried again for some minutes.
@@ -363,7 +363,7 @@ impl Trails {
     /// The trails cannot be read, or there are too many.
     pub fn list(&self, viewer: u32) -> io::Result<Vec<Listed>> {
         let writers = &self.out.writers;
-        let live = |file: &store::Found| {
+        let live = |file: &store::TrailFile| {
             let writer = writers.get(&file.trail.trace);
             writer.is_some_and(|writer| {
                 *writer.trail == file.trail && clock::same(writer.header.began, file.began)

@@ -9,7 +9,7 @@ use agent_sandbox_events::protocol::{Listed, Which};
 use agent_sandbox_events::record::{LINE_BYTES, Trail};
 use serde::Deserialize;
 
-use super::store::{Found, Store};
+use super::store::{Store, TrailFile};
 
 /// As much is read for one answer at most, in bytes: a matter of a millisecond.
 const WORK: usize = 256 * 1024;
@@ -36,7 +36,7 @@ pub struct Reader {
 /// One trail.
 #[derive(Debug)]
 struct Stream {
-    files: Vec<Found>,
+    files: Vec<TrailFile>,
     /// Which of the files, and from where on.
     file: usize,
     at: u64,
@@ -204,10 +204,10 @@ fn moment(line: &[u8]) -> Option<u64> {
 pub(super) fn list(
     store: &Store,
     viewer: u32,
-    live: &dyn Fn(&Found) -> bool,
+    live: &dyn Fn(&TrailFile) -> bool,
 ) -> io::Result<Vec<Listed>> {
     let survey = store.find(viewer, &Which::All)?;
-    let mut trails: Vec<&[Found]> = survey.trails().collect();
+    let mut trails: Vec<&[TrailFile]> = survey.trails().collect();
     trails.reverse();
     trails.truncate(LISTED);
     let listed = trails.into_iter().filter_map(|files| {

@@ -31,7 +31,7 @@ struct House {
     trails: Trails,
 }
 
-fn house(limits: Limits) -> House {
+fn house(limits: StoreLimits) -> House {
     let directory = tempfile::tempdir().unwrap();
     let settings = Settings {
         records: directory.path().join("lib/trails"),

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The program of the machines that `tests/ebpf` boots; none where there is no compiler.
-fn probe(place: &Place) -> Option<PathBuf> {
+fn probe(place: &BpfDirectory) -> Option<PathBuf> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/ebpf/probe");
     let made = place.directory.path().join("probe");
     let mut command = Command::new("gcc");
@@ -85,7 +85,7 @@ fn deeds(events: &[Vec<u8>], comm: &str) -> Vec<Deed> {
 }
 
 /// What a group of actions of the probe leaves in the ring.
-fn acted(place: &Place, program: &Path, group: &str) -> Vec<Vec<u8>> {
+fn acted(place: &BpfDirectory, program: &Path, group: &str) -> Vec<Vec<u8>> {
     // The actions listen on ports and at paths of their own: not two of them at a time.
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _one = ONE
@@ -104,7 +104,7 @@ fn acted(place: &Place, program: &Path, group: &str) -> Vec<Vec<u8>> {
 
 #[test]
 fn what_something_else_than_the_kernel_answers_has_not_run() {
-    let Some(place) = Place::new("forged records") else {
+    let Some(place) = BpfDirectory::new("forged records") else {
         return;
     };
     let Some(program) = probe(&place) else { return };
@@ -133,7 +133,7 @@ fn what_something_else_than_the_kernel_answers_has_not_run() {
 
 #[test]
 fn an_address_is_the_kernels_or_that_of_the_calls_begin() {
-    let Some(place) = Place::new("changed addresses") else {
+    let Some(place) = BpfDirectory::new("changed addresses") else {
         return;
     };
     let Some(program) = probe(&place) else { return };

@@ -20,11 +20,11 @@ use nix::unistd::geteuid;
 use tempfile::TempDir;
 
 /// A BPF file system of its own, with what a tracer needs beside it.
-struct Place {
+struct BpfDirectory {
     directory: TempDir,
 }
 
-impl Place {
+impl BpfDirectory {
     /// None where the probes cannot be loaded for lack of privilege.
     fn new(test: &str) -> Option<Self> {
         if !geteuid().is_root() {
@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BpfDirectory {
     fn drop(&mut self) {
         // All pins go with the file system.
         let _ = umount2(&self.bpffs(), MntFlags::MNT_DETACH);
@@ -178,7 +178,7 @@ fn opens(probes: &mut Probes, trace: u32, wanted: &Path) -> u64 {
 
 #[test]
 fn the_probes_are_tried_and_leave_nothing_behind() {
-    let Some(place) = Place::new("loading") else {
+    let Some(place) = BpfDirectory::new("loading") else {
         return;
     };
     let probes = Probes::check(&place.settings()).expect("probes");
@@ -202,7 +202,7 @@ fn the_probes_are_tried_and_leave_nothing_behind() {
 
 #[test]
 fn marks_outlive_the_tracer_and_the_next_one_goes_on() {
-    let Some(place) = Place::new("taking over") else {
+    let Some(place) = BpfDirectory::new("taking over") else {
         return;
     };
     let file = place.directory.path().join("file");
@@ -225,7 +225,7 @@ fn marks_outlive_the_tracer_and_the_next_one_goes_on() {
 
 #[test]
 fn a_second_tracer_is_refused() {
-    let Some(place) = Place::new("a second tracer") else {
+    let Some(place) = BpfDirectory::new("a second tracer") else {
         return;
     };
     let first = Probes::open(&place.settings()).expect("probes");
@@ -242,7 +242,7 @@ fn a_second_tracer_is_refused() {
 
 #[test]
 fn a_directory_of_somebody_elses_is_not_used() {
-    let Some(place) = Place::new("a foreign directory") else {
+    let Some(place) = BpfDirectory::new("a foreign directory") else {
         return;
     };
     drop(Probes::open(&place.settings()).expect("probes"));
@@ -254,7 +254,7 @@ fn a_directory_of_somebody_elses_is_not_used() {
 
 #[test]
 fn what_finds_no_room_is_counted() {
-    let Some(place) = Place::new("loss") else {
+    let Some(place) = BpfDirectory::new("loss") else {
         return;
     };
     const OPENS: u64 = 20_000;
@@ -281,7 +281,7 @@ fn what_finds_no_room_is_counted() {
 
 #[test]
 fn older_probes_go_with_their_last_process() {
-    let Some(place) = Place::new("older probes") else {
+    let Some(place) = BpfDirectory::new("older probes") else {
         return;
     };
     let mut old = place.settings();
@@ -311,7 +311,7 @@ fn older_probes_go_with_their_last_process() {
 
 #[test]
 fn a_loading_that_fails_leaves_nothing_behind() {
-    let Some(place) = Place::new("a broken object") else {
+    let Some(place) = BpfDirectory::new("a broken object") else {
         return;
     };
     let mut settings = place.settings();

@@ -4,13 +4,13 @@ use super::*;
 
 /// What a program that has rights of others does, as the trail of the user who starts it has it.
 struct Rights {
-    place: Place,
+    place: BpfDirectory,
     programs: TempDir,
 }
 
 impl Rights {
     fn new(test: &str) -> Option<Self> {
-        let place = Place::new(test)?;
+        let place = BpfDirectory::new(test)?;
         let programs = tempfile::tempdir_in("/var/tmp").expect("a directory");
         if nosuid(programs.path()) {
             println!("not checked: tracer: {test}: /var/tmp is mounted nosuid");

@@ -2,7 +2,7 @@
 
 use agent_sandbox_events::protocol::{Lifetime, Request, Response, Which};
 use agent_sandbox_events::raw::{Kind, trace_flags};
-use agent_sandbox_tracer::service::config::{Demand, EventName};
+use agent_sandbox_tracer::service::config::{EventName, Required};
 
 use crate::fake::{exited, opened};
 use crate::world::{Victim, World, kinds, me, of, refused, registered};
@@ -89,7 +89,7 @@ fn a_trace_of_a_connection_ends_when_it_is_asked_to_and_when_the_connection_is_c
 #[test]
 fn what_the_site_demands_is_recorded_without_being_asked_for() {
     let world = World::with(|config| {
-        config.demand = Demand {
+        config.required = Required {
             events: vec![EventName(Kind::Connect)],
             missing: true,
             every: 5,

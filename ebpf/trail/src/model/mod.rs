@@ -14,16 +14,16 @@ use trails::Trails;
 
 /// How much is held.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct TableLimits {
     /// Of each table.
     pub table: Bounds,
     /// Trails: a session's jobs and steps, on all nodes.
     pub trails: usize,
 }
 
-impl Limits {
+impl TableLimits {
     /// Of what runs beside somebody's work for days: some 20 MB at most, in eight tables.
-    pub const WATCH: Limits = Limits {
+    pub const WATCH: TableLimits = TableLimits {
         table: Bounds {
             rows: 2000,
             bytes: 2 << 20,
@@ -31,7 +31,7 @@ impl Limits {
         trails: 2000,
     };
     /// Of what runs once and should name everything.
-    pub const REPORT: Limits = Limits {
+    pub const REPORT: TableLimits = TableLimits {
         table: Bounds {
             rows: 100_000,
             bytes: 64 << 20,
@@ -266,7 +266,7 @@ pub struct Model {
 impl Model {
     /// Of no record.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: TableLimits) -> Self {
         Self {
             counts: Counts::default(),
             rates: Rates::default(),

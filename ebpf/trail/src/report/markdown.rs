@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::directories::grouped;
 use super::text::{ROWS, about, all, by, heading, how_it_went, program_text, trail_text, unseen};
-use super::{Denied, Named, Place, Summary, Ways};
+use super::{Denied, Endpoint, Named, Summary, Ways};
 use crate::text::{code, cut, shown};
 
 /// Characters of a cell.
@@ -32,8 +32,8 @@ pub fn markdown(summary: &Summary) -> String {
     files(&mut out, "Files written", &summary.written);
     files(&mut out, "Files read", &summary.read);
     files(&mut out, "Directories listed", &summary.listed);
-    places(&mut out, "Connections", &summary.connections);
-    places(&mut out, "Listens", &summary.listens);
+    endpoints(&mut out, "Connections", &summary.connections);
+    endpoints(&mut out, "Listens", &summary.listens);
     let head = ["times", "operation", "on", "denied"];
     table(
         &mut out,
@@ -161,14 +161,14 @@ fn files(out: &mut String, title: &str, files: &[Named]) {
     );
 }
 
-fn places(out: &mut String, title: &str, rows: &[Place]) {
+fn endpoints(out: &mut String, title: &str, rows: &[Endpoint]) {
     let head = ["times", "address", "family", "denied"];
-    table(out, title, &head, rows, |place| {
+    table(out, title, &head, rows, |endpoint| {
         vec![
-            all(&place.ways).to_string(),
-            cell(&place.address),
-            cell(&place.family),
-            denied_text(&place.ways),
+            all(&endpoint.ways).to_string(),
+            cell(&endpoint.address),
+            cell(&endpoint.family),
+            denied_text(&endpoint.ways),
         ]
     });
 }

@@ -49,9 +49,9 @@ pub struct Summary {
     /// What would be denied if the trace enforced.
     pub would_be_denied: Vec<Denied>,
     /// Connections and messages to addresses.
-    pub connections: Vec<Place>,
+    pub connections: Vec<Endpoint>,
     /// Where somebody listened.
-    pub listens: Vec<Place>,
+    pub listens: Vec<Endpoint>,
     /// Operations that matter.
     pub operations: Vec<Operation>,
     /// What could not be seen.
@@ -173,9 +173,9 @@ pub struct Denied {
     pub comm: String,
 }
 
-/// An address.
+/// The address of connections or listens, and how often they were made.
 #[derive(Clone, Debug, Serialize)]
-pub struct Place {
+pub struct Endpoint {
     /// The address.
     pub address: String,
     /// Its family.
@@ -216,7 +216,7 @@ pub struct Unseen {
     pub unreadable: u64,
     /// Records that were removed before, for lack of room.
     pub removed: u64,
-    /// Of allowed opens each so manieth is recorded, where that is not each.
+    /// Every Nth of the allowed opens is recorded, if that is not each.
     pub every: Option<u32>,
     /// Opens that were left out for that.
     pub skipped: u64,
@@ -282,8 +282,8 @@ impl Summary {
             listed,
             denied: denied.into_iter().map(one_denied).collect(),
             would_be_denied: would.into_iter().map(one_denied).collect(),
-            connections: places(&model.connections),
-            listens: places(&model.listens),
+            connections: endpoints(&model.connections),
+            listens: endpoints(&model.listens),
             operations: model
                 .operations
                 .heaviest()
@@ -355,9 +355,9 @@ pub fn one_denied((refused, row): (&Refused, &Refusals)) -> Denied {
     }
 }
 
-fn places(table: &Table<Address, Counts>) -> Vec<Place> {
+fn endpoints(table: &Table<Address, Counts>) -> Vec<Endpoint> {
     let rows = table.heaviest().into_iter();
-    rows.map(|(address, counts)| Place {
+    rows.map(|(address, counts)| Endpoint {
         address: address.address.clone(),
         family: address.family.clone(),
         socket: address.kind.clone(),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use agent_sandbox_events::ask::Untraced;
 
 use super::directories::{Entry, grouped};
-use super::{Denied, OneTrail, Place, Program, Summary, Unseen, Ways};
+use super::{Denied, Endpoint, OneTrail, Program, Summary, Unseen, Ways};
 use crate::clock;
 use crate::text::{command, counted, cut, shown};
 
@@ -32,12 +32,12 @@ pub fn text(summary: &Summary) -> String {
     files(&mut out, "Files written", &summary.written);
     files(&mut out, "Files read", &summary.read);
     files(&mut out, "Directories listed", &summary.listed);
-    for (title, places) in [
+    for (title, endpoints) in [
         ("Connections", &summary.connections),
         ("Listens", &summary.listens),
     ] {
-        rows(&mut out, title, places, |place| {
-            format!("{:>7}  {}", all(&place.ways), place_text(place))
+        rows(&mut out, title, endpoints, |endpoint| {
+            format!("{:>7}  {}", all(&endpoint.ways), endpoint_text(endpoint))
         });
     }
     rows(&mut out, "Operations", &summary.operations, |operation| {
@@ -308,13 +308,13 @@ pub fn program_text(program: &Program) -> String {
 
 /// An address, and what did not go well.
 #[must_use]
-pub fn place_text(place: &Place) -> String {
+pub fn endpoint_text(endpoint: &Endpoint) -> String {
     format!(
         "{} ({}, {}){}",
-        place.address,
-        place.family,
-        place.socket,
-        not_allowed(&place.ways)
+        endpoint.address,
+        endpoint.family,
+        endpoint.socket,
+        not_allowed(&endpoint.ways)
     )
 }
 

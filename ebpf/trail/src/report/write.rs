@@ -13,7 +13,7 @@ use agent_sandbox_events::ask::{Ask, Untraced};
 use super::{OneTrail, Summary, markdown, text};
 use crate::fault::Fault;
 use crate::link::{Came, Link, Meant, Reading};
-use crate::model::{Limits, Model};
+use crate::model::{Model, TableLimits};
 
 /// A trail that has just begun or gone on may be about to have more: records are written within a second.
 const FRESH: f64 = 2.0;
@@ -69,7 +69,7 @@ fn untraced(all: &[Untraced], trails: &[OneTrail]) -> Vec<Untraced> {
 /// Reads all that there is of trails.
 fn read(link: &Link, meant: &Meant) -> Result<(Reading, Model), Fault> {
     let mut reading = link.read_meant(meant, false)?;
-    let mut model = Model::new(Limits::REPORT);
+    let mut model = Model::new(TableLimits::REPORT);
     loop {
         match reading.take() {
             Ok(Came::Records(records)) => {

@@ -30,7 +30,7 @@ use nix::unistd::Pid;
 
 use crate::fault::{FAILED, Fault};
 use crate::link::{Came, Link, Reading};
-use crate::model::{Limits, Model};
+use crate::model::{Model, TableLimits};
 use crate::report::{Summary, text, write};
 use crate::text::counted;
 use held::Held;
@@ -109,8 +109,8 @@ pub fn trace(ask: &Ask, trace: &Trace, words: &[OsString]) -> Result<u8, Fault> 
         signals,
         output,
         model: Model::new(match trace.report {
-            true => Limits::REPORT,
-            false => Limits::WATCH,
+            true => TableLimits::REPORT,
+            false => TableLimits::WATCH,
         }),
         ended: false,
     };

@@ -7,7 +7,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::clock;
 use crate::line::Line;
-use crate::model::{Limits, Model, Way};
+use crate::model::{Model, TableLimits, Way};
 use crate::text::cut;
 
 /// Live events that can be scrolled back to: some 5 MB at most.
@@ -98,7 +98,7 @@ pub struct Live {
 impl Default for Live {
     fn default() -> Self {
         Self {
-            model: Model::new(Limits::WATCH),
+            model: Model::new(TableLimits::WATCH),
             events: VecDeque::new(),
             unreadable: 0,
             trouble: None,

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::fault::Fault;
 use crate::link::{Came, Link, Meant};
-use crate::model::{Limits, Model};
+use crate::model::{Model, TableLimits};
 use crate::text::counted;
 
 /// Prints records until the tracer or the reader ends.
@@ -14,7 +14,7 @@ use crate::text::counted;
 pub fn stream(link: &Link, meant: &Meant, quiet: bool) -> Result<u8, Fault> {
     let mut reading = link.read_meant(meant, true)?;
     let mut output = io::stdout().lock();
-    let mut model = Model::new(Limits::WATCH);
+    let mut model = Model::new(TableLimits::WATCH);
     let mut told = 0;
     let mut alone = true;
     loop {

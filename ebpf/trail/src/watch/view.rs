@@ -10,7 +10,7 @@ use ratatui::widgets::{Clear, Paragraph};
 use super::app::{App, Pane};
 use crate::clock;
 use crate::model::{Counts, Model, Refusals, Refused, Way};
-use crate::report::text::{by, place_text, program_text, trail_text, unseen};
+use crate::report::text::{by, endpoint_text, program_text, trail_text, unseen};
 use crate::report::{self, Unseen};
 use crate::text::{cut, shown};
 
@@ -371,14 +371,18 @@ fn connections(model: &Model) -> Vec<Row> {
     let mut rows = Vec::new();
     for (sign, table) in [("->", &model.connections), ("at", &model.listens)] {
         for (address, counts) in table.heaviest().into_iter().take(ROWS) {
-            let place = report::Place {
+            let place = report::Endpoint {
                 address: address.address.clone(),
                 family: address.family.clone(),
                 socket: address.kind.clone(),
                 ways: counts.into(),
             };
             rows.push(Row {
-                text: format!("{:>6} {sign} {}", short(counts.all()), place_text(&place)),
+                text: format!(
+                    "{:>6} {sign} {}",
+                    short(counts.all()),
+                    endpoint_text(&place)
+                ),
                 way: worst(counts),
                 marked: false,
             });

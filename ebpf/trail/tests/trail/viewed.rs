@@ -1,7 +1,7 @@
 //! What the live view and the report show of records: as text to be looked at.
 
 use agent_sandbox_events::record::Verdict;
-use agent_sandbox_trail::model::{Limits, Model};
+use agent_sandbox_trail::model::{Model, TableLimits};
 use agent_sandbox_trail::report::{Summary, markdown, text, write};
 use agent_sandbox_trail::watch::app::{Action, App, Pane};
 use agent_sandbox_trail::watch::view::draw;
@@ -248,7 +248,7 @@ fn memory_is_bounded_whatever_is_recorded() {
         let what = records::open(number, "sh", &path, &["read"], verdict);
         app.take(&writer.write(what));
     }
-    let bounds = Limits::WATCH.table;
+    let bounds = TableLimits::WATCH.table;
     let model = &app.live.model;
     assert!(model.files.len() <= bounds.rows && model.refused.len() <= bounds.rows);
     let bytes: usize = model.files.iter().map(|(path, _)| path.len()).sum();
@@ -263,7 +263,7 @@ fn memory_is_bounded_whatever_is_recorded() {
 }
 
 fn summary() -> Summary {
-    let mut model = Model::new(Limits::REPORT);
+    let mut model = Model::new(TableLimits::REPORT);
     for record in records::session("k3v9m2qp") {
         model.take(&record);
     }
@@ -290,7 +290,7 @@ fn what_did_not_run_is_neither_allowed_nor_denied() {
         weak: vec!["begun_before".into()],
         ..Verdict::default()
     };
-    let mut model = Model::new(Limits::REPORT);
+    let mut model = Model::new(TableLimits::REPORT);
     let mut app = app();
     for what in [
         records::header(&[]),
@@ -339,7 +339,7 @@ fn what_did_not_run_is_neither_allowed_nor_denied() {
 
 #[test]
 fn a_report_of_nothing_says_so() {
-    let summary = Summary::new(&Model::new(Limits::REPORT), 0);
+    let summary = Summary::new(&Model::new(TableLimits::REPORT), 0);
     assert!(text::text(&summary).starts_with("no records\n"));
     assert!(markdown::markdown(&summary).starts_with("# Trail: no records\n"));
 }

@@ -19,7 +19,7 @@ impl Trace {
     /// session of the same user.
     fn stands_in_for(&self, other: &Trace) -> bool {
         let (own, its) = (&self.trail, &other.trail);
-        let shown = other.wish.within(&self.wish);
+        let shown = other.coverage.within(&self.coverage);
         its.job.is_some()
             && its.session.is_some()
             && (own.uid, &own.session) == (its.uid, &its.session)
@@ -28,8 +28,8 @@ impl Trace {
             && self.lifetime == Lifetime::Tasks
             && other.lifetime == Lifetime::Tasks
             && (shown.events, shown.every, shown.missing)
-                == (self.wish.events, self.wish.every, self.wish.missing)
-            && other.wish.within(&self.applied) == self.applied
+                == (self.coverage.events, self.coverage.every, self.coverage.missing)
+            && other.coverage.within(&self.applied) == self.applied
             && other.redact.iter().all(|one| self.redact.contains(one))
             && (other.cgroup.is_none() || other.cgroup == self.cgroup)
     }

@@ -191,7 +191,7 @@ impl<K: Kernel> Core<K> {
         let uid = trace.trail.uid;
         self.counted = 0;
         if let Some(outer) = trace.parent.and_then(|outer| self.registry.get(outer)) {
-            trace.applied = trace.wish.within(&outer.applied);
+            trace.applied = trace.coverage.within(&outer.applied);
             trace.forbidden.extend(&outer.forbidden);
         }
         let count = u32::try_from(trace.forbidden.len()).unwrap_or(u32::MAX);

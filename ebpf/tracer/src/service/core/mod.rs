@@ -162,7 +162,7 @@ impl<K: Kernel> Core<K> {
     pub fn reconfigure(&mut self, config: Config) {
         self.usage.limit(config.limits);
         self.config.limits = config.limits;
-        self.config.demand = config.demand;
+        self.config.required = config.required;
     }
 
     /// Reads events, so many and for so long at most. Returns how many there were.

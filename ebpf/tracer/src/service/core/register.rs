@@ -14,13 +14,13 @@ use agent_sandbox_events::record::Trail;
 
 use super::{Core, SHORT};
 use crate::service::cgroups::Cgroup;
+use crate::service::coverage::{self, Coverage};
 use crate::service::forbidden::{self, Blind, MOST_MOUNTS, Seen};
 use crate::service::kernel::Kernel;
 use crate::service::limits::Verdict;
 use crate::service::process::{Process, is_short};
 use crate::service::refusal::{Refusal, instead, no, room};
 use crate::service::registry::{File, Trace};
-use crate::service::wish::{self, Wish};
 use crate::trail::Redaction;
 
 /// Looking for a cgroup in so many directories costs as much as a request.
@@ -45,7 +45,7 @@ pub struct Registered {
     /// What was asked.
     pub register: Box<Register>,
     /// What comes of it.
-    pub wish: Wish,
+    pub coverage: Coverage,
     /// Whose tasks.
     pub uid: u32,
     /// The process, held.
@@ -93,7 +93,7 @@ impl<K: Kernel> Core<K> {
         register: Box<Register>,
         waiting: impl Iterator<Item = &'a Registered>,
     ) -> Result<(Registered, Vec<String>), Refusal> {
-        if let Some(wrong) = wish::misnamed(&register) {
+        if let Some(wrong) = coverage::misnamed(&register) {
             return Err(no(wrong));
         }
         Redaction::new(&register.redact).map_err(|error| no(error.to_string()))?;
@@ -131,12 +131,12 @@ impl<K: Kernel> Core<K> {
                 return Err(no("this cgroup is traced for another user"));
             }
         }
-        let wish = Wish::new(&register, &self.config.demand);
+        let coverage = Coverage::new(&register, &self.config.required);
         let mut registered = Registered {
             id: 0,
             joins: false,
             register,
-            wish,
+            coverage,
             uid,
             process,
             forbidden: BTreeSet::new(),
@@ -166,7 +166,7 @@ impl<K: Kernel> Core<K> {
         let about = self.kernel.about();
         let mut blind = about.blind.clone();
         blind.extend(crowded);
-        if registered.wish.denies() && !about.enforces {
+        if registered.coverage.denies() && !about.enforces {
             blind.push("nothing is denied: the kernel does not let the tracer".to_owned());
         }
         Ok((registered, blind))
@@ -201,14 +201,14 @@ impl<K: Kernel> Core<K> {
                 trace: registered.id,
             },
             parent,
-            wish: registered.wish.clone(),
-            applied: registered.wish.clone(),
+            coverage: registered.coverage.clone(),
+            applied: registered.coverage.clone(),
             forbidden: registered.forbidden.clone(),
             lifetime: register.lifetime,
             processes: registered.process.iter().map(|held| held.named).collect(),
             descendants: register.scope.descendants,
             cgroup: register.scope.cgroup,
-            command: wish::shortened(&register.command),
+            command: coverage::shortened(&register.command),
             redact: register.redact.clone(),
             job_unverified: !is_known(register.job, registered.process.as_ref()),
         }
@@ -344,7 +344,7 @@ impl<K: Kernel> Core<K> {
         let mut files: BTreeSet<File> = BTreeSet::new();
         let mut taken = 0;
         for descriptor in with {
-            match forbidden::look(descriptor, &seen) {
+            match forbidden::identify(descriptor, &seen) {
                 Err(reason) => *blind.entry(reason).or_default() += 1,
                 Ok(found) => {
                     // fstat(2) is believed for a whole mount once the kernel has said the same.

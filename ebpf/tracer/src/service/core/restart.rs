@@ -181,7 +181,7 @@ impl<K: Kernel> Core<K> {
 
     fn resume(&mut self, id: u32, trace: &Trace, away: Duration) -> Result<()> {
         let mut header = trace.header(self.kernel.about());
-        if trace.wish.hidden {
+        if trace.coverage.hidden {
             header.blind.push(FORGOTTEN.to_owned());
         }
         let redaction = Redaction::new(&trace.redact)?;

@@ -46,7 +46,7 @@ pub enum Tracing {
 /// Whose records somebody follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Follow {
-    /// Which.
+    /// Which trails.
     pub which: Which,
 }
 

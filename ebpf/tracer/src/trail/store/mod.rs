@@ -22,11 +22,11 @@ use nix::unistd::{UnlinkatFlags, ftruncate, geteuid, unlinkat};
 
 use super::clock::{Now, SECOND};
 
-pub(super) use survey::Found;
+pub(super) use survey::TrailFile;
 
 /// How much room trails take. On a directory that nodes share, each node counts its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct StoreLimits {
     /// A file is not longer, in bytes; then the next one begins.
     pub file_bytes: u64,
     /// The trails of one user, in bytes.
@@ -37,7 +37,7 @@ pub struct Limits {
     pub days: u32,
 }
 
-impl Default for Limits {
+impl Default for StoreLimits {
     fn default() -> Self {
         const MIB: u64 = 1024 * 1024;
         Self {
@@ -69,7 +69,7 @@ pub(super) struct Store {
     root: OwnedFd,
     records: PathBuf,
     node: String,
-    limits: Limits,
+    limits: StoreLimits,
     users: BTreeMap<u32, Used>,
     /// Files that are being written.
     current: HashSet<(u32, String)>,
@@ -118,7 +118,7 @@ impl Store {
     ///
     /// # Errors
     /// It cannot be made or read, or others than we could change it.
-    pub(super) fn open(records: &Path, node: &str, limits: Limits) -> io::Result<Self> {
+    pub(super) fn open(records: &Path, node: &str, limits: StoreLimits) -> io::Result<Self> {
         make_directory(records)?;
         let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let root = nix::fcntl::open(records, flags, Mode::empty())?;
@@ -279,7 +279,7 @@ impl Store {
     /// Makes room by removing what is least worth.
     fn make_room(&mut self, uid: u32, bytes: u64, files: u64, now: &Now) -> io::Result<()> {
         let mut used = self.users.get(&uid).copied().unwrap_or_default();
-        let of_user = |used: Used, limits: Limits| {
+        let of_user = |used: Used, limits: StoreLimits| {
             (used.bytes + bytes).saturating_sub(limits.user_bytes) > 0 || used.files + files > FILES
         };
         if of_user(used, self.limits) {

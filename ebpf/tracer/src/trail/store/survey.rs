@@ -29,7 +29,7 @@ const LOOKED_AT_ALL: usize = 100_000;
 
 /// A file of a trail.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::trail) struct Found {
+pub(in crate::trail) struct TrailFile {
     pub(in crate::trail) uid: u32,
     pub(in crate::trail) name: String,
     pub(in crate::trail) bytes: u64,
@@ -42,9 +42,9 @@ pub(in crate::trail) struct Found {
     pub(in crate::trail) first: u64,
 }
 
-impl Found {
+impl TrailFile {
     /// Whether both are of one trail.
-    pub(in crate::trail) fn same(&self, other: &Found) -> bool {
+    pub(in crate::trail) fn same(&self, other: &TrailFile) -> bool {
         self.trail == other.trail && same(self.began, other.began)
     }
 }
@@ -66,15 +66,15 @@ const HEADS: usize = 32_768;
 /// Files, by trail and then by their order in it.
 #[derive(Debug)]
 pub(in crate::trail) struct Survey {
-    pub(in crate::trail) files: Vec<Found>,
+    pub(in crate::trail) files: Vec<TrailFile>,
 }
 
 impl Survey {
     /// In the order in which they are to be removed: the oldest first, but the first file of each trail only
     /// after all others.
-    pub(super) fn victims(&self) -> Vec<&Found> {
+    pub(super) fn victims(&self) -> Vec<&TrailFile> {
         let first = |at: usize| at == 0 || !self.files[at - 1].same(&self.files[at]);
-        let mut victims: Vec<(bool, &Found)> = self
+        let mut victims: Vec<(bool, &TrailFile)> = self
             .files
             .iter()
             .enumerate()
@@ -88,7 +88,7 @@ impl Survey {
     }
 
     /// The records that go with that file: up to the next one's of its trail.
-    pub(super) fn loss(&self, file: &Found) -> Option<Evicted> {
+    pub(super) fn loss(&self, file: &TrailFile) -> Option<Evicted> {
         let at = self
             .files
             .iter()
@@ -103,8 +103,8 @@ impl Survey {
     }
 
     /// The files of each trail.
-    pub(in crate::trail) fn trails(&self) -> impl Iterator<Item = &[Found]> {
-        self.files.chunk_by(Found::same)
+    pub(in crate::trail) fn trails(&self) -> impl Iterator<Item = &[TrailFile]> {
+        self.files.chunk_by(TrailFile::same)
     }
 }
 
@@ -170,7 +170,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::survey`].
-    pub(in crate::trail) fn of(&self, trail: &Trail) -> io::Result<Vec<Found>> {
+    pub(in crate::trail) fn of(&self, trail: &Trail) -> io::Result<Vec<TrailFile>> {
         let stem = name::stem(trail);
         let survey = self.survey(&[trail.uid], &|name| name.starts_with(&stem))?;
         let newest = survey
@@ -181,13 +181,13 @@ impl Store {
     }
 
     /// Whether the last record of a file is that of an end.
-    pub(in crate::trail) fn ended(&self, file: &Found) -> bool {
+    pub(in crate::trail) fn ended(&self, file: &TrailFile) -> bool {
         let tail = self.tail(file, END).unwrap_or_default();
         contains(&tail, b"\"event\":\"end\"")
     }
 
     /// The last record of a file: its number, what its trail had lost by then, its time.
-    pub(in crate::trail) fn last(&self, file: &Found) -> Option<(u64, u64, f64)> {
+    pub(in crate::trail) fn last(&self, file: &TrailFile) -> Option<(u64, u64, f64)> {
         let tail = self.tail(file, LINE_BYTES as u64 + END)?;
         let line = tail.strip_suffix(b"\n").unwrap_or(&tail);
         let record: Record = serde_json::from_slice(line).ok()?;
@@ -195,7 +195,7 @@ impl Store {
     }
 
     /// The last whole line within so many bytes of the end of the file.
-    fn tail(&self, file: &Found, bytes: u64) -> Option<Vec<u8>> {
+    fn tail(&self, file: &TrailFile, bytes: u64) -> Option<Vec<u8>> {
         let directory = self.user_there(file.uid).ok()?;
         let there = read(&directory, &file.name).ok()?;
         let length = there.metadata().ok()?.len();
@@ -218,7 +218,7 @@ impl Store {
     /// It is gone, or cannot be read.
     pub(in crate::trail) fn read(
         root: &OwnedFd,
-        file: &Found,
+        file: &TrailFile,
         at: u64,
         into: &mut [u8],
     ) -> io::Result<usize> {
@@ -227,7 +227,7 @@ impl Store {
         read(&directory, &file.name)?.read_at(into, at)
     }
 
-    fn look(&self, directory: &OwnedFd, uid: u32, name: String) -> Option<Found> {
+    fn look(&self, directory: &OwnedFd, uid: u32, name: String) -> Option<TrailFile> {
         let there = fstatat(directory, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
         let key = (uid, name, there.st_ino);
         let known = self.heads.borrow().get(&key).cloned();
@@ -250,7 +250,7 @@ impl Store {
             }
         };
         // A directory is one user's, whatever a file in it says.
-        (trail.uid == uid).then_some(Found {
+        (trail.uid == uid).then_some(TrailFile {
             uid,
             name: key.1,
             bytes: u64::try_from(there.st_size).unwrap_or(0),
@@ -276,7 +276,7 @@ fn too_many(who: &str) -> io::Error {
 }
 
 /// What tells trails apart that began at the same time.
-fn place(file: &Found) -> (u32, &str, u32, Option<&str>, Option<u32>, Option<&str>) {
+fn place(file: &TrailFile) -> (u32, &str, u32, Option<&str>, Option<u32>, Option<&str>) {
     let trail = &file.trail;
     let session = trail.session.as_deref();
     (

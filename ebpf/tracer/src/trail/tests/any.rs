@@ -9,7 +9,7 @@ proptest! {
     fn any_raw_bytes_are_taken(
         events in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..400), 0_u8..9, any::<u32>()), 0..40),
     ) {
-        let mut house = house(Limits { file_bytes: 20_000, ..Limits::default() });
+        let mut house = house(StoreLimits { file_bytes: 20_000, ..StoreLimits::default() });
         house.begin(1000, 1, None);
         let mut taken = 0;
         for (mut bytes, kind, number) in events {
@@ -48,7 +48,7 @@ proptest! {
 
     #[test]
     fn a_line_is_never_too_long(byte in any::<u8>(), reversed in any::<bool>(), other in any::<u8>()) {
-        let mut house = house(Limits::default());
+        let mut house = house(StoreLimits::default());
         let mut mine = header();
         mine.command = vec![char::from(byte).to_string().repeat(20_000), "x".repeat(8000)];
         house.trails.begin(1, trail(1000, 1), mine, Redaction::default(), None, now(START)).unwrap();

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn everybody_gets_their_own_and_root_gets_all() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     house.begin(1000, 1, None);
     house.begin(1001, 2, None);
     assert_eq!(house.read(1000, &Which::All).len(), 1);
@@ -24,9 +24,9 @@ fn everybody_gets_their_own_and_root_gets_all() {
 
 #[test]
 fn trails_of_all_nodes_are_read_in_order() {
-    let mut house = house(Limits {
+    let mut house = house(StoreLimits {
         file_bytes: 3000,
-        ..Limits::default()
+        ..StoreLimits::default()
     });
     let settings = Settings {
         node: "n-2".into(),
@@ -114,7 +114,7 @@ fn trails_of_all_nodes_are_read_in_order() {
 
 #[test]
 fn who_follows_gets_what_reading_back_does_not_hold() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     house.begin(1000, 1, None);
     house.trails.event(&open(head(1, START), b"/before"));
     house.trails.flush(now(START));
@@ -142,7 +142,7 @@ fn who_follows_gets_what_reading_back_does_not_hold() {
 
 #[test]
 fn what_is_no_trail_is_left_out() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     house.begin(1000, 1, None);
     let directory = house.settings.records.join("1000");
     fs::write(directory.join("abc@n1-7.jsonl"), "no json\n").unwrap();

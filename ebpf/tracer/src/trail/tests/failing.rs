@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn what_cannot_be_written_is_counted_and_said() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     house.begin(1000, 1, None);
     house.trails.event(&open(head(1, START), b"/a"));
     house.trails.flush(now(START));
@@ -44,7 +44,7 @@ fn what_cannot_be_written_is_counted_and_said() {
 
 #[test]
 fn an_end_that_cannot_be_written_is_tried_again() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     house.begin(1000, 1, None);
     let directory = house.settings.records.join("1000");
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
@@ -63,7 +63,7 @@ fn an_end_that_cannot_be_written_is_tried_again() {
 
 #[test]
 fn a_file_that_somebody_removes_is_followed_by_another() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     house.begin(1000, 1, None);
     fs::remove_file(&house.files(1000)[0]).unwrap();
     house.trails.event(&open(head(1, START), b"/a"));
@@ -77,7 +77,7 @@ fn a_file_that_somebody_removes_is_followed_by_another() {
 
 #[test]
 fn a_trail_goes_on_after_the_tracer_was_away() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     house.begin(1000, 1, None);
     house.trails.event(&open(head(1, START), b"/a"));
     house.trails.lost(1, 2);
@@ -144,7 +144,7 @@ fn a_directory_that_others_could_change_is_refused() {
 
 #[test]
 fn a_link_in_the_place_of_a_directory_is_not_followed() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     let elsewhere = house.directory.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, house.settings.records.join("1000")).unwrap();
@@ -180,7 +180,7 @@ fn a_full_disk_leaves_whole_lines() {
         assert!(said.contains("1 passed"), "{said}");
         return;
     }
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     house.begin(1000, 1, None);
     for number in 0..100_u32 {
         house
@@ -214,7 +214,7 @@ fn a_full_disk_leaves_whole_lines() {
 
 #[test]
 fn too_many_files_of_a_user_are_said_and_not_an_empty_list() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     house.begin(1000, 1, None);
     house.begin(1001, 2, None);
     house.trails.flush(now(START));

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_trail_from_its_header_to_its_end() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     house.begin(1000, 1, None);
     for _ in 0..3 {
         house.trails.event(&open(head(1, START), b"/a"));
@@ -47,7 +47,7 @@ fn a_trail_from_its_header_to_its_end() {
 
 #[test]
 fn only_the_tracer_can_read_the_files() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     house.begin(1000, 1, None);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&house.settings.records), 0o700);
@@ -64,7 +64,7 @@ fn only_the_tracer_can_read_the_files() {
 
 #[test]
 fn events_of_a_trace_come_to_the_trace_above_it_too() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     house.begin(1000, 1, None);
     let mut mine = header();
     mine.events = vec!["open".into()];
@@ -119,9 +119,9 @@ fn events_of_a_trace_come_to_the_trace_above_it_too() {
 
 #[test]
 fn files_are_changed_without_a_gap() {
-    let mut house = house(Limits {
+    let mut house = house(StoreLimits {
         file_bytes: 4000,
-        ..Limits::default()
+        ..StoreLimits::default()
     });
     house.begin(1000, 1, None);
     for number in 0..100_u32 {
@@ -155,10 +155,10 @@ fn a_flooded_trail_keeps_its_beginning_and_its_newest() {
 }
 
 fn flooded(events: u32) {
-    let limits = Limits {
+    let limits = StoreLimits {
         file_bytes: 8192,
         user_bytes: 100_000,
-        ..Limits::default()
+        ..StoreLimits::default()
     };
     let mut house = house(limits);
     house.begin(1001, 2, None);
@@ -211,10 +211,10 @@ fn flooded(events: u32) {
 
 #[test]
 fn who_has_most_gives_when_all_is_full() {
-    let limits = Limits {
+    let limits = StoreLimits {
         file_bytes: 8192,
         total_bytes: 120_000,
-        ..Limits::default()
+        ..StoreLimits::default()
     };
     let mut house = house(limits);
     house.begin(1001, 2, None);
@@ -241,7 +241,7 @@ fn who_has_most_gives_when_all_is_full() {
 
 #[test]
 fn secrets_are_nowhere_in_the_files() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     let own = Redaction::new(&["--licence=*".to_string()]).unwrap();
     house
         .trails
@@ -269,9 +269,9 @@ fn secrets_are_nowhere_in_the_files() {
 
 #[test]
 fn old_files_go() {
-    let mut house = house(Limits {
+    let mut house = house(StoreLimits {
         days: 30,
-        ..Limits::default()
+        ..StoreLimits::default()
     });
     house.begin(1000, 1, None);
     house.begin(1001, 2, None);
@@ -298,7 +298,7 @@ fn old_files_go() {
 
 #[test]
 fn events_below_a_trace_that_ends_go_on_to_the_one_above_it() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     house.begin(1000, 1, None);
     house.begin(1000, 2, Some(1));
     house.begin(1000, 3, Some(2));
@@ -314,7 +314,7 @@ fn events_below_a_trace_that_ends_go_on_to_the_one_above_it() {
 
 #[test]
 fn an_event_is_for_all_trails_above_or_they_say_that_it_is_lost() {
-    let mut house = house(Limits::default());
+    let mut house = house(StoreLimits::default());
     for trace in 1..=10 {
         house.begin(1000, trace, (trace > 1).then(|| trace - 1));
     }

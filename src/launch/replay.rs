@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use agent_sandbox_events::client::{Connection, Unanswered};
 use agent_sandbox_events::protocol::{Request, Response, VERSION, Which};
 
-use super::tracer::Found;
+use super::tracer::TracerState;
 use crate::failure::one_line;
 use crate::observe::seen::Seen;
 use crate::observe::trail::{Reading, Traced};
@@ -25,18 +25,18 @@ const MOST_BYTES: usize = 1 << 30;
 /// Reads the trail of a run. `seen` knows the run and has seen nothing of it; `hidden` says of a path which rule
 /// hides it.
 pub fn read(
-    found: &Found,
+    found: &TracerState,
     traced: &Traced,
     seen: Seen,
     hidden: &dyn Fn(&Path) -> Option<String>,
 ) -> Seen {
     let mut reading = Reading::new(traced, seen, hidden);
     let trouble = match found {
-        Found::Listens(connection) => read_all(connection, traced, &mut reading).err(),
-        Found::Unwanted | Found::Nothing => {
+        TracerState::Listens(connection) => read_all(connection, traced, &mut reading).err(),
+        TracerState::Unwanted | TracerState::Nothing => {
             Some("the tracer has gone, and the trail could not be read".to_owned())
         }
-        Found::Unfit(trouble) => Some(format!(
+        TracerState::Unfit(trouble) => Some(format!(
             "the trail could not be read: {}",
             one_line(&trouble.what)
         )),

@@ -1,5 +1,5 @@
-//! A child process that looks at file systems which may not answer. When one path hangs, the child
-//! is left behind and the launcher goes on.
+//! A child process that stats paths on file systems which may not answer. When one path hangs, the
+//! launcher abandons the child and goes on.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -15,16 +15,16 @@ use serde::Serialize;
 use super::walk::{Answer, Question, Walker};
 use crate::sys::process::{Side, exit_now, fork};
 
-/// No frame is longer: a listing of the largest directory, or a batch of looks with long paths.
+/// No frame is longer: a listing of the largest directory, or a batch of answers with long paths.
 const LONGEST_FRAME: usize = 6 << 20;
 
 /// The child, from the launcher's side.
-pub struct Looker {
+pub struct Prober {
     stream: UnixStream,
     child: Pid,
 }
 
-impl Looker {
+impl Prober {
     /// Forks the child.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Looker {
     /// Ends an idle child.
     pub fn finish(self) {
         drop(self.stream);
-        // It reads the end of its socket and leaves; it cannot hang, for nothing is asked.
+        // It reads the end of its socket and leaves; it cannot hang, as it has no question to answer.
         let _ = waitpid(self.child, None);
     }
 }
@@ -111,7 +111,7 @@ fn put_frame<T: Serialize + ?Sized>(into: &mut Vec<u8>, value: &T) -> io::Result
     Ok(())
 }
 
-/// The looking process: answers until its socket ends.
+/// The probing process: answers until its socket ends.
 fn serve(mut stream: UnixStream) {
     let mut walker = Walker::everywhere();
     loop {

@@ -1,4 +1,4 @@
-//! A job's directory at the rendezvous: its lock, its sockets, its end.
+//! A job's directory for join sockets: its lock, its sockets, its end.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use super::names::Door;
 use crate::own_directory::{LOCK, is_at, open_below, take_lock};
 
-/// What a killed keeper left is removed when its directory has not changed for this long.
+/// What a killed server left is removed when its directory has not changed for this long.
 const LEFT_BEHIND: Duration = Duration::from_secs(3 * 24 * 3600);
 /// The most directories of other jobs that one arrival looks at.
 const MOST_OTHERS: usize = 64;
@@ -32,7 +32,7 @@ fn is_directory(found: &FileStat) -> bool {
 /// The names in a directory.
 fn names(directory: &OwnedFd) -> Result<Vec<String>> {
     let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    let entries = std::fs::read_dir(path).context("cannot list a meeting place")?;
+    let entries = std::fs::read_dir(path).context("cannot list a directory of join sockets")?;
     Ok(entries
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
@@ -64,7 +64,7 @@ pub(super) fn living(directory: &OwnedFd) -> Result<Vec<Door>> {
 }
 
 /// Whether no process has the socket any more. It is asked for a connection of a type that it does
-/// not make: `EPROTOTYPE` says that it lives, and its keeper notices nothing.
+/// not make: `EPROTOTYPE` says that it lives, and its server notices nothing.
 fn is_dead(directory: &OwnedFd, name: &str) -> Result<bool> {
     let socket = socket(
         AddressFamily::Unix,
@@ -85,7 +85,7 @@ pub(super) fn remove(directory: &OwnedFd, name: &str) -> Result<()> {
     }
 }
 
-/// Removes a job's directory if no room has a keeper. Under the lock, which ends with it: whoever
+/// Removes a job's directory if no room has a server. Under the lock, which ends with it: whoever
 /// comes between the two removals makes a new lock file, and the directory stays.
 pub(super) fn clear(base: &OwnedFd, name: &str, directory: &OwnedFd) {
     let empty = living(directory).is_ok_and(|doors| doors.is_empty());
@@ -94,7 +94,7 @@ pub(super) fn clear(base: &OwnedFd, name: &str, directory: &OwnedFd) {
     }
 }
 
-/// Removes what killed keepers of other jobs left behind long ago. That nothing can be removed
+/// Removes what killed servers of other jobs left behind long ago. That nothing can be removed
 /// disturbs nobody.
 pub(super) fn sweep(base: &OwnedFd, own: &str) {
     let now = SystemTime::now()

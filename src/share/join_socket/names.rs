@@ -1,4 +1,4 @@
-//! The names of directories and sockets at a rendezvous.
+//! The names of join sockets and of their directories.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -12,14 +12,14 @@ const LONGEST_NAME: usize = 240;
 /// One job on one node. Two nodes may be one machine. The cluster has no part in it: a step that was
 /// started from outside of the job is not told its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct NodeJob {
     /// The node's name (`SLURMD_NODENAME`).
     pub node: OsString,
     /// The job's id; a component of a heterogeneous job has its own.
     pub job: u32,
 }
 
-impl Place {
+impl NodeJob {
     /// The name of its directory; no two places have the same.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ mod tests {
 
     fn name(node: &str, job: u32) -> String {
         let node = node.into();
-        Place { node, job }.name().unwrap()
+        NodeJob { node, job }.name().unwrap()
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         all.dedup();
         assert_eq!(all.len(), odd.len(), "{all:?}");
         let node = "n".repeat(300).into();
-        assert!(Place { node, job: 1 }.name().is_err());
+        assert!(NodeJob { node, job: 1 }.name().is_err());
     }
 
     #[test]

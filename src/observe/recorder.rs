@@ -26,11 +26,11 @@ const MOST_AT_A_TIME: usize = 64;
 const LONGEST_SIGHTING: usize = 16 * 1024;
 
 /// What watches a run. The launcher's supervisor calls it, and what asked for the run has it as well.
-pub type Shared = Rc<RefCell<Witness>>;
+pub type Shared = Rc<RefCell<Recorder>>;
 
 /// Watches a run.
 #[derive(Default)]
-pub struct Witness {
+pub struct Recorder {
     /// What it saw.
     pub seen: Seen,
     /// The trace of the run, if the node's tracer has begun one.
@@ -46,7 +46,7 @@ enum Source {
     Mediator(Arc<OwnedFd>),
 }
 
-impl Witness {
+impl Recorder {
     /// One that several have.
     #[must_use]
     pub fn shared() -> Shared {

@@ -1,4 +1,4 @@
-//! What a trace records and denies: what its caller asks, what the site demands, and what the traces that
+//! What a trace records and denies: what its caller asks for, what the site requires, and what the traces that
 //! it is in already do.
 
 use agent_sandbox_events::protocol::{Enforce, Register};
@@ -6,7 +6,7 @@ use agent_sandbox_events::raw::{Kind, OPERATIONS, trace_flags};
 use agent_sandbox_events::record::Header;
 use serde::{Deserialize, Serialize};
 
-use super::config::Demand;
+use super::config::Required;
 use crate::kernel::{About, TraceEntry};
 
 /// The longest session id; it becomes part of a file's name.
@@ -19,10 +19,10 @@ const COMMAND_BYTES: usize = 2048;
 
 /// What one trace records and denies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wish {
+pub struct Coverage {
     /// Bits of [`Kind::bit`].
     pub events: u32,
-    /// Of the opens that were allowed each so manieth; 1: all.
+    /// Every Nth of the allowed opens is recorded; 1: all.
     pub every: u32,
     /// Opens of what does not exist, too.
     pub missing: bool,
@@ -37,22 +37,24 @@ pub struct Wish {
     pub no_user_namespace: bool,
 }
 
-impl Wish {
-    /// What the caller asks, and what the site demands.
+impl Coverage {
+    /// What the caller asks for, and what the site requires.
     #[must_use]
-    pub fn new(register: &Register, demand: &Demand) -> Self {
+    pub fn new(register: &Register, required: &Required) -> Self {
         let asked = register.events.iter().map(|kind| Kind::from(*kind));
-        let demanded = demand.events.iter().map(|name| name.0);
-        let events = asked.chain(demanded).fold(0, |all, kind| all | kind.bit());
+        let required_kinds = required.events.iter().map(|name| name.0);
+        let events = asked
+            .chain(required_kinds)
+            .fold(0, |all, kind| all | kind.bit());
         let every = register.every.max(1);
         Self {
             events,
-            every: if demand.every > 0 {
-                every.min(demand.every)
+            every: if required.every > 0 {
+                every.min(required.every)
             } else {
                 every
             },
-            missing: register.missing || demand.missing,
+            missing: register.missing || required.missing,
             hidden: !register.hidden.is_empty(),
             enforce: register.enforce,
             no_internet: register.no_internet,
@@ -63,8 +65,8 @@ impl Wish {
     /// As seen by the probes: a trace that is in another one shows at least what that one shows, and denies
     /// at least what that one denies.
     #[must_use]
-    pub fn within(&self, outer: &Wish) -> Wish {
-        Wish {
+    pub fn within(&self, outer: &Coverage) -> Coverage {
+        Coverage {
             events: self.events | outer.events,
             every: self.every.min(outer.every),
             missing: self.missing || outer.missing,
@@ -215,27 +217,27 @@ mod tests {
 
     #[test]
     fn the_sites_demand_comes_on_top() {
-        let demand = Demand {
+        let required = Required {
             events: vec![EventName(Kind::Exec)],
             missing: true,
             every: 10,
         };
         let mut asked = register(vec![EventKind::Open]);
         asked.every = 1000;
-        let wish = Wish::new(&asked, &demand);
-        assert_eq!(wish.events, Kind::Exec.bit() | Kind::Open.bit());
-        assert!(wish.missing);
-        assert_eq!(wish.every, 10);
-        let wish = Wish::new(&asked, &Demand::default());
-        assert_eq!((wish.events, wish.every), (Kind::Open.bit(), 1000));
+        let coverage = Coverage::new(&asked, &required);
+        assert_eq!(coverage.events, Kind::Exec.bit() | Kind::Open.bit());
+        assert!(coverage.missing);
+        assert_eq!(coverage.every, 10);
+        let coverage = Coverage::new(&asked, &Required::default());
+        assert_eq!((coverage.events, coverage.every), (Kind::Open.bit(), 1000));
     }
 
     #[test]
     fn a_trace_in_another_shows_and_denies_no_less() {
-        let mut outer = Wish::new(&register(vec![EventKind::Exec]), &Demand::default());
+        let mut outer = Coverage::new(&register(vec![EventKind::Exec]), &Required::default());
         outer.enforce = Enforce::On;
         outer.no_internet = true;
-        let mut inner = Wish::new(&register(vec![EventKind::Open]), &Demand::default());
+        let mut inner = Coverage::new(&register(vec![EventKind::Open]), &Required::default());
         inner.enforce = Enforce::Audit;
         inner.every = 50;
         let entry = inner.within(&outer).entry(7, Some(3));

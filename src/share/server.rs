@@ -1,4 +1,4 @@
-//! The keeper of a room: a process that the room's first task forks and that stays as long as the
+//! The namespace server of a room: a process that the room's first task forks and that stays as long as the
 //! room has members. It makes the room, answers whoever arrives, and starts the chaperon at the
 //! first call from inside. It is in the step's cgroup, as Slurm wants it: what Slurm kills at the
 //! end of a step, it kills with the room.
@@ -15,10 +15,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::socket::MsgFlags;
 
+use super::join_socket::{self, Claim};
 use super::protocol::{
     Answer, GO, Hello, LISTENER, Refusal, Sealed, Terms, VERSION, Wanted, Wants,
 };
-use super::rendezvous::{self, Claim};
 use super::room::{self, Jail, Room};
 use super::{join, peer};
 use crate::env_vars;
@@ -28,38 +28,39 @@ use crate::launch::{self, Prepared, kept, said, tracer};
 use crate::plan::{self, NetworkMode, Plan};
 use crate::sys::{fds, passing, process};
 
-/// A room's place at the rendezvous.
-pub struct Meeting {
+/// A room's join socket, and the right to it.
+pub struct JoinPoint {
     /// The listening socket.
     pub listener: OwnedFd,
     /// The right to it.
     pub claim: Claim,
     /// Rooms that the job has on this node already.
-    pub earlier: Vec<rendezvous::Room>,
+    pub earlier: Vec<join_socket::Room>,
     /// slurmstepd, with whose end everything of the step ends. Tasks watch it as well, but those
-    /// inside may be able to stop them; never the keeper.
+    /// inside may be able to stop them; never the server.
     pub parent: Option<OwnedFd>,
 }
 
-/// Forks the keeper. It is nobody's child for long, and says nothing: what goes wrong it tells those
+/// Forks the server. It is nobody's child for long, and says nothing: what goes wrong it tells those
 /// who arrive.
 ///
 /// # Errors
 /// What `fork(2)` answers.
-pub fn start(meeting: Meeting, wanted: &Wanted) -> io::Result<()> {
+pub fn start(join_point: JoinPoint, wanted: &Wanted) -> io::Result<()> {
     match process::fork()? {
         process::Side::Parent(_) => Ok(()),
         process::Side::Child => {
-            let done = stand_alone(&meeting).and_then(|terminal| keep(meeting, wanted, terminal));
+            let done =
+                stand_alone(&join_point).and_then(|terminal| keep(join_point, wanted, terminal));
             process::exit_now(i32::from(done.is_err()))
         }
     }
 }
 
 /// Leaves everything that is the task's: its streams, whose readers wait for their end, its
-/// terminal, its descriptors. No signal reaches the keeper: Slurm sends them to each process of a
+/// terminal, its descriptors. No signal reaches the server: Slurm sends them to each process of a
 /// step, and means the commands. The answer is the task's terminal, if it has one.
-fn stand_alone(meeting: &Meeting) -> Result<Option<OwnedFd>> {
+fn stand_alone(join_point: &JoinPoint) -> Result<Option<OwnedFd>> {
     SigSet::all().thread_block()?;
     process::ignore_all();
     // The leader of a session has nowhere to go; nothing depends on it.
@@ -73,33 +74,33 @@ fn stand_alone(meeting: &Meeting) -> Result<Option<OwnedFd>> {
         fds::become_standard(&null, number)?;
     }
     drop(null);
-    let mut kept = vec![meeting.listener.as_raw_fd()];
-    kept.extend(meeting.claim.descriptors());
+    let mut kept = vec![join_point.listener.as_raw_fd()];
+    kept.extend(join_point.claim.descriptors());
     kept.extend(
         terminal
             .iter()
-            .chain(&meeting.parent)
+            .chain(&join_point.parent)
             .map(AsRawFd::as_raw_fd),
     );
     fds::close_all_but(&kept)?;
-    meeting.claim.keep(&meeting.listener)?;
+    join_point.claim.keep(&join_point.listener)?;
     std::env::set_current_dir("/")?;
     Ok(terminal)
 }
 
-fn keep(meeting: Meeting, wanted: &Wanted, terminal: Option<OwnedFd>) -> Result<()> {
-    let Meeting {
+fn keep(join_point: JoinPoint, wanted: &Wanted, terminal: Option<OwnedFd>) -> Result<()> {
+    let JoinPoint {
         listener,
         claim,
         earlier,
         parent,
-    } = meeting;
+    } = join_point;
     let (made, refusal) = match make(&earlier, wanted, (claim.order(), terminal)) {
         Ok(made) => (Some(made), None),
         Err(error) => (None, Some(Refusal::of(&error))),
     };
     let own = process::descriptor_of(nix::unistd::getpid());
-    let mut keeper = Keeper {
+    let mut server = Server {
         listener,
         claim,
         proves: own.is_ok(),
@@ -115,11 +116,11 @@ fn keep(meeting: Meeting, wanted: &Wanted, terminal: Option<OwnedFd>) -> Result<
         own_job: peer::job_of_cgroup("self"),
     };
     process::release_memory();
-    keeper.serve()?;
-    if let Some(made) = keeper.made {
+    server.serve()?;
+    if let Some(made) = server.made {
         made.room.end();
     }
-    drop(keeper.last);
+    drop(server.last);
     Ok(())
 }
 
@@ -133,7 +134,7 @@ struct Made {
 }
 
 fn make(
-    earlier: &[rendezvous::Room],
+    earlier: &[join_socket::Room],
     wanted: &Wanted,
     of_its_own: (u64, Option<OwnedFd>),
 ) -> Result<Made> {
@@ -141,7 +142,7 @@ fn make(
     let mut prepared = launch::prepare_sealed(wanted.seal.clone(), wanted.asked.clone())?;
     let (plan, _) = kept::ready(&mut prepared)?;
     // Tasks ask the tracer themselves: each of them begins outside of the room.
-    prepared.tracer = tracer::Found::Unwanted;
+    prepared.tracer = tracer::TracerState::Unwanted;
     let mut lacking = said::shortcomings(&plan, false);
     lacking.retain(|line| !prepared.seal.told.contains(line));
     if plan.network.value == NetworkMode::Isolated && std::env::var_os(env_vars::PMIX).is_some() {
@@ -163,14 +164,14 @@ fn make(
 
 /// The jail that the job has on this node, from one of the rooms that were there before this one.
 /// None of them waits for this one, so that nobody waits in a circle.
-fn existing(earlier: &[rendezvous::Room], wanted: &Wanted) -> Result<Option<Jail>> {
-    if wanted.room == rendezvous::Room::Batch {
+fn existing(earlier: &[join_socket::Room], wanted: &Wanted) -> Result<Option<Jail>> {
+    if wanted.room == join_socket::Room::Batch {
         // Its script is among the mounts that bubblewrap makes.
         return Ok(None);
     }
     let uid = nix::unistd::getuid().as_raw();
     for room in earlier {
-        let Some(connection) = rendezvous::ask(uid, &wanted.place, *room)? else {
+        let Some(connection) = join_socket::ask(uid, &wanted.place, *room)? else {
             continue;
         };
         let hello = Hello {
@@ -186,7 +187,7 @@ fn existing(earlier: &[rendezvous::Room], wanted: &Wanted) -> Result<Option<Jail
     Ok(None)
 }
 
-struct Keeper {
+struct Server {
     listener: OwnedFd,
     claim: Claim,
     /// This process.
@@ -207,7 +208,7 @@ struct Keeper {
     last: Option<OwnedFd>,
 }
 
-/// What woke the keeper.
+/// What woke the server.
 struct Woken {
     arrived: bool,
     init_gone: bool,
@@ -218,9 +219,9 @@ struct Woken {
     members: Vec<bool>,
 }
 
-impl Keeper {
+impl Server {
     fn serve(&mut self) -> Result<()> {
-        // Whoever forked the keeper has connected already.
+        // Whoever forked the server has connected already.
         self.accept()?;
         loop {
             if self.members.is_empty() {
@@ -304,7 +305,7 @@ impl Keeper {
 
     fn accept(&mut self) -> Result<()> {
         loop {
-            match rendezvous::accept(&self.listener) {
+            match join_socket::accept(&self.listener) {
                 Ok(Some(connection)) => self.members.push(connection),
                 Ok(None) => return Ok(()),
                 // More members than a process may have files: only now, for programs started from

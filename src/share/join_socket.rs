@@ -37,7 +37,7 @@ use crate::own_directory::{self, Busy, id, is_at, open_below, take_lock};
 use crate::sys::sockets::listen;
 use directory::{address, clear, doors, living, remove};
 use names::Door;
-pub use names::{Place, Room};
+pub use names::{NodeJob, Room};
 
 /// How long an arrival waits for a lock, or for room in a queue, that others hold. Both are held
 /// for microseconds; longer means that somebody was stopped.
@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(4);
-/// Connections that wait until the keeper accepts them. The kernel takes fewer where
+/// Connections that wait until the server accepts them. The kernel takes fewer where
 /// `net.core.somaxconn` says so (128 before Linux 5.4); who finds the queue full tries again.
 const BACKLOG: i32 = 4096;
 /// Longer than the text of any process's status (`proc_pid_status(5)`), in bytes.
@@ -54,17 +54,17 @@ const LONGEST_STATUS: u64 = 64 * 1024;
 /// What an arriving task finds.
 #[derive(Debug)]
 pub enum Arrival {
-    /// The room has a keeper, and this is a connection to it. It ends without an answer if the
-    /// keeper is killed; then the task arrives once more.
+    /// The room has a server, and this is a connection to it. It ends without an answer if the
+    /// server is killed; then the task arrives once more.
     Member(OwnedFd),
     /// The room has none: this task starts it.
     First {
-        /// Where others arrive; non-blocking, for [`accept`]. The keeper alone may hold it: while
+        /// Where others arrive; non-blocking, for [`accept`]. The server alone may hold it: while
         /// any copy is open, others wait there.
         listener: OwnedFd,
-        /// The first connection to it, so that the keeper has a member from the beginning.
+        /// The first connection to it, so that the server has a member from the beginning.
         connection: OwnedFd,
-        /// The job's other rooms that have keepers, in the order of their beginning, for [`ask`].
+        /// The job's other rooms that have servers, in the order of their beginning, for [`ask`].
         /// Of two rooms, the later lists the earlier, and never both each other.
         earlier: Vec<Room>,
         /// The right to the room's name.
@@ -143,22 +143,22 @@ pub fn accept(listener: impl AsFd) -> io::Result<Option<OwnedFd>> {
 ///
 /// # Errors
 /// There is no directory that is the user's alone; somebody holds the lock, or leaves the queue
-/// full; a keeper is none of ours.
-pub fn arrive(uid: u32, place: &Place, room: Room) -> Result<Arrival> {
-    Rendezvous::of(uid).arrive(place, room)
+/// full; a server is none of ours.
+pub fn arrive(uid: u32, place: &NodeJob, room: Room) -> Result<Arrival> {
+    JoinDirectories::of(uid).arrive(place, room)
 }
 
-/// Connects to another room of the job: `None` if it has no keeper any more.
+/// Connects to another room of the job: `None` if it has no server any more.
 ///
 /// # Errors
 /// As [`arrive`].
-pub fn ask(uid: u32, place: &Place, room: Room) -> Result<Option<OwnedFd>> {
-    Rendezvous::of(uid).ask(place, room)
+pub fn ask(uid: u32, place: &NodeJob, room: Room) -> Result<Option<OwnedFd>> {
+    JoinDirectories::of(uid).ask(place, room)
 }
 
 /// Where the user's tasks on this node meet.
 #[derive(Clone, Debug)]
-pub struct Rendezvous {
+pub struct JoinDirectories {
     uid: u32,
     /// Directories in which the user's directory may stand, best first.
     parents: Vec<PathBuf>,
@@ -172,7 +172,7 @@ struct Locked {
     _lock: Flock<OwnedFd>,
 }
 
-impl Rendezvous {
+impl JoinDirectories {
     /// That of the user with this id.
     pub fn of(uid: u32) -> Self {
         Self::at(uid, own_directory::parents(), PATIENCE)
@@ -191,7 +191,7 @@ impl Rendezvous {
     ///
     /// # Errors
     /// See [`arrive`].
-    pub fn arrive(&self, place: &Place, room: Room) -> Result<Arrival> {
+    pub fn arrive(&self, place: &NodeJob, room: Room) -> Result<Arrival> {
         let name = place.name()?;
         self.patiently(|| {
             let locked = match self.lock(&name)? {
@@ -214,7 +214,7 @@ impl Rendezvous {
     ///
     /// # Errors
     /// See [`ask`].
-    pub fn ask(&self, place: &Place, room: Room) -> Result<Option<OwnedFd>> {
+    pub fn ask(&self, place: &NodeJob, room: Room) -> Result<Option<OwnedFd>> {
         let name = place.name()?;
         self.patiently(|| {
             let directory = match open_below(&self.base(&name)?, &name) {
@@ -255,7 +255,7 @@ impl Rendezvous {
         }
     }
 
-    /// Claims a room that has no keeper.
+    /// Claims a room that has no server.
     fn begin(&self, locked: Locked, name: &str, room: Room, doors: &[Door]) -> Result<Arrival> {
         directory::sweep(&locked.base, name);
         let last = doors.last().map_or(0, |door| door.order);
@@ -290,7 +290,7 @@ impl Rendezvous {
                 .map(|other| other.room)
                 .collect(),
             claim: Claim {
-                rendezvous: self.clone(),
+                directories: self.clone(),
                 directory: locked.directory,
                 base: locked.base,
                 name: name.to_owned(),
@@ -315,7 +315,7 @@ impl Rendezvous {
         }
         match same_user(&socket, self.uid) {
             Ok(_) => {}
-            // It listened and has ended; the keeper may be about to say that it listens now.
+            // It listened and has ended; the server may be about to say that it listens now.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Knock::Full),
             Err(error) => {
                 return Err(error).with_context(|| format!("cannot trust the room {}", door.room));
@@ -355,7 +355,7 @@ impl Rendezvous {
         let lock = match take_lock(&directory) {
             Ok(Ok(lock)) => lock,
             Ok(Err(busy)) => return Ok(Err(busy)),
-            // Removed since it was opened, by a keeper that ended.
+            // Removed since it was opened, by a server that ended.
             Err(error) if error.downcast_ref() == Some(&Errno::ENOENT) => return changing(),
             Err(error) => return Err(error),
         };
@@ -374,7 +374,7 @@ impl Rendezvous {
 /// What became of an attempt to connect.
 enum Knock {
     Answered(OwnedFd),
-    /// The keeper has not accepted others yet.
+    /// The server has not accepted others yet.
     Full,
     /// Nobody listens.
     Gone,
@@ -391,11 +391,11 @@ impl Locked {
     }
 }
 
-/// The keeper's right to its room's name. Dropped without [`Claim::retire`], it leaves a socket
+/// The server's right to its room's name. Dropped without [`Claim::retire`], it leaves a socket
 /// behind, which the next arrival finds dead once the listener is closed.
 #[derive(Debug)]
 pub struct Claim {
-    rendezvous: Rendezvous,
+    directories: JoinDirectories,
     base: OwnedFd,
     directory: OwnedFd,
     name: String,
@@ -405,7 +405,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Says that it is the calling process that listens. To be called by a keeper that was forked
+    /// Says that it is the calling process that listens. To be called by a server that was forked
     /// from the process that arrived, before that may end: who connects looks at the process that
     /// called `listen(2)` last.
     ///
@@ -426,14 +426,14 @@ impl Claim {
     }
 
     /// Ends the room, unless somebody waits at its door: then that connection is the answer, and
-    /// the keeper goes on. After `None` the keeper closes the listener; nobody can have come
+    /// the server goes on. After `None` the server closes the listener; nobody can have come
     /// between the question and the end of the name.
     ///
     /// # Errors
-    /// Somebody holds the lock, or the socket cannot be removed. The keeper may end all the same:
+    /// Somebody holds the lock, or the socket cannot be removed. The server may end all the same:
     /// what waits at its door gets no answer and arrives once more.
     pub fn retire(&self, listener: impl AsFd) -> Result<Option<OwnedFd>> {
-        self.rendezvous.patiently(|| {
+        self.directories.patiently(|| {
             let lock = match take_lock(&self.directory) {
                 Ok(Ok(lock)) => Some(lock),
                 Ok(Err(busy)) => return Ok(Err(busy)),
@@ -457,5 +457,7 @@ impl Claim {
 }
 
 fn full(room: Room) -> Busy {
-    Busy(format!("the keeper of the room {room} accepts nobody"))
+    Busy(format!(
+        "the namespace server of the room {room} accepts nobody"
+    ))
 }
