@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fence::Fence;
+use crate::backend::landlock::access::Fence;
 
 /// No datagram is longer; the longest is a path in [`Report::Refused`].
 pub const LONGEST_DATAGRAM: usize = 16 * 1024;

@@ -13,7 +13,6 @@ pub mod config;
 pub mod doctor;
 pub mod env_vars;
 pub mod failure;
-pub mod fence;
 pub mod handoff;
 pub mod host;
 pub mod init;

@@ -1,6 +1,6 @@
 //! The user's own directory on this node: which one, whether it is the user's alone, and locks in
 //! it. In it tasks of jobs meet (`share::join_socket`), and the directories of sessions that have
-//! Landlock as their jail stand (`launch::stage`).
+//! Landlock as their jail stand (`backend::landlock::stage`).
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};

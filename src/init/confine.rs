@@ -10,8 +10,9 @@ use nix::fcntl::OFlag;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 
-use super::{landlock, streams};
-use crate::fence::Fence;
+use super::streams;
+use crate::backend::landlock::access::Fence;
+use crate::backend::landlock::restrict;
 use crate::handoff::Run;
 use crate::sys::{fds, passing, paths, privileges, process, sockets};
 
@@ -75,7 +76,7 @@ fn fence_in(fence: &Fence, parent: Pid) -> Result<(), String> {
         fds::inherited(fence.mediator).map_err(|error| failed("reach the mediator", error))?;
     privileges::drop_held().map_err(|error| failed("give capabilities up", error))?;
     privileges::no_new_privileges().map_err(|error| failed("set no_new_privs", error))?;
-    landlock::restrict(&fence.rules, fence.abi)?;
+    restrict::restrict(&fence.rules, fence.abi)?;
     // What forked this process cannot be traced, and so this one cannot either: the mediator could
     // not read the paths that it opens. From here on nobody else inside can, for Landlock keeps those
     // of another domain from it, and in this domain there is nobody yet.

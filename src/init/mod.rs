@@ -19,7 +19,6 @@ mod copies;
 mod execute;
 pub mod gone;
 mod keep;
-pub mod landlock;
 mod said;
 pub mod socket;
 mod streams;

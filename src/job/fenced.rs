@@ -8,14 +8,14 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::task::{clean_up, company, is_first, say_once};
+use crate::backend::landlock::access::Reach;
 use crate::failure::Failure;
-use crate::fence::Reach;
 use crate::handoff::Run;
 use crate::launch;
 use crate::launch::announcements::Announcements;
 use crate::launch::chaperon::Chaperon;
 use crate::launch::fallback::Reason;
-use crate::launch::fenced::Ready;
+use crate::launch::landlock::Ready;
 use crate::launch::supervisor::Outcome;
 use crate::launch::untraced;
 use crate::share::Wanted;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use crate::backend::landlock::missing::Lack;
 use crate::cli::Options;
 use crate::failure;
-use crate::plan::lacks::Lack;
 use crate::plan::{NetworkMode, Omitted, Plan};
 use crate::policy::Narrowed;
 

@@ -7,7 +7,7 @@ use super::orders::{mediated, mediated_terms, register};
 use super::prepare::prepare_session;
 use super::prepared::Prepared;
 use super::supervisor::{Company, Outcome};
-use super::{absent, bubblewrap, diagnose, fenced, kept, observed, orders, said};
+use super::{absent, bubblewrap, diagnose, kept, landlock, observed, orders, said};
 use crate::cli::{Backend, Options};
 use crate::env_vars;
 use crate::failure::Failure;
@@ -59,19 +59,19 @@ pub fn run(options: &Options, command: &[OsString], mut prepared: Prepared) -> R
     let found = prepared.allocation.clone();
     let backend = options.backend.unwrap_or_default();
     if backend == Backend::Landlock {
-        return fenced::run(options, prepared, None);
+        return landlock::run(options, prepared, None);
     }
     let bwrap = match (bubblewrap::find(), backend) {
         (Ok(bwrap), Backend::Auto) if diagnose::is_switched_off() => {
             // Before a jail is announced that cannot come up.
             if let Some(reason) = Reason::found(&bwrap) {
-                return fenced::run(options, prepared, Some(&reason));
+                return landlock::run(options, prepared, Some(&reason));
             }
             bwrap
         }
         (Ok(bwrap), _) => bwrap,
         (Err(error), Backend::Auto) => {
-            return fenced::run(options, prepared, Some(&Reason::missing(&error)));
+            return landlock::run(options, prepared, Some(&Reason::missing(&error)));
         }
         (Err(error), _) => return Err(error),
     };
@@ -84,7 +84,7 @@ pub fn run(options: &Options, command: &[OsString], mut prepared: Prepared) -> R
         // What the launcher knew of the host is gone, for it does not stay with a jail that works.
         let mut again = prepare_session(options, command, session, witness)?;
         again.adopt(found);
-        return fenced::run(options, again, Some(&reason));
+        return landlock::run(options, again, Some(&reason));
     }
     conclude(outcome, &name)
 }

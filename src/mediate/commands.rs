@@ -15,7 +15,7 @@ use nix::sys::stat::Mode;
 use super::caller::Caller;
 use super::context::{Answer, Context, Led};
 use super::place::{self, Given, How};
-use crate::fence::StandIn;
+use crate::backend::landlock::access::StandIn;
 use crate::sys::instead::Traced;
 use crate::sys::notify::{self, Desk};
 

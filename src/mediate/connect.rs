@@ -23,7 +23,7 @@ use super::caller::Caller;
 use super::context::{Answer, Context};
 use super::place::ground::{Who, who_changes};
 use super::place::{self, FOLLOW, Given, Special, Stop, locked};
-use crate::fence::Reach;
+use crate::backend::landlock::access::Reach;
 use crate::sys::{paths, sockets};
 
 /// No address is longer (`struct sockaddr_storage`).

@@ -1,6 +1,6 @@
 //! What every handler of a call is given, and what it answers.
 
-use crate::fence::Charge;
+use crate::backend::landlock::access::Charge;
 use nix::unistd::Pid;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -42,7 +42,7 @@ pub struct Context {
     /// Held from a decision about a tree of directories until it is carried out.
     pub changing: Mutex<()>,
     /// Device and inode of the files that this jail made in a region of its own
-    /// ([`crate::fence::Reach::Own`]).
+    /// ([`crate::backend::landlock::access::Reach::Own`]).
     pub made: Mutex<HashSet<(u64, u64)>>,
     /// The process that stands by the command: a descendant of the mediator that is not of the jail.
     pub attendant: Pid,

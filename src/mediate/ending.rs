@@ -21,7 +21,7 @@ use nix::unistd::{Pid, getpid};
 use super::context::Context;
 use super::family::{self, Held};
 use super::place::locked;
-use crate::fence::Reach;
+use crate::backend::landlock::access::Reach;
 use crate::sys::{process, remote};
 
 /// How often is looked for new ones before those that are known are killed all the same.

@@ -39,7 +39,7 @@ use super::caller::Caller;
 use super::context::Answer;
 use super::modes::{self, Change, Subject};
 use super::{life, place};
-use crate::fence::GitConfig;
+use crate::plan::model::git::GitConfig;
 use crate::sys::notify::{self, Call, Desk, NATIVE_ARCH};
 use crate::sys::process::{Side, exit_now, fork, ignore_all};
 use crate::sys::{passing, paths, privileges};

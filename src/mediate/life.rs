@@ -16,8 +16,8 @@ use nix::unistd::{Pid, chdir, getpid, setsid};
 
 use super::context::Context;
 use super::{ending, serve};
-use crate::fence::Charge;
-use crate::init::landlock;
+use crate::backend::landlock::access::Charge;
+use crate::backend::landlock::restrict;
 use crate::sys::process::{Change, Side, exit_now, fork, ignore_all, wait_for_any};
 use crate::sys::{fds, passing, privileges, process};
 
@@ -174,7 +174,7 @@ fn confine(charge: &Charge) -> Result<OwnedFd, String> {
     let null = prepare().map_err(|error| format!("cannot prepare the mediator: {error}"))?;
     // Before the fork: the attendant's and the command's domains stand below this one, or Landlock
     // would let the mediator neither look into the command nor kill it.
-    landlock::restrict(&charge.rules, charge.abi)?;
+    restrict::restrict(&charge.rules, charge.abi)?;
     Ok(null)
 }
 

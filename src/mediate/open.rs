@@ -18,7 +18,7 @@ use super::place::ground::{self, Who};
 use super::place::{
     self, At, Entry, Found, Given, How, Object, Process, Stop, deciding, id, locked,
 };
-use crate::fence::Reach;
+use crate::backend::landlock::access::Reach;
 use crate::sys::paths;
 
 /// So often a file is looked for again that was there, was not, and was there.

@@ -22,7 +22,7 @@ use super::place::ground::{self, Who};
 use super::place::{
     self, Entry, FOLLOW, Given, How, Object, Process, Special, Stop, deciding, id, kind, locked,
 };
-use crate::fence::Reach;
+use crate::backend::landlock::access::Reach;
 use crate::sys::paths;
 
 /// What a call asks for.

@@ -5,7 +5,6 @@
 
 pub mod arrivals;
 pub mod needs;
-pub mod rules;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
@@ -72,7 +71,8 @@ pub fn check(
     all.iter().try_for_each(|one| one(&checks)).map_err(refuse)
 }
 
-const DEFECT: &str =
+/// The way out where a plan is unsafe.
+pub const DEFECT: &str =
     "please report this as a defect, with the output of the same command and --dry-run --json";
 
 struct Checks<'a> {
@@ -433,7 +433,9 @@ fn hides(rule: &Sourced<PathSpec>) -> String {
     format!("files.hide `{}` ({}) hides", rule.value, rule.source)
 }
 
-fn is_plain(path: &Path) -> bool {
+/// Whether a path is absolute, without `.` and `..`.
+#[must_use]
+pub fn is_plain(path: &Path) -> bool {
     path.is_absolute()
         && path
             .components()

@@ -8,10 +8,7 @@
 pub mod build;
 pub mod check;
 pub mod explain;
-pub mod grants;
-pub mod lacks;
 pub mod model;
-pub mod required;
 
 pub use self::build::{LANDLOCK_SCOPES, environment_of_task};
 pub use self::model::{

@@ -264,7 +264,7 @@ pub enum Users {
     Host,
 }
 
-/// `[landlock]`: whether a jail starts without what Landlock cannot give (`plan::lacks`). What the site
+/// `[landlock]`: whether a jail starts without what Landlock cannot give (`backend::landlock::missing`). What the site
 /// enforces is required whatever stands here (`plan::required`).
 #[derive(Clone, Debug, Serialize)]
 pub struct Landlock {

@@ -4,13 +4,13 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::print::{print, print_json};
+use crate::backend::landlock::missing::{Kind, LACKS, Lack};
 use crate::cli::{Backend, Options};
 use crate::failure::one_line;
 use crate::launch;
 use crate::launch::fallback::Reason;
-use crate::launch::fenced;
+use crate::launch::landlock;
 use crate::plan::explain::inside::Document;
-use crate::plan::lacks::{Kind, LACKS, Lack};
 
 /// The kinds of differences in the order of the answer, and what stands above them.
 const KINDS: [(Kind, &str); 3] = [
@@ -41,7 +41,7 @@ pub(super) fn outside(options: &Options) -> Result<u8> {
     if instead.is_none() && options.backend != Some(Backend::Landlock) {
         return show(&Made::ByBubblewrap, options.json);
     }
-    let lacks = fenced::differences(&prepared).map_err(|error| match &instead {
+    let lacks = landlock::differences(&prepared).map_err(|error| match &instead {
         Some(reason) => reason.and(&error),
         None => error,
     })?;

@@ -175,7 +175,7 @@ fn show_plan(options: &Options, prepared: &Prepared) -> Result<()> {
             false => print(&plan::text(&plan, layers, "bwrap")),
         };
     }
-    let planned = launch::fenced::planned(prepared).map_err(|error| match &instead {
+    let planned = launch::landlock::planned(prepared).map_err(|error| match &instead {
         Some(reason) => reason.and(&error),
         None => error,
     })?;

@@ -5,13 +5,13 @@ use std::path::Path;
 use agent_sandbox_events::protocol::Enforce;
 use serde_json::{Value, json};
 
+use crate::backend::landlock::Thing;
+use crate::backend::landlock::access::Reach;
 use crate::failure::one_line;
-use crate::fence::Reach;
-use crate::launch::fenced::Planned;
+use crate::launch::landlock::Planned;
 use crate::launch::said;
 use crate::plan::explain::inside::Answer;
 use crate::plan::explain::{Explanation, Standing};
-use crate::plan::grants::Thing;
 use crate::plan::model::kept::{Keeping, Make};
 use crate::plan::model::slurm::Use;
 use crate::plan::model::trace::{RawPath, Trace};

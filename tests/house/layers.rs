@@ -91,19 +91,44 @@ const USES: &[Row] = &[
     ("config", &[]),
     ("policy", &["config"]),
     ("host", &["config::when", "env_vars", "policy", "sys"]),
-    // What holds a command without bubblewrap, as data.
-    ("fence", &[]),
-    (
-        "plan",
-        &["config::source", "env_vars", "fence", "host", "policy"],
-    ),
+    ("plan", &["config::source", "env_vars", "host", "policy"]),
     // What launcher and init say to each other, as data.
-    ("handoff", &["fence"]),
-    ("backend", &["fence", "plan"]),
+    ("handoff", &["backend::landlock::access"]),
+    (
+        "backend",
+        &[
+            "config::source",
+            "env_vars",
+            "failure",
+            "host",
+            "own_directory",
+            "plan",
+            "policy",
+            "session",
+            "sys",
+        ],
+    ),
     // Runs inside the jail: it gets a handoff and has no policy to ask.
-    ("init", &["fence", "handoff", "sys"]),
+    (
+        "init",
+        &[
+            "backend::landlock::access",
+            "backend::landlock::restrict",
+            "handoff",
+            "sys",
+        ],
+    ),
     // Runs beside a jail and has no policy to ask either.
-    ("mediate", &["fence", "init", "sys"]),
+    (
+        "mediate",
+        &[
+            "backend::landlock::access",
+            "backend::landlock::restrict",
+            "init",
+            "plan::model::git",
+            "sys",
+        ],
+    ),
     // Looks at what a command does, and decides nothing.
     ("observe", &["mediate", "plan", "sys"]),
     // Speaks to the terminal, inside as outside.
@@ -127,7 +152,7 @@ const USES: &[Row] = &[
             "profile_init",
             "session",
             "users",
-            "fence",
+            "backend::landlock",
         ],
     ),
     ("session", &[]),
@@ -144,7 +169,6 @@ const USES: &[Row] = &[
             "config",
             "env_vars",
             "failure",
-            "fence",
             "handoff",
             "host",
             "init",
@@ -180,7 +204,15 @@ const USES: &[Row] = &[
     (
         "job",
         &[
-            "cli", "env_vars", "failure", "fence", "handoff", "launch", "plan", "report", "share",
+            "backend::landlock::access",
+            "cli",
+            "env_vars",
+            "failure",
+            "handoff",
+            "launch",
+            "plan",
+            "report",
+            "share",
             "sys",
         ],
     ),
@@ -218,12 +250,6 @@ const PLAN: &[Row] = &[
     ("check", &["model"]),
     // It asks the judgements of the builder again, for one name.
     ("explain", &["build::env", "model"]),
-    (
-        "grants",
-        &["build", "check::rules", "explain::inside", "model"],
-    ),
-    ("required", &[]),
-    ("lacks", &["grants", "model", "required"]),
 ];
 
 /// What shim, chaperon and launcher say to each other.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_sandbox::plan::lacks::LACKS;
+use agent_sandbox::backend::landlock::missing::LACKS;
 
 use crate::machine::Transcript;
 use crate::{Kernel, on_each_kernel, silent, unless};

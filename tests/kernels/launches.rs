@@ -1,6 +1,6 @@
 //! What a launch says, how a jail ends, and where it does not start.
 
-use agent_sandbox::plan::lacks::{Holds, LACKS};
+use agent_sandbox::backend::landlock::missing::{Holds, LACKS};
 
 use crate::attacks::{allowed, refused, untouched};
 use crate::machine::Transcript;

@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
+use agent_sandbox::backend::landlock::access::{Charge, Fence, HandedOver, Right, Rule, Territory};
 use agent_sandbox::backend::seccomp::{compile, mediated};
-use agent_sandbox::fence::{Charge, Fence, HandedOver, Right, Rule, Territory};
 use agent_sandbox::handoff::{Confinement, End, LONGEST_DATAGRAM, Report, Run, Streams};
 use agent_sandbox::plan::build::syscalls::fence::FenceSwitches;
 use agent_sandbox::plan::build::syscalls::{Switches, rules};

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use agent_sandbox::fence::{Charge, Reach, Region, Right, Rule, Territory};
-use agent_sandbox::init::landlock;
+use agent_sandbox::backend::landlock::access::{Charge, Reach, Region, Right, Rule, Territory};
+use agent_sandbox::backend::landlock::restrict;
 use agent_sandbox::mediate;
 use agent_sandbox::sys::process::{
     Change, Side, default_signals, exit_now, fork, landlock_abi, wait,
@@ -125,7 +125,7 @@ pub(crate) fn in_launcher(act: impl FnOnce(&OwnedFd)) {
 pub(crate) fn become_command(charge: &Charge, calls: &[i64], mediator: OwnedFd) {
     default_signals().expect("signals");
     privileges::no_new_privileges().expect("no_new_privs");
-    landlock::restrict(&charge.rules, charge.abi).expect("Landlock");
+    restrict::restrict(&charge.rules, charge.abi).expect("Landlock");
     prctl::set_dumpable(true).expect("dumpable");
     let listener = privileges::filter_with_listener(&handing_over(calls)).expect("a filter");
     passing::send(&mediator, b"l", Some(listener.as_fd())).expect("send");

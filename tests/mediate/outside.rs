@@ -8,9 +8,11 @@ use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
+use agent_sandbox::backend::landlock::access::{
+    Charge, HandedOver, Reach, Region, Right, Rule, Territory,
+};
+use agent_sandbox::backend::landlock::restrict;
 use agent_sandbox::backend::seccomp::{compile, mediated};
-use agent_sandbox::fence::{Charge, HandedOver, Reach, Region, Right, Rule, Territory};
-use agent_sandbox::init::landlock;
 use agent_sandbox::mediate;
 use agent_sandbox::plan::build::syscalls::fence::FenceSwitches;
 use agent_sandbox::plan::build::syscalls::{Switches, rules};
@@ -92,7 +94,7 @@ impl World {
         });
         let confine = |mediator: &OwnedFd| {
             privileges::no_new_privileges().expect("no_new_privs");
-            landlock::restrict(&command, self.abi).expect("a domain");
+            restrict::restrict(&command, self.abi).expect("a domain");
             nix::sys::prctl::set_dumpable(true).expect("dumpable");
             privileges::filter(&refused).expect("a filter");
             let listener = privileges::filter_with_listener(&handed_over).expect("a listener");

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use agent_sandbox::backend::landlock::{Thing, translate};
 use agent_sandbox::host::files::{Files, Look};
 use agent_sandbox::plan::explain::change::Ways;
 use agent_sandbox::plan::explain::hosts::{self, Peer, Reach};
 use agent_sandbox::plan::explain::inside::{DOCUMENT, Document, Seen};
 use agent_sandbox::plan::explain::{self, Explanation, Standing};
-use agent_sandbox::plan::grants::{Thing, translate};
 use agent_sandbox::plan::{Mount, Plan};
 use proptest::prelude::*;
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use agent_sandbox::backend::landlock::{Fenced, Thing, translate};
 use agent_sandbox::plan::build::instructions;
-use agent_sandbox::plan::grants::{Fenced, Thing, translate};
 use agent_sandbox::plan::model::kept::Make;
 use agent_sandbox::plan::{Mount, Plan};
 

@@ -7,10 +7,10 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use agent_sandbox::fence::{Reach, Right, Rule};
+use agent_sandbox::backend::landlock::access::{Reach, Right, Rule};
+use agent_sandbox::backend::landlock::{Fenced, Thing, translate};
 use agent_sandbox::host::files::{Entry, Files, Look};
 use agent_sandbox::plan::PlanError;
-use agent_sandbox::plan::grants::{Fenced, Thing, translate};
 
 use crate::host::plain;
 use crate::scenario::{Scenario, compare};

@@ -3,8 +3,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use agent_sandbox::backend::landlock::access::HandedOver;
 use agent_sandbox::backend::seccomp::mediated;
-use agent_sandbox::fence::HandedOver;
 use agent_sandbox::sys::notify::Desk;
 use agent_sandbox::sys::{passing, privileges};
 use nix::errno::Errno;

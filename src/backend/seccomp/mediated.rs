@@ -15,7 +15,7 @@ use seccompiler::sock_filter;
 use super::{
     JUMP_EQUAL, JUMP_SET, NR_OFFSET, SECCOMP_RET_ALLOW, bytes, entry, jump, jump_always, load, ret,
 };
-use crate::fence::HandedOver;
+use crate::backend::landlock::access::HandedOver;
 
 /// BPF_JMP | BPF_JGE | BPF_K, include/uapi/linux/bpf_common.h.
 const JUMP_NOT_LESS: u16 = 0x35;

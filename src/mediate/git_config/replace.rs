@@ -20,8 +20,8 @@ use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat};
 
 use super::rewrite;
-use crate::fence::GitConfig;
 use crate::mediate::place::{Process, errno, id, kind};
+use crate::plan::model::git::GitConfig;
 use crate::sys::{fds, paths};
 
 /// What git calls the new text until it has its name.

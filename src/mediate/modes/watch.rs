@@ -4,7 +4,7 @@
 use nix::errno::Errno;
 
 use super::refused;
-use crate::fence::Reach;
+use crate::backend::landlock::access::Reach;
 use crate::mediate::caller::Caller;
 use crate::mediate::context::{Answer, Context};
 use crate::mediate::place::{self, At, Given, How, Object, Process};

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::sys::stat::{SFlag, fstat};
 
 use super::{At, Entry, Object, deciding, id};
-use crate::fence::{Charge, Reach, Region};
+use crate::backend::landlock::access::{Charge, Reach, Region};
 use crate::mediate::context::Context;
 use crate::sys::paths;
 

@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::refusal::Refusal;
-use crate::fence::GitConfig;
 use crate::host::files::{Files, Found, Kind, Look};
+use crate::plan::model::git::GitConfig;
 use crate::plan::model::{Access, Mount, Step, Why};
 
 /// The key of the policy by which something of git's is read-only.

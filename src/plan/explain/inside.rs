@@ -17,7 +17,6 @@ use super::Standing;
 use super::change::{Ways, shell_word};
 use super::hosts::{Peer, Reach};
 use super::slurm;
-use crate::fence::{self, Region};
 use crate::plan::model::slurm::{CHAPERON_INSIDE, Use};
 use crate::plan::model::{Access, Mount, Plan, Step, Why};
 use crate::policy::Policy;
@@ -43,7 +42,7 @@ pub struct Document {
     pub landlock: bool,
     /// Why bubblewrap does not make the jail, where nobody asked for Landlock.
     pub instead: Option<String>,
-    /// What the jail lacks of one of bubblewrap's, by the ids of `plan::lacks`.
+    /// What the jail lacks of one of bubblewrap's, by the ids of `backend::landlock::missing`.
     pub missing: Vec<String>,
     /// Sorted by path.
     places: Vec<Place>,
@@ -179,9 +178,14 @@ impl Document {
         }
     }
 
-    /// The same for a jail that Landlock makes. `regions` are those by which the mediator decides, and
-    /// `program` tells whether what holds the table of Slurm's options is there.
-    pub fn in_fence(mut self, plan: &Plan, regions: &[Region], program: bool) -> Self {
+    /// The same for a jail that Landlock makes. `given` are the paths that the mediator gives, with what may be done
+    /// there, and `program` tells whether what holds the table of Slurm's options is there.
+    pub fn by_landlock<'a>(
+        mut self,
+        plan: &Plan,
+        given: impl Iterator<Item = (&'a Path, Access)>,
+        program: bool,
+    ) -> Self {
         let shown = |step: &&Step| match &step.mount {
             Mount::Bind { from, .. } => *from == step.at,
             Mount::Device { .. } => true,
@@ -192,16 +196,15 @@ impl Document {
         let steps = plan.steps.iter().filter(shown);
         let same = |step: &Step| known.iter().find(|place| place.path() == step.at).cloned();
         self.places = steps.filter_map(same).collect();
-        for region in regions {
-            let gives = match region.reach {
-                fence::Reach::None => continue,
-                fence::Reach::Read => Gives::Read,
-                fence::Reach::Write | fence::Reach::Own => Gives::Own,
+        for (at, access) in given {
+            let gives = match access {
+                Access::Read => Gives::Read,
+                Access::Write => Gives::Own,
             };
             // A directory with something hidden in it is regions beside each other: they say nothing new.
-            if self.around(region.path()).is_none() {
+            if self.around(at).is_none() {
                 self.places.push(Place {
-                    at: region.at.clone(),
+                    at: at.as_os_str().as_bytes().to_vec(),
                     gives,
                     why: "every jail of Landlock's has it".to_owned(),
                     fixed: None,

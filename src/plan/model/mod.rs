@@ -4,6 +4,7 @@
 pub mod bounds;
 pub mod devices;
 mod error;
+pub mod git;
 pub mod handouts;
 pub mod hides;
 mod invocation;

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use agent_sandbox::fence::{Charge, Reach, Region, Right, Rule, Territory};
+use agent_sandbox::backend::landlock::access::{Charge, Reach, Region, Right, Rule, Territory};
 use agent_sandbox::sys::process::{Change, landlock_abi, wait};
 use tempfile::TempDir;
 

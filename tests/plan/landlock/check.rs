@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use agent_sandbox::fence::{Reach, Region, Right, Rule, Territory};
+use agent_sandbox::backend::landlock::access::{Reach, Region, Right, Rule, Territory};
+use agent_sandbox::backend::landlock::check::check;
+use agent_sandbox::backend::landlock::{Fenced, Staged, Thing};
 use agent_sandbox::plan::Mount;
-use agent_sandbox::plan::check::rules::check;
-use agent_sandbox::plan::grants::{Fenced, Staged, Thing};
 
 use super::{STAGE, fenced, judge, with_devices};
 use crate::host::plain;

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use agent_sandbox::fence::{Reach, Right, Rule};
+use agent_sandbox::backend::landlock::access::{Reach, Right, Rule};
+use agent_sandbox::backend::landlock::{Fenced, Thing, translate};
 use agent_sandbox::host::HostFacts;
 use agent_sandbox::host::files::{Files, Look};
-use agent_sandbox::plan::grants::{Fenced, Thing, translate};
 use agent_sandbox::plan::{Access, Mount, Plan, Step, Why};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;

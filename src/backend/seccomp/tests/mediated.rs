@@ -1,8 +1,8 @@
 //! The program that hands calls over to the mediator, against its meaning written down once more.
 
 use super::*;
+use crate::backend::landlock::access::HandedOver;
 use crate::backend::seccomp::{mediated, watched};
-use crate::fence::HandedOver;
 
 const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
 

@@ -18,20 +18,20 @@ use super::observed;
 use super::orders::{command, filter, register};
 use super::prepared::Prepared;
 use super::said;
-use super::stage::Stage;
 use super::supervisor::{self, Company, Jail, Outcome};
+use crate::backend::landlock::access::{Fence, Reach};
+use crate::backend::landlock::missing::{self, Lack};
+use crate::backend::landlock::stage::Stage;
+use crate::backend::landlock::{Fenced, translate};
 use crate::backend::seccomp::mediated;
 use crate::cli::Options;
 use crate::failure::Failure;
-use crate::fence::{Fence, Reach};
 use crate::handoff::{Confinement, Run};
 use crate::host::mediation;
 use crate::init;
 use crate::mediate;
 use crate::mediate::sight::calls::WATCHED;
 use crate::plan::Plan;
-use crate::plan::grants::{self, Fenced};
-use crate::plan::lacks::{self, Lack};
 use crate::plan::model::stage::HOME;
 use crate::session::Registered;
 use crate::sys::{passing, process};
@@ -147,7 +147,7 @@ fn translated(
     stage: &Path,
     instead: Option<&Reason>,
 ) -> Result<Planned> {
-    let mut fenced = grants::translate(plan, &prepared.host, &prepared.files, stage, &terminals())?;
+    let mut fenced = translate(plan, &prepared.host, &prepared.files, stage, &terminals())?;
     let rules = fenced.rules.iter().map(|rule| rule.path().to_owned());
     let regions = fenced.charge.territory.regions().iter();
     let shown = regions.filter(|region| region.reach != Reach::None);
@@ -155,7 +155,7 @@ fn translated(
     let plan = &mut fenced.plan;
     plan.trace
         .forbid(&plan.hidden, shown.collect(), &prepared.files);
-    let lacks = lacks::judge(&prepared.policy, &prepared.host, &fenced)?;
+    let lacks = missing::judge(&prepared.policy, &prepared.host, &fenced)?;
     // They are about mounts; what this jail lacks is said by its own table.
     fenced.plan.weaknesses.clear();
     let ids = lacks.iter().map(|lack| lack.id.to_owned()).collect();

@@ -211,7 +211,7 @@ fn documented(kind: Kind) -> String {
 
 #[test]
 fn the_reference_page_shows_this_table() {
-    let page = include_str!("../../../docs/reference/backends.md");
+    let page = include_str!("../../../../docs/reference/backends.md");
     for kind in [Kind::Open, Kind::Demand, Kind::Narrower] {
         let rows = documented(kind);
         assert!(

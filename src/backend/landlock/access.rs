@@ -1,5 +1,5 @@
 //! What holds a command where Landlock and the mediator are the whole jail, as data: the rules that
-//! the kernel keeps, and the territory by which the mediator decides. Made by `plan::grants`, carried
+//! the kernel keeps, and the territory by which the mediator decides. Made by [`translate`](mod@super::translate), carried
 //! out by `init` and `mediate`; neither has a choice left.
 
 use std::ffi::OsStr;
@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::plan::model::git::GitConfig;
 
 /// What a Landlock rule gives on a file, or on a directory and everything below it
 /// (`landlock(7)`; a right that the kernel's ABI does not know is left out of rule and domain alike).
@@ -197,24 +199,6 @@ pub struct Fence {
     /// The number of the descriptor, a `SOCK_SEQPACKET` socket, on which the listener of that filter
     /// goes to the mediator.
     pub mediator: i32,
-}
-
-/// The configuration of a git repository, read-only inside, into which a mediator carries over what runs
-/// nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GitConfig {
-    /// Its real path on the host.
-    pub at: Vec<u8>,
-    /// Device and inode that must be found there.
-    pub id: (u64, u64),
-}
-
-impl GitConfig {
-    /// Its path.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        Path::new(OsStr::from_bytes(&self.at))
-    }
 }
 
 /// What the mediator is told.

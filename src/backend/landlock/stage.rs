@@ -2,6 +2,11 @@
 //! in it. It is the launcher's for as long as that lives, and holds a lock to say so; what a killed
 //! launcher left is removed by a later one.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "an effect module: it makes and removes the directory"
+)]
+
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -14,9 +19,9 @@ use nix::fcntl::{Flock, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fchmod, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
+use super::translate::{Staged, Thing};
 use crate::failure;
 use crate::own_directory::{self, LOCK, is_at, open_below, take_lock};
-use crate::plan::grants::{Staged, Thing};
 use crate::session;
 
 /// How the names of such directories begin. No job's directory has a plus in its name

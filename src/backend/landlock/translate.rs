@@ -2,14 +2,10 @@
 //! keeps and the territory by which the mediator decides. Pure but for the questions that it asks
 //! through [`Files`].
 //!
-//! What mounts show at its own place gets rules ([`ground`]). What they put elsewhere, or make, stands
-//! in the session's own directory, and the environment leads there ([`stage`]). What mounts put over
+//! What mounts show at its own place gets rules ([`map`]). What they put elsewhere, or make, stands
+//! in the session's own directory, and the environment leads there ([`contents`]). What mounts put over
 //! the host's files cannot be given: the host's own stays in sight, and the table of
-//! [`super::lacks`] says so.
-
-mod ground;
-mod stage;
-mod variables;
+//! [`super::missing`] says so.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,19 +14,20 @@ use std::path::{Path, PathBuf};
 
 use agent_sandbox_wire::command::Command;
 
-use self::ground::rule;
-pub use self::stage::Places;
-use super::build::syscalls::fence::FenceSwitches;
-use super::build::syscalls::{self, Switches};
-use super::build::{git, handouts};
-use super::check::rules;
-use super::explain::inside::{DOCUMENT, Document};
-use super::model::slurm::{CHAPERON_INSIDE, PROGRAM};
-use super::model::stage::{HOME, OWN, RUN, TMP};
-use super::model::{INIT, INPUT, Mount, Omitted, Plan, PlanError, Step, kept};
-use crate::fence::{Charge, HandedOver, Reach, Region, Right, Rule, StandIn, Territory};
+use super::access::{Charge, HandedOver, Reach, Region, Right, Rule, StandIn, Territory};
+use super::check;
+use super::contents::{self, Places};
+use super::map::{self, rule};
+use super::variables;
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look};
+use crate::plan::build::syscalls::fence::FenceSwitches;
+use crate::plan::build::syscalls::{self, Switches};
+use crate::plan::build::{git, handouts};
+use crate::plan::explain::inside::{DOCUMENT, Document};
+use crate::plan::model::slurm::{CHAPERON_INSIDE, PROGRAM};
+use crate::plan::model::stage::{HOME, OWN, RUN, TMP};
+use crate::plan::model::{Access, INIT, INPUT, Mount, Omitted, Plan, PlanError, Step, kept};
 use crate::policy::NetworkMode;
 
 /// Something in the session's own directory, which stands for what a mount would show.
@@ -124,7 +121,7 @@ pub fn translate(
     }
     let places = Places::of_plan(&plan, host, stage);
     handouts::moved(&mut plan, files, &|inside| places.real(inside));
-    let ground = ground::survey(&plan.steps, &plan.home, files)?;
+    let ground = map::survey(&plan.steps, &plan.home, files)?;
     let mut given = Given {
         rules: ground.rules,
         regions: ground.regions,
@@ -133,7 +130,7 @@ pub fn translate(
     let own = bound(&plan.steps, INIT);
     let socket = plan
         .wants_chaperon()
-        .then(|| stage.join(stage::SOCKET_IN_OWN));
+        .then(|| stage.join(contents::SOCKET_IN_OWN));
     given.of_steps(&plan.steps);
     given.devices(&plan.steps, terminals, files);
     let shared = given.shared(files);
@@ -154,7 +151,7 @@ pub fn translate(
         signals: abi < SCOPES,
         truncations: abi < TRUNCATES,
     };
-    let mut staged = stage::furnish(&plan, shim, own, stage);
+    let mut staged = contents::furnish(&plan, shim, own, stage);
     let has_shims = shim.is_some();
     plan.variables = variables::moved(&plan, &places, stage, has_shims, socket.is_some());
     staged.extend(document(&plan, &given.regions));
@@ -167,7 +164,7 @@ pub fn translate(
     if let (Some(program), Some(script)) = (plan.command.first_mut(), script)
         && Path::new(program) == script
     {
-        *program = stage.join(stage::SCRIPT_IN_OWN).into();
+        *program = stage.join(contents::SCRIPT_IN_OWN).into();
     }
     plan.syscalls = syscalls::rules(Switches {
         // Landlock forbids every mount inside a namespace, so that they would be of no use.
@@ -196,15 +193,15 @@ pub fn translate(
         abi,
     };
     let given = (fenced.rules.as_slice(), &fenced.charge.territory);
-    rules::check(&fenced.plan, given, host, stage)?;
+    check::check(&fenced.plan, given, host, stage)?;
     Ok(fenced)
 }
 
 impl Fenced {
     /// Puts into the document that `agent-sandbox explain` reads inside what this jail lacks, by the ids
-    /// of [`super::lacks`], and why bubblewrap does not make it.
+    /// of [`super::missing`], and why bubblewrap does not make it.
     pub fn say_what_is_missing(&mut self, instead: Option<String>, missing: Vec<String>) {
-        let at = Path::new(stage::DOCUMENT_IN_OWN);
+        let at = Path::new(contents::DOCUMENT_IN_OWN);
         for staged in self.staged.iter_mut().filter(|staged| staged.at == at) {
             if let Thing::File(_, content) = &mut staged.what
                 && let Some(mut document) = Document::read(content)
@@ -258,9 +255,17 @@ fn document(plan: &Plan, regions: &[Region]) -> Option<Staged> {
         return None;
     };
     let program = bound(&plan.steps, CHAPERON_INSIDE).is_some();
-    let document = Document::read(content)?.in_fence(plan, regions, program);
+    let given = regions.iter().filter_map(|region| {
+        let access = match region.reach {
+            Reach::None => return None,
+            Reach::Read => Access::Read,
+            Reach::Write | Reach::Own => Access::Write,
+        };
+        Some((region.path(), access))
+    });
+    let document = Document::read(content)?.by_landlock(plan, given, program);
     Some(Staged {
-        at: stage::DOCUMENT_IN_OWN.into(),
+        at: contents::DOCUMENT_IN_OWN.into(),
         what: Thing::File(0o400, document.text()),
     })
 }

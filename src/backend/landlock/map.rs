@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::fence::{Reach, Region, Right, Rule};
+use super::access::{Reach, Region, Right, Rule};
 use crate::host::files::{Entry, Files, Kind, Look};
 use crate::plan::model::kept::SHOWN;
 use crate::plan::model::{Access, Mount, PlanError, Step, Why};

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use agent_sandbox_wire::{SHIMS, SOCKET};
 
-use super::{Staged, Thing};
+use super::translate::{Staged, Thing};
 use crate::host::HostFacts;
 use crate::plan::model::handouts;
 use crate::plan::model::kept::SHOWN;

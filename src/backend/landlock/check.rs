@@ -1,12 +1,12 @@
 //! Landlock's rules and the mediator's territory, checked against the steps that they were made from:
-//! they give no more, so that what [`super::check`] has found of the steps holds for them.
+//! they give no more, so that what [`crate::plan::check`] has found of the steps holds for them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::{DEFECT, is_plain};
-use crate::fence::{Reach, Right, Rule, Territory};
+use super::access::{Reach, Right, Rule, Territory};
 use crate::host::HostFacts;
+use crate::plan::check::{DEFECT, is_plain};
 use crate::plan::model::{Access, Mount, Plan, PlanError, kept};
 
 /// Checks the translation of a plan. `stage` is the session's own directory.

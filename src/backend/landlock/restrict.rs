@@ -1,5 +1,10 @@
 //! Landlock's rules for a process, by the rights that the kernel's ABI has.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "an effect module: it confines the process"
+)]
+
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -14,7 +19,7 @@ use landlock::{
 };
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use crate::fence::{Right, Rule};
+use super::access::{Right, Rule};
 use crate::sys::{paths, process};
 
 /// The first ABI with scopes (`landlock(7)`).

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use agent_sandbox_wire::SOCKET_VARIABLE;
 
-use super::stage::{self, Places};
+use super::contents::{self, Places};
 use crate::env_vars;
 use crate::plan::model::stage::{HOME, RUN, TMP};
 use crate::plan::model::{Plan, Variable, Why};
@@ -47,10 +47,10 @@ pub(super) fn moved(
     );
     all.retain(|variable| variable.name != SOCKET_VARIABLE);
     if socket {
-        let at = own.join(stage::SOCKET_IN_OWN);
+        let at = own.join(contents::SOCKET_IN_OWN);
         set(&mut all, SOCKET_VARIABLE, at.into(), "the chaperon");
     }
-    let document = own.join(stage::DOCUMENT_IN_OWN);
+    let document = own.join(contents::DOCUMENT_IN_OWN);
     set(
         &mut all,
         env_vars::DOCUMENT,
@@ -58,7 +58,7 @@ pub(super) fn moved(
         "what `agent-sandbox explain` answers from inside",
     );
     if shims {
-        shims_first(&mut all, &own.join(stage::SHIMS_IN_OWN));
+        shims_first(&mut all, &own.join(contents::SHIMS_IN_OWN));
     }
     all.sort_by(|one, other| one.name.cmp(&other.name));
     all

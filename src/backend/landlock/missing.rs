@@ -3,11 +3,11 @@
 
 use serde::Serialize;
 
-use super::grants::Fenced;
-use super::model::PlanError;
 use super::required::{Feature, Required};
+use super::translate::Fenced;
 use crate::config::source::Layer;
 use crate::host::HostFacts;
+use crate::plan::model::PlanError;
 use crate::policy::{Demand, NetworkMode, Policy, Users};
 
 /// One thing that it lacks.
