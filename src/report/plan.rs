@@ -125,7 +125,7 @@ pub fn fenced_text(planned: &Planned, layers: &[String], instead: Option<String>
         line(format!("  {right:<9} {}", shown(rule.path())));
     }
     line(String::new());
-    line("territory, by which the mediator decides".into());
+    line("access map, by which the mediator decides".into());
     for region in fenced.charge.territory.regions() {
         let reach = format!("{:?}", region.reach).to_lowercase();
         let guarded = match (region.reach, region.direct) {

@@ -145,7 +145,7 @@ fn srun_starts_nothing_for_who_asks_at_its_port() {
         // From inside, where no credential can be had.
         let output = world.inside(&ask(CREDENTIAL)).run();
         assert!(!output.out().contains(&world.cluster.marker), "{output}");
-        // And even with one: the chaperon's srun can execute nothing. It heard the wish.
+        // And even with one: the chaperon's srun can execute nothing. It got the request.
         let output = world.outside(&ask(CREDENTIAL)).run();
         assert!(output.out().contains("asked"), "{output}");
         assert!(!output.out().contains(&world.cluster.marker), "{output}");

@@ -15,7 +15,7 @@ fn required_without_a_tracer_refuses() {
     };
     site.service.end(Signal::SIGKILL);
     let world = site.alice();
-    // Where a tracer is wished for there is a session without one.
+    // With a tracer that is optional a session starts without one.
     world.inside("true").set("trace.mode=on").run().good();
     let refused = world
         .inside("echo started")

@@ -1,5 +1,5 @@
 //! Shim and chaperon. The shim opens the connection, sends a [`Call`] with its three standard
-//! streams as descriptors, and then answers the chaperon's wishes until it gets [`ToShim::End`].
+//! streams as descriptors, and then answers the chaperon's requests until it gets [`ToShim::End`].
 
 use serde::{Deserialize, Serialize};
 
