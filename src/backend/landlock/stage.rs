@@ -25,7 +25,7 @@ use crate::own_directory::{self, LOCK, is_at, open_below, take_lock};
 use crate::session;
 
 /// How the names of such directories begin. No job's directory has a plus in its name
-/// (`share::rendezvous::names`).
+/// (`share::join_socket::names`).
 const PREFIX: &str = "landlock+";
 /// How often a directory is made anew that somebody took for one that was left behind.
 const MOST_ATTEMPTS: u32 = 8;
