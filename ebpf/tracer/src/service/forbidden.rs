@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_device_that_stat_does_not_tell_is_taken_from_overlay_alone() {
         let root = path("/", OFlag::O_PATH);
-        let id = told(&root).unwrap().mount;
+        let id = fd_info(&root).unwrap().mount;
         let of = |kind: &str| {
             let mut seen = Seen::default();
             seen.add(&format!("{id} 1 0:99 / / rw - {kind} none rw"));
@@ -222,8 +222,8 @@ mod tests {
     #[test]
     fn what_could_keep_the_tracer_waiting_is_not_asked() {
         let root = path("/", OFlag::O_PATH);
-        let told = told(&root).unwrap();
-        let inode = told.inode.unwrap();
+        let info = fd_info(&root).unwrap();
+        let inode = info.inode.unwrap();
         // The mount's device is another one than the file's own: who asked the file would see it.
         for kind in [
             "fuse",
@@ -235,7 +235,7 @@ mod tests {
             "unheard_of",
         ] {
             let mut seen = Seen::default();
-            seen.add(&format!("{} 1 0:99 / / rw - {kind} none rw", told.mount));
+            seen.add(&format!("{} 1 0:99 / / rw - {kind} none rw", info.mount));
             assert_eq!(file(&root, &seen), Ok((99, inode)), "{kind}");
         }
         let sentence = Blind::Remote("nfs4".to_owned()).sentence(2);
