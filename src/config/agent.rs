@@ -10,9 +10,9 @@ use std::path::{Component, Path};
 use toml::Spanned;
 
 use super::diagnostic::ConfigError;
-use super::parse::RawLayer;
 use super::schema::{ProfileSection, Strings};
 use super::source::{Source, Sourced};
+use super::text::Written;
 
 mod given;
 mod state;
@@ -137,11 +137,11 @@ impl fmt::Display for HomePath {
 }
 
 impl Agent {
-    /// Types what the profile file `raw` says.
+    /// Types what a profile file says.
     ///
     /// # Errors
     /// A value that makes no sense, with its file and line.
-    pub(super) fn read(raw: &RawLayer, section: &ProfileSection) -> Result<Self, ConfigError> {
+    pub(super) fn read(file: Written<'_>, section: &ProfileSection) -> Result<Self, ConfigError> {
         let ProfileSection {
             description,
             commands,
@@ -156,7 +156,7 @@ impl Agent {
             instructions,
             given,
         } = section;
-        let read = Reader(raw);
+        let read = Reader(file);
         let quirks = quirks.iter().map(|quirk| {
             Ok(Quirk {
                 version: read.line(&quirk.version)?,
@@ -164,7 +164,7 @@ impl Agent {
             })
         });
         let agent = Self {
-            name: name_of(&raw.file),
+            name: name_of(file.file),
             description: read.optional_line(description)?.unwrap_or_default(),
             commands: read.each(commands, Reader::command)?,
             claims: commands.iter().map(Spanned::span).collect(),
@@ -200,7 +200,7 @@ fn name_of(file: &str) -> String {
 }
 
 /// Types the values of one profile, with errors that point at them.
-struct Reader<'a>(&'a RawLayer);
+struct Reader<'a>(Written<'a>);
 
 impl Reader<'_> {
     fn each<T>(

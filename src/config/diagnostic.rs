@@ -6,6 +6,9 @@ use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
+/// What to do about a site's file that cannot be used. Whoever reads it is a user.
+pub(super) const ASK: &str = "ask your administrators";
+
 /// Why a policy file was refused. `Display` is the whole message, several lines where a place in
 /// a file is known; the hint is apart, so that the caller can print it in its own way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +58,16 @@ impl ConfigError {
             hint: Some(hint),
             ..self
         }
+    }
+
+    /// The same error in a file of the site's, which its reader cannot correct.
+    pub(super) fn for_site(self) -> Self {
+        let hint = match self.hint() {
+            Some(hint) if hint.starts_with(ASK) => return self,
+            Some(hint) => format!("{ASK}: {hint}"),
+            None => ASK.to_owned(),
+        };
+        self.with_hint(hint)
     }
 
     /// What to do about it.

@@ -14,6 +14,7 @@ use super::diagnostic::{self, ConfigError};
 use super::index;
 use super::schema::{Document, Sections};
 use super::source::{Layer, Source};
+use super::text::{Text, Written, addressed, named, reject};
 use super::when::When;
 
 /// The built-in policy, which is also the reference of every key.
@@ -21,35 +22,6 @@ pub const DEFAULT: &str = built_in::DEFAULT.text;
 
 /// What messages call [`DEFAULT`].
 pub(super) const DEFAULT_NAME: &str = built_in::DEFAULT.file;
-
-/// A file's text, with the places of its line breaks: a launch asks for the lines of some six
-/// hundred values.
-#[derive(Debug)]
-pub struct Text {
-    content: Cow<'static, str>,
-    breaks: Vec<usize>,
-}
-
-impl Text {
-    fn new(content: Cow<'static, str>) -> Self {
-        let breaks = content.match_indices('\n').map(|(at, _)| at).collect();
-        Self { content, breaks }
-    }
-
-    /// The line in which a byte stands, counted from 1.
-    pub fn line(&self, offset: usize) -> u32 {
-        let before = self.breaks.partition_point(|&at| at < offset);
-        u32::try_from(before).map_or(u32::MAX, |before| before.saturating_add(1))
-    }
-}
-
-impl std::ops::Deref for Text {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.content
-    }
-}
 
 /// The sections of one layer, with the text that they came from.
 #[derive(Debug)]
@@ -71,20 +43,23 @@ pub struct RawLayer {
 }
 
 impl RawLayer {
+    /// What its text is and is called.
+    pub(super) fn written(&self) -> Written<'_> {
+        Written {
+            layer: self.layer,
+            file: &self.file,
+            text: &self.text,
+        }
+    }
+
     /// The place of a value, by its span.
     pub fn source(&self, span: Range<usize>) -> Source {
-        match self.layer {
-            Layer::CommandLine => Source::option(&self.file),
-            layer => {
-                let line = self.text.line(span.start);
-                Source::in_file(layer, Arc::clone(&self.file), line)
-            }
-        }
+        self.written().source(span)
     }
 
     /// Refuses a value, by its span.
     pub fn reject(&self, span: Range<usize>, message: &str, hint: Option<String>) -> ConfigError {
-        reject(self.layer, &self.file, &self.text, span, message, hint)
+        self.written().reject(span, message, hint)
     }
 }
 
@@ -167,7 +142,7 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
         profile: None,
     };
     if let Some(profile) = profile {
-        raw.profile = Some(Box::new(Agent::read(&raw, profile.get_ref())?));
+        raw.profile = Some(Box::new(Agent::read(raw.written(), profile.get_ref())?));
     }
     let projects = projects.map(|table| table.into_inner().into_iter().collect());
     Ok(Parsed {
@@ -175,37 +150,6 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
         projects: projects.unwrap_or_default(),
         when,
     })
-}
-
-/// The file to show in front of a line number, and what to put in front of the message: options
-/// are no files.
-fn named(layer: Layer, file: &str) -> (Option<&str>, Option<&str>) {
-    if layer == Layer::CommandLine {
-        (None, Some(file))
-    } else {
-        (Some(file), None)
-    }
-}
-
-fn reject(
-    layer: Layer,
-    file: &str,
-    text: &str,
-    span: Range<usize>,
-    message: &str,
-    hint: Option<String>,
-) -> ConfigError {
-    let (path, prefix) = named(layer, file);
-    let error = ConfigError::at(path, prefix, text, span, message, hint);
-    addressed(layer, error)
-}
-
-/// The error with a hint for whoever can do something about it.
-fn addressed(layer: Layer, error: ConfigError) -> ConfigError {
-    match layer {
-        Layer::SiteDefaults | Layer::SiteEnforced => error.for_site(),
-        _ => error,
-    }
 }
 
 /// The sections that have a key of this name. The built-in policy holds every key, so it is the

@@ -23,8 +23,9 @@ use std::sync::Arc;
 use super::agent::Agent;
 use super::built_in::{BuiltIn, PROFILES};
 use super::diagnostic::{ConfigError, nearest};
-use super::load::{Locations, Request, decode, names, read};
+use super::files::{decode, names, read};
 use super::parse::{RawLayer, parse};
+use super::request::{Locations, Request};
 use super::source::Layer;
 
 /// Whose profile it is, the weakest first.

@@ -17,7 +17,7 @@ use nix::fcntl::{OFlag, open, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, fstat};
 
 use super::diagnostic::ConfigError;
-use super::load::{decode, read_limited, too_large, writers};
+use super::files::{decode, read_limited, too_large, writers};
 
 /// The directory of the site's policy. It is decided when the program is built, and nothing that a
 /// user can set moves it.
@@ -33,9 +33,6 @@ const _: () = assert!(
 
 /// Links in one path (`path_resolution(7)`: Linux follows as many).
 const MOST_LINKS: usize = 40;
-
-/// What to do about a site's file that cannot be used. Whoever reads it is a user.
-const ASK: &str = "ask your administrators";
 
 /// One of the site's two files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,18 +177,6 @@ impl Site {
         decode(&shown, bytes)
             .map(Some)
             .map_err(ConfigError::for_site)
-    }
-}
-
-impl ConfigError {
-    /// The same error in a file of the site's, which its reader cannot correct.
-    pub(super) fn for_site(self) -> Self {
-        let hint = match self.hint() {
-            Some(hint) if hint.starts_with(ASK) => return self,
-            Some(hint) => format!("{ASK}: {hint}"),
-            None => ASK.to_owned(),
-        };
-        self.with_hint(hint)
     }
 }
 

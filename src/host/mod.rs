@@ -160,7 +160,7 @@ impl HostFacts {
             .collect();
         let lists = policy.bounds.layers.iter();
         let bounds: Vec<Places> = lists
-            .filter_map(|layer| layer.directories.bound())
+            .filter_map(|layer| layer.slurm.directories.bound())
             .map(|list| Places::of(list.iter().map(|entry| &entry.value), self, files))
             .collect();
         let allowed = |directory: &Path| {

@@ -16,8 +16,8 @@ use crate::handoff::Watch;
 use crate::mediate::sight::calls::WATCHED;
 use crate::observe::recorder;
 use crate::plan::Plan;
-use crate::policy::trace::{Events, Trace};
-use crate::policy::{HomeMode, Policy, SlurmMode, TraceMode};
+use crate::policy::trace::Events;
+use crate::policy::{HomeMode, Policy, SlurmMode, Trace, TraceMode};
 use crate::sys::passing;
 
 /// What messages name as the place of what such a run is given.

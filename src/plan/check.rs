@@ -21,6 +21,7 @@ use crate::env_vars;
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
 use crate::host::slurm::Slurm;
+use crate::policy::values::Narrower;
 use crate::policy::{PathSpec, Policy, SlurmMode};
 
 /// Variables that agent-sandbox itself sets, whatever hides them.
@@ -327,16 +328,17 @@ impl Checks<'_> {
             let wider = [
                 (
                     "network.mode",
-                    is_wider(&plan.network.value, layer.network.get()),
+                    is_wider(&plan.network.value, layer.network.mode.get()),
                 ),
                 (
                     "jail.nested",
-                    is_wider(&plan.nested.value, layer.nested.get()),
+                    is_wider(&plan.nested.value, layer.jail.nested.get()),
                 ),
-                ("jail.keyctl", is_wider(&keyctl, layer.keyctl.get())),
+                ("jail.keyctl", is_wider(&keyctl, layer.jail.keyctl.get())),
                 (
                     "slurm.mode",
-                    plan.slurm.value == Use::On && is_wider(&SlurmMode::Auto, layer.slurm.get()),
+                    plan.slurm.value == Use::On
+                        && is_wider(&SlurmMode::Auto, layer.slurm.mode.get()),
                 ),
             ];
             if let Some((key, _)) = wider.into_iter().find(|(_, wider)| *wider) {
@@ -442,9 +444,9 @@ pub fn is_plain(path: &Path) -> bool {
             .all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
 }
 
-/// Whether a value is wider than an enforced layer's; words have the order of their width.
-fn is_wider<T: PartialOrd>(value: &T, most: Option<&Sourced<T>>) -> bool {
-    most.is_some_and(|most| *value > most.value)
+/// Whether a value is wider than an enforced layer's.
+fn is_wider<T: Narrower>(value: &T, most: Option<&Sourced<T>>) -> bool {
+    most.is_some_and(|most| value.narrower(&most.value) != *value)
 }
 
 fn writes(step: &Step) -> bool {

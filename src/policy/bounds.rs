@@ -1,7 +1,7 @@
 //! What the site's enforced layers bound: kept beside the merged policy, because what lies within a
 //! bound is known only where paths are resolved and variables have their names.
 
-use super::narrowing::{Narrowed, Takes};
+use super::narrowing::{Gives, Narrowed, Takes};
 use super::paths::glob;
 use super::stated::Stated;
 use crate::config::source::Sourced;
@@ -37,13 +37,13 @@ impl Bounds {
 
     /// The list of an enforced layer that does not let `env.pass` name a variable.
     pub fn unpassable(&self, name: &[u8]) -> Option<Sourced<String>> {
-        let mut bounds = self.layers.iter().map(|layer| &layer.pass);
+        let mut bounds = self.layers.iter().map(|layer| &layer.env.pass);
         let refusing = bounds.find(|pass| {
             let allows = |rule: &Sourced<String>| glob(rule.value.as_bytes(), name);
             pass.bound()
                 .is_some_and(|entries| !entries.iter().any(allows))
         });
-        refusing.and_then(super::narrowing::Gives::shown)
+        refusing.and_then(Gives::shown)
     }
 }
 
@@ -53,22 +53,22 @@ fn withheld_by(layer: &Stated, name: &[u8], value: Option<&[u8]>) -> Option<With
         let fits = |rule: &&Sourced<String>| glob(rule.value.as_bytes(), text);
         rules.iter().rev().find(fits).cloned()
     };
-    if matching(layer.pass.bound().unwrap_or_default(), name).is_some() {
+    if matching(layer.env.pass.bound().unwrap_or_default(), name).is_some() {
         return None;
     }
     let found = |key, rules: &Takes<String>, text| {
         matching(rules.entries(), text).map(|rule| Withheld { key, rule })
     };
-    found("env.hide", &layer.env_hide, name)
-        .or_else(|| found("env.hide_values", &layer.hide_values, value?))
+    found("env.hide", &layer.env.hide, name)
+        .or_else(|| found("env.hide_values", &layer.env.hide_values, value?))
 }
 
 /// Takes away what enforced layers cannot be overruled in, before they narrow: hides that they except
 /// themselves, and variables that another layer sets although an enforced one hides them.
 pub(super) fn settle(open: &mut Stated, enforced: &mut [Stated], narrowed: &mut Vec<Narrowed>) {
     for layer in enforced.iter_mut() {
-        let excepted = layer.unhide.bound().unwrap_or_default().to_vec();
-        let hides = layer.hide.list();
+        let excepted = layer.files.unhide.bound().unwrap_or_default().to_vec();
+        let hides = layer.files.hide.list();
         hides.retain(|rule| excepted.iter().all(|other| other.value != rule.value));
     }
     let all: Vec<Stated> = enforced.to_vec();
@@ -80,7 +80,7 @@ pub(super) fn settle(open: &mut Stated, enforced: &mut [Stated], narrowed: &mut 
             .map(|(at, it)| (Some(at), it)),
     );
     for (own, layer) in sets {
-        layer.set.list().retain(|pair| {
+        layer.env.set.list().retain(|pair| {
             let (name, value) = &pair.value;
             let others = all.iter().enumerate().filter(|(at, _)| Some(*at) != own);
             let mut refusing = others.filter_map(|(_, other)| {

@@ -3,7 +3,7 @@
 
 pub use crate::config::agent::{DIRECTORY, FILE, TEXT};
 
-use super::PathSpec;
+use super::paths::PathSpec;
 use crate::config::agent::{Agent, Given, HomePath};
 use crate::config::load::RawLayer;
 use crate::config::source::{Source, Sourced};

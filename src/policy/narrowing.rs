@@ -1,7 +1,11 @@
 //! How values of layers combine: each kind of value has two verbs. *Prefer*: of layers that anybody
 //! may override the later wins, and lists grow. *Narrow*: under an enforced layer the result allows
-//! no more than either. Which key is of which kind stands in one table, [`super::stated`].
+//! no more than either. Which key is of which kind stands in the table of keys.
 
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use super::paths::PathSpec;
 use super::values::Narrower;
 use crate::config::source::{Source, Sourced};
 
@@ -50,7 +54,9 @@ impl Narrowed {
 }
 
 /// What all kinds have.
-pub(super) trait Narrowing {
+pub trait Narrowing {
+    /// What the merged policy has of it.
+    type Value;
     /// The rule that [`Narrowing::narrow`] carries out, as far as it is one of the policy alone. What
     /// is bounded by place or by name is judged in the plan.
     const RULE: Rule;
@@ -62,6 +68,38 @@ pub(super) trait Narrowing {
     fn bounds(&self) -> Option<Sourced<String>> {
         None
     }
+    /// Adds the variables that paths in a value begin with.
+    fn variables<'a>(_: &'a Self::Value, _: &mut BTreeSet<&'a str>) {}
+    /// The words that stand for values, if some do.
+    fn words() -> Vec<&'static str> {
+        Vec::new()
+    }
+}
+
+/// An entry of a list.
+pub trait Entry: Clone + Display {
+    /// Of a path the variable that it begins with.
+    fn variable(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl Entry for String {}
+
+impl Entry for PathSpec {
+    fn variable(&self) -> Option<&str> {
+        self.variable()
+    }
+}
+
+fn add_variables<'a, T: Entry>(entries: &'a [Sourced<T>], all: &mut BTreeSet<&'a str>) {
+    all.extend(entries.iter().filter_map(|entry| entry.value.variable()));
+}
+
+/// A list of one layer.
+pub trait List<T>: Default {
+    /// The list as it is written; `named` is the file of a layer that has it.
+    fn of(named: Option<Source>, entries: Vec<Sourced<T>>) -> Self;
 }
 
 /// One value.
@@ -75,11 +113,9 @@ impl<T> Default for Single<T> {
 }
 
 impl<T> Single<T> {
-    /// The value, or `default`. The built-in layer sets every key (tested); this is what holds if it
-    /// did not.
-    pub(super) fn or(self, default: T) -> Sourced<T> {
-        self.0
-            .unwrap_or_else(|| Sourced::new(default, Source::option("built-in")))
+    /// One layer's value.
+    pub(super) fn new(value: Option<Sourced<T>>) -> Self {
+        Self(value)
     }
 
     /// Sets the value.
@@ -93,7 +129,22 @@ impl<T> Single<T> {
     }
 }
 
+/// The value, or `default`. The built-in layer sets every key (tested); this is what holds if it
+/// did not.
+fn or<T>(value: Option<Sourced<T>>, default: T) -> Sourced<T> {
+    value.unwrap_or_else(|| Sourced::new(default, Source::option("built-in")))
+}
+
+impl<T: Narrower> Single<T> {
+    /// What holds.
+    pub(super) fn settle(self, default: T) -> Sourced<T::Plain> {
+        or(self.0, default).map(T::plain)
+    }
+}
+
 impl<T: Narrower> Narrowing for Single<T> {
+    type Value = Sourced<T::Plain>;
+
     const RULE: Rule = Rule::Least;
 
     fn prefer(&mut self, later: Self) {
@@ -122,6 +173,10 @@ impl<T: Narrower> Narrowing for Single<T> {
         }
         self.0 = Some(Sourced::new(value, new.source.clone()));
     }
+
+    fn words() -> Vec<&'static str> {
+        T::words()
+    }
 }
 
 /// One value that an enforced layer fixes: none is narrower than another.
@@ -135,14 +190,14 @@ impl<T> Default for Fixed<T> {
 }
 
 impl<T> Fixed<T> {
-    /// Sets the value.
-    pub(super) fn set(&mut self, value: Sourced<T>) {
-        self.0 = Some(value);
+    /// One layer's value.
+    pub(super) fn new(value: Option<Sourced<T>>) -> Self {
+        Self(value)
     }
 
-    /// As [`Single::or`].
-    pub(super) fn or(self, default: T) -> Sourced<T> {
-        Single(self.0).or(default)
+    /// What holds.
+    pub(super) fn settle(self, default: T) -> Sourced<T> {
+        or(self.0, default)
     }
 
     /// The value, if the layer has one.
@@ -152,6 +207,8 @@ impl<T> Fixed<T> {
 }
 
 impl<T: Clone> Narrowing for Fixed<T> {
+    type Value = Sourced<T>;
+
     const RULE: Rule = Rule::Wins;
 
     fn prefer(&mut self, later: Self) {
@@ -184,12 +241,21 @@ impl<T> Takes<T> {
         &mut self.0
     }
 
-    pub(super) fn into_list(self) -> Vec<Sourced<T>> {
+    /// What holds.
+    pub(super) fn settle(self) -> Vec<Sourced<T>> {
         self.0
     }
 }
 
-impl<T: Clone> Narrowing for Takes<T> {
+impl<T> List<T> for Takes<T> {
+    fn of(_: Option<Source>, entries: Vec<Sourced<T>>) -> Self {
+        Self(entries)
+    }
+}
+
+impl<T: Entry> Narrowing for Takes<T> {
+    type Value = Vec<Sourced<T>>;
+
     const RULE: Rule = Rule::Union;
 
     fn prefer(&mut self, later: Self) {
@@ -198,6 +264,10 @@ impl<T: Clone> Narrowing for Takes<T> {
 
     fn narrow(&mut self, _: &'static str, enforced: &Self, _: &mut Vec<Narrowed>) {
         self.0.extend(enforced.0.iter().cloned());
+    }
+
+    fn variables<'a>(value: &'a Self::Value, all: &mut BTreeSet<&'a str>) {
+        add_variables(value, all);
     }
 }
 
@@ -220,15 +290,12 @@ impl<T> Default for Gives<T> {
 }
 
 impl<T> Gives<T> {
-    pub(super) fn new(named: Option<Source>, entries: Vec<Sourced<T>>) -> Self {
-        Self { named, entries }
-    }
-
     pub(super) fn list(&mut self) -> &mut Vec<Sourced<T>> {
         &mut self.entries
     }
 
-    pub(super) fn into_list(self) -> Vec<Sourced<T>> {
+    /// What holds.
+    pub(super) fn settle(self) -> Vec<Sourced<T>> {
         self.entries
     }
 
@@ -238,7 +305,13 @@ impl<T> Gives<T> {
     }
 }
 
-impl<T: std::fmt::Display> Gives<T> {
+impl<T> List<T> for Gives<T> {
+    fn of(named: Option<Source>, entries: Vec<Sourced<T>>) -> Self {
+        Self { named, entries }
+    }
+}
+
+impl<T: Display> Gives<T> {
     /// The bound as one value: its entries, and the place of the first, or the file of an empty one.
     pub fn shown(&self) -> Option<Sourced<String>> {
         let named = self.named.as_ref()?;
@@ -257,7 +330,9 @@ impl<T: std::fmt::Display> Gives<T> {
     }
 }
 
-impl<T: std::fmt::Display> Narrowing for Gives<T> {
+impl<T: Entry> Narrowing for Gives<T> {
+    type Value = Vec<Sourced<T>>;
+
     const RULE: Rule = Rule::Within;
 
     fn prefer(&mut self, later: Self) {
@@ -270,6 +345,10 @@ impl<T: std::fmt::Display> Narrowing for Gives<T> {
     fn bounds(&self) -> Option<Sourced<String>> {
         self.shown()
     }
+
+    fn variables<'a>(value: &'a Self::Value, all: &mut BTreeSet<&'a str>) {
+        add_variables(value, all);
+    }
 }
 
 /// Names of modules: a list that gives, whose names say all. `gcc` allows `gcc/12` as well.
@@ -277,17 +356,14 @@ impl<T: std::fmt::Display> Narrowing for Gives<T> {
 pub struct Loads(Gives<String>);
 
 impl Loads {
-    pub(super) fn new(given: Gives<String>) -> Self {
-        Self(given)
-    }
-
     /// As [`Gives::shown`].
     pub fn shown(&self) -> Option<Sourced<String>> {
         self.0.shown()
     }
 
-    pub(super) fn into_list(self) -> Vec<Sourced<String>> {
-        self.0.into_list()
+    /// What holds.
+    pub(super) fn settle(self) -> Vec<Sourced<String>> {
+        self.0.settle()
     }
 
     /// Whether the layer lets a module be loaded.
@@ -306,7 +382,15 @@ impl Loads {
     }
 }
 
+impl List<String> for Loads {
+    fn of(named: Option<Source>, entries: Vec<Sourced<String>>) -> Self {
+        Self(Gives::of(named, entries))
+    }
+}
+
 impl Narrowing for Loads {
+    type Value = Vec<Sourced<String>>;
+
     const RULE: Rule = Rule::Within;
 
     fn prefer(&mut self, later: Self) {
@@ -355,12 +439,15 @@ impl Sets {
         &mut self.0
     }
 
-    pub(super) fn into_list(self) -> Vec<Sourced<(String, String)>> {
+    /// What holds.
+    pub(super) fn settle(self) -> Vec<Sourced<(String, String)>> {
         self.0
     }
 }
 
 impl Narrowing for Sets {
+    type Value = Vec<Sourced<(String, String)>>;
+
     const RULE: Rule = Rule::Wins;
 
     fn prefer(&mut self, later: Self) {

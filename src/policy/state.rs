@@ -3,9 +3,9 @@
 //! and nothing is given by it that the lists could not give.
 
 use super::narrowing::Gives;
+use super::paths::PathSpec;
 use super::stated::Stated;
-use super::values::Narrower;
-use super::{AgentState, PathSpec};
+use super::values::{AgentState, Narrower};
 use crate::config::agent::{HomePath, Seed, State};
 use crate::config::source::{Source, Sourced};
 
@@ -48,7 +48,7 @@ pub(super) fn whose<'a>(
     open: impl Iterator<Item = &'a Stated>,
     enforced: impl Iterator<Item = &'a Stated>,
 ) -> AgentState {
-    let says = |layer: &'a Stated| Some(layer.agent_state.get()?.value);
+    let says = |layer: &'a Stated| Some(layer.agents.state.get()?.value);
     let asked = open.filter_map(says).last().unwrap_or(AgentState::Project);
     enforced
         .filter_map(says)
@@ -61,17 +61,17 @@ impl Wanted {
         let add = |list: &mut Gives<PathSpec>, paths: &[Sourced<HomePath>]| {
             list.list().extend(paths.iter().filter_map(spec));
         };
-        add(&mut layer.home_write, &state.login);
-        add(&mut layer.unhide, &state.login);
+        add(&mut layer.home.write, &state.login);
+        add(&mut layer.files.unhide, &state.login);
         // Read-only also where something wider is writable.
-        add(&mut layer.home_read, &state.settings);
+        add(&mut layer.home.read, &state.settings);
         let settings = state.settings.iter().filter_map(spec);
-        layer.protect.list().extend(settings);
+        layer.home.protect.list().extend(settings);
         let made = match whose {
             AgentState::Shared => {
                 for paths in [&state.directories, &state.files] {
-                    add(&mut layer.home_write, paths);
-                    add(&mut layer.unhide, paths);
+                    add(&mut layer.home.write, paths);
+                    add(&mut layer.files.unhide, paths);
                 }
                 let directories = state.directories.iter().filter_map(|path| {
                     let path = spec(path)?;
@@ -81,26 +81,30 @@ impl Wanted {
                 // A login whose copy each project would have.
                 for seed in state.seeds.iter().filter(|seed| seed.from == seed.to) {
                     let path = [Sourced::new(seed.from.clone(), seed.source.clone())];
-                    add(&mut layer.unhide, &path);
+                    add(&mut layer.files.unhide, &path);
                     if seed.back.is_empty() {
-                        add(&mut layer.home_read, &path);
-                        layer.protect.list().extend(path.iter().filter_map(spec));
+                        add(&mut layer.home.read, &path);
+                        layer
+                            .home
+                            .protect
+                            .list()
+                            .extend(path.iter().filter_map(spec));
                     } else {
-                        add(&mut layer.home_write, &path);
+                        add(&mut layer.home.write, &path);
                     }
                 }
                 let files = state.files.iter();
                 files.filter_map(|path| state.made(path, true)).collect()
             }
             AgentState::Project => {
-                add(&mut layer.keep, &state.directories);
+                add(&mut layer.home.keep, &state.directories);
                 self.seeds.extend(state.seeds.iter().filter_map(carried));
                 self.logins.extend(state.login.iter().filter_map(spec));
                 for (name, value) in &state.variables {
-                    let own = layer.set.entries().iter();
+                    let own = layer.env.set.entries().iter();
                     if own.clone().all(|set| set.value.0 != name.value) {
                         let pair = |name| (name, value.clone());
-                        layer.set.set(name.clone().map(pair));
+                        layer.env.set.set(name.clone().map(pair));
                     }
                 }
                 Vec::new()

@@ -1,47 +1,23 @@
-//! `[trace]`: what a tracer records of the jail, if one runs. To record more is narrower: it takes freedom
+//! Values of `[trace]`. To record more is narrower: it takes freedom
 //! from nobody, but from whoever wants to do something unseen.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use agent_sandbox_events::protocol::EventKind;
 use serde::{Serialize, Serializer};
 
-use super::Patterns;
-use super::values::Narrower;
-use crate::config::source::Sourced;
+use super::values::{Narrower, words};
 
-/// `[trace]`
-#[derive(Clone, Debug, Serialize)]
-pub struct Trace {
-    /// Whether the jail is traced.
-    pub mode: Sourced<TraceMode>,
-    /// The kinds of events that are recorded.
-    pub events: Sourced<Events>,
-    /// Whether opens of what does not exist are recorded.
-    pub missing: Sourced<bool>,
-    /// Of the opens that are allowed, each so manieth is recorded; at least 1.
-    pub every: Sourced<u32>,
-    /// Patterns of arguments that are secrets.
-    pub redact: Patterns,
-    /// Whether the tracer denies what the plan hides.
-    pub enforce: Sourced<bool>,
-    /// Whether it records what it would deny.
-    pub audit: Sourced<bool>,
-    /// Where the tracer listens.
-    pub socket: Sourced<PathBuf>,
-}
-
-/// `[trace] mode`, narrowest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TraceMode {
-    /// Nothing starts without a tracer.
-    Required,
-    /// The jail is traced where a tracer runs.
-    On,
-    /// It is not.
-    Off,
+words! {
+    /// `[trace] mode`
+    TraceMode, Last {
+        /// The jail is not traced.
+        Off = "off",
+        /// It is where a tracer runs.
+        On = "on",
+        /// Nothing starts without a tracer.
+        Required = "required",
+    }
 }
 
 /// The kinds of events and their names, which are those of the records.
@@ -117,6 +93,8 @@ impl fmt::Display for Events {
 }
 
 impl Narrower for Events {
+    type Plain = Self;
+
     fn narrower(&self, other: &Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -124,19 +102,29 @@ impl Narrower for Events {
     fn shown(&self) -> String {
         self.to_string()
     }
+
+    fn plain(self) -> Self {
+        self
+    }
+
+    fn words() -> Vec<&'static str> {
+        KINDS.iter().map(|(name, _)| *name).collect()
+    }
 }
 
 /// A switch that is narrower when it is on: more is recorded, or denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded(pub bool);
 
-impl Recorded {
-    pub(super) fn value(self) -> bool {
-        self.0
+impl From<bool> for Recorded {
+    fn from(written: bool) -> Self {
+        Self(written)
     }
 }
 
 impl Narrower for Recorded {
+    type Plain = bool;
+
     fn narrower(&self, other: &Self) -> Self {
         Self(self.0 || other.0)
     }
@@ -144,25 +132,29 @@ impl Narrower for Recorded {
     fn shown(&self) -> String {
         self.0.to_string()
     }
+
+    fn plain(self) -> bool {
+        self.0
+    }
 }
 
 /// Of how many opens one is recorded; less is narrower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling(pub u64);
 
-impl Sampling {
-    pub(super) fn value(self) -> u32 {
-        u32::try_from(self.0).unwrap_or(u32::MAX)
-    }
-}
-
 impl Narrower for Sampling {
+    type Plain = u32;
+
     fn narrower(&self, other: &Self) -> Self {
         Self(self.0.min(other.0))
     }
 
     fn shown(&self) -> String {
         self.0.to_string()
+    }
+
+    fn plain(self) -> u32 {
+        u32::try_from(self.0).unwrap_or(u32::MAX)
     }
 }
 

@@ -4,16 +4,17 @@
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use toml::Spanned;
 
-use super::narrowing::{Fixed, Gives, Single};
-use super::trace::{Events, KINDS, Recorded};
-use super::values::Words;
-use super::{PathSpec, Paths, Patterns, ShmSize};
+use super::narrowing::{Fixed, List, Sets, Single};
+use super::paths::PathSpec;
+use super::trace::{Events, KINDS, Sampling};
+use super::values::{Bytes, Limit, ShmSize, Words};
 use crate::config::diagnostic::{ConfigError, nearest};
 use crate::config::load::RawLayer;
-use crate::config::schema::Strings;
+use crate::config::schema::{Number, Pairs, Strings, Switch, Text, Whole};
 use crate::config::source::{Layer, Source, Sourced};
 
 /// No pattern of an argument is longer, in bytes: all of them travel to the tracer in one packet.
@@ -41,8 +42,33 @@ fn bytes(written: &str) -> Option<u64> {
         .filter(|&size| size > 0 && size <= i64::MAX as u64)
 }
 
-/// Types the values of one layer, with errors that point at them.
+/// Types the values of one layer, with errors that point at them. What a layer does not say is an empty list, or
+/// no value. Each error says that the value is something else than the function reads.
 pub struct Reader<'a>(&'a RawLayer);
+
+/// What a whole number of a policy becomes.
+pub trait Counted {
+    /// Of the number.
+    fn of(number: u64) -> Self;
+}
+
+impl Counted for Duration {
+    fn of(milliseconds: u64) -> Self {
+        Self::from_millis(milliseconds)
+    }
+}
+
+impl Counted for Limit {
+    fn of(number: u64) -> Self {
+        Self::new(number)
+    }
+}
+
+impl Counted for Sampling {
+    fn of(number: u64) -> Self {
+        Self(number)
+    }
+}
 
 impl<'a> Reader<'a> {
     /// A reader of one layer.
@@ -58,105 +84,115 @@ impl<'a> Reader<'a> {
         self.0.reject(span, message, hint)
     }
 
-    /// One of the words that the value is written as; nothing where the layer says nothing.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn word<T: Words + Copy>(
+    /// One value.
+    fn single<W, T>(
         &self,
-        written: &Option<Spanned<String>>,
+        written: &Option<Spanned<W>>,
+        value: impl FnOnce(&Spanned<W>) -> Result<T, ConfigError>,
     ) -> Result<Single<T>, ConfigError> {
-        let mut single = Single::default();
         let Some(written) = written else {
-            return Ok(single);
+            return Ok(Single::default());
         };
+        let source = self.0.source(written.span());
+        Ok(Single::new(Some(Sourced::new(value(written)?, source))))
+    }
+
+    /// A list.
+    fn list<T, L: List<T>>(
+        &self,
+        written: &Option<Strings>,
+        entry: impl Fn(&Text) -> Result<Sourced<T>, ConfigError>,
+    ) -> Result<L, ConfigError> {
+        let named = written.as_ref().map(|_| Source {
+            layer: self.0.layer,
+            file: Arc::clone(&self.0.file),
+            line: None,
+        });
+        let entries = written.iter().flatten().map(entry);
+        Ok(L::of(named, entries.collect::<Result<_, _>>()?))
+    }
+
+    /// One of the words that `known` lists.
+    fn known<T: Copy>(
+        &self,
+        written: &Text,
+        known: &[(&str, T)],
+        message: impl Fn(&str) -> String,
+    ) -> Result<T, ConfigError> {
         let given = written.get_ref();
-        if let Some((_, value)) = T::WORDS.iter().find(|(word, _)| word == given) {
-            single.set(Sourced::new(*value, self.0.source(written.span())));
-            return Ok(single);
+        if let Some((_, value)) = known.iter().find(|(word, _)| word == given) {
+            return Ok(*value);
         }
-        let known: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
+        let known: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
         let hint = match nearest(given, known.iter().copied()) {
             Some(word) => format!("did you mean \"{word}\"? valid: {}", known.join(", ")),
             None => format!("valid: {}", known.join(", ")),
         };
-        Err(self.reject(
-            written.span(),
-            &format!("unknown value `{given}`"),
-            Some(hint),
-        ))
+        Err(self.reject(written.span(), &message(given), Some(hint)))
     }
 
-    /// A switch; nothing where the layer says nothing.
-    pub fn switch(&self, written: &Option<Spanned<bool>>) -> Single<bool> {
-        let mut single = Single::default();
-        if let Some(written) = written {
-            let source = self.0.source(written.span());
-            single.set(Sourced::new(*written.get_ref(), source));
-        }
-        single
+    /// One of the words that the value is written as.
+    pub(super) fn word<T: Words>(&self, written: &Option<Text>) -> Result<Single<T>, ConfigError> {
+        let unknown = |given: &str| format!("unknown value `{given}`");
+        self.single(written, |written| self.known(written, T::WORDS, unknown))
+    }
+
+    /// A switch.
+    pub(super) fn switch<T: From<bool>>(
+        &self,
+        written: &Option<Switch>,
+    ) -> Result<Single<T>, ConfigError> {
+        self.single(written, |written| Ok(T::from(*written.get_ref())))
     }
 
     /// A whole number in a range.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn number(
+    pub(super) fn number<T: Counted>(
         &self,
-        written: &Spanned<i64>,
+        written: &Option<Number>,
         least: i64,
         most: i64,
         unit: &str,
-    ) -> Result<Sourced<u64>, ConfigError> {
-        let given = *written.get_ref();
-        if !(least..=most).contains(&given) {
+    ) -> Result<Single<T>, ConfigError> {
+        self.single(written, |written| {
+            let given = *written.get_ref();
+            if (least..=most).contains(&given) {
+                return Ok(T::of(given.unsigned_abs()));
+            }
             let hint = format!("a whole number of {unit} from {least} to {most}");
-            return Err(self.reject(
-                written.span(),
-                &format!("`{given}` is out of range"),
-                Some(hint),
-            ));
-        }
-        Ok(Sourced::new(
-            given.unsigned_abs(),
-            self.0.source(written.span()),
-        ))
+            let message = format!("`{given}` is out of range");
+            Err(self.reject(written.span(), &message, Some(hint)))
+        })
     }
 
     /// A number of bytes.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn size(&self, written: &Spanned<String>) -> Result<Sourced<u64>, ConfigError> {
-        let size = bytes(written.get_ref()).ok_or_else(|| self.no_size(written, SIZE_HINT))?;
-        Ok(Sourced::new(size, self.0.source(written.span())))
+    pub(super) fn size(&self, written: &Option<Text>) -> Result<Single<Bytes>, ConfigError> {
+        self.single(written, |written| match bytes(written.get_ref()) {
+            Some(size) => Ok(Bytes(size)),
+            None => Err(self.no_size(written, SIZE_HINT)),
+        })
     }
 
     /// A number of bytes, or `"auto"`.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn size_or_auto(&self, written: &Spanned<String>) -> Result<Sourced<ShmSize>, ConfigError> {
-        let size = match (written.get_ref().as_str(), bytes(written.get_ref())) {
-            ("auto", _) => ShmSize::Auto,
-            (_, Some(size)) => ShmSize::Bytes(size),
-            (_, None) => {
-                return Err(self.no_size(written, &format!("{SIZE_HINT}, or \"auto\"")));
+    pub(super) fn size_or_auto(
+        &self,
+        written: &Option<Text>,
+    ) -> Result<Single<ShmSize>, ConfigError> {
+        self.single(written, |written| {
+            match (written.get_ref().as_str(), bytes(written.get_ref())) {
+                ("auto", _) => Ok(ShmSize::Auto),
+                (_, Some(size)) => Ok(ShmSize::Bytes(size)),
+                (_, None) => Err(self.no_size(written, &format!("{SIZE_HINT}, or \"auto\""))),
             }
-        };
-        Ok(Sourced::new(size, self.0.source(written.span())))
+        })
     }
 
-    fn no_size(&self, written: &Spanned<String>, hint: &str) -> ConfigError {
+    fn no_size(&self, written: &Text, hint: &str) -> ConfigError {
         let message = format!("`{}` is not a size", written.get_ref());
         self.reject(written.span(), &message, Some(hint.to_owned()))
     }
 
     /// Any text without NUL.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn text(&self, written: &Spanned<String>) -> Result<Sourced<String>, ConfigError> {
+    fn text(&self, written: &Text) -> Result<Sourced<String>, ConfigError> {
         if written.get_ref().contains('\0') {
             return Err(self.reject(written.span(), "holds a NUL byte", None));
         }
@@ -166,20 +202,22 @@ impl<'a> Reader<'a> {
         ))
     }
 
-    /// The name of a variable.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn name(&self, written: &Spanned<String>) -> Result<Sourced<String>, ConfigError> {
-        let name = self.text(written)?;
-        if name.value.is_empty() || name.value.contains('=') {
-            let message = format!("`{}` cannot name a variable", name.value);
-            return Err(self.reject(written.span(), &message, None));
+    /// Variables and their values.
+    pub(super) fn variables(&self, written: &Option<Pairs>) -> Result<Sets, ConfigError> {
+        let mut all = Sets::default();
+        for (name, value) in written.iter().flatten() {
+            let text = self.text(name)?;
+            if text.value.is_empty() || text.value.contains('=') {
+                let message = format!("`{}` cannot name a variable", text.value);
+                return Err(self.reject(name.span(), &message, None));
+            }
+            let value = self.text(value)?.value;
+            all.set(text.map(|name| (name, value)));
         }
-        Ok(name)
+        Ok(all)
     }
 
-    fn path(&self, written: &Spanned<String>) -> Result<Sourced<PathSpec>, ConfigError> {
+    fn path(&self, written: &Text) -> Result<Sourced<PathSpec>, ConfigError> {
         let spec = PathSpec::parse(written.get_ref()).map_err(|why| {
             self.reject(
                 written.span(),
@@ -195,128 +233,76 @@ impl<'a> Reader<'a> {
         Ok(Sourced::new(spec, self.0.source(written.span())))
     }
 
-    /// Appends paths.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn paths(&self, into: &mut Paths, written: &Option<Strings>) -> Result<(), ConfigError> {
-        for entry in written.iter().flatten() {
-            into.push(self.path(entry)?);
-        }
-        Ok(())
-    }
-
-    /// Appends paths below the home directory.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn home_paths(
-        &self,
-        into: &mut Paths,
-        written: &Option<Strings>,
-    ) -> Result<(), ConfigError> {
-        for entry in written.iter().flatten() {
-            let path = self.path(entry)?;
-            if !path.value.is_in_home() {
-                let message = format!(
-                    "path `{}` does not lie below the home directory",
-                    path.value
-                );
-                let hint = "write `~/NAME` here; other paths go into [files]".to_string();
-                return Err(self.reject(entry.span(), &message, Some(hint)));
-            }
-            into.push(path);
-        }
-        Ok(())
-    }
-
-    /// A list that gives.
-    ///
-    /// # Errors
-    /// A path that means nothing.
-    pub fn grants(&self, written: &Option<Strings>) -> Result<Gives<PathSpec>, ConfigError> {
-        self.gives(written, Self::paths)
-    }
-
-    /// As [`Reader::grants`], for paths below the home directory.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn home_grants(&self, written: &Option<Strings>) -> Result<Gives<PathSpec>, ConfigError> {
-        self.gives(written, Self::home_paths)
-    }
-
-    /// As [`Reader::home_grants`], for directories that the jail has of its own: they need not exist, so
-    /// that a pattern means something in a bound alone.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn kept_places(&self, written: &Option<Strings>) -> Result<Gives<PathSpec>, ConfigError> {
-        if !self.enforced() {
-            self.no_patterns(written)?;
-        }
-        self.home_grants(written)
-    }
-
-    fn gives<T>(
+    /// Paths.
+    pub(super) fn paths<L: List<PathSpec>>(
         &self,
         written: &Option<Strings>,
-        read: impl Fn(&Self, &mut Vec<Sourced<T>>, &Option<Strings>) -> Result<(), ConfigError>,
-    ) -> Result<Gives<T>, ConfigError> {
-        let mut entries = Vec::new();
-        read(self, &mut entries, written)?;
-        let named = written.as_ref().map(|_| Source {
-            layer: self.0.layer,
-            file: Arc::clone(&self.0.file),
-            line: None,
-        });
-        Ok(Gives::new(named, entries))
+    ) -> Result<L, ConfigError> {
+        self.list(written, |entry| self.path(entry))
     }
 
-    /// Appends paths below /dev.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn devices(&self, into: &mut Paths, written: &Option<Strings>) -> Result<(), ConfigError> {
-        for entry in written.iter().flatten() {
-            let path = self.path(entry)?;
-            if !path.value.to_string().starts_with("/dev/") {
-                let message = format!("`{}` is not a path below /dev", path.value);
-                return Err(self.reject(entry.span(), &message, None));
-            }
-            into.push(path);
-        }
-        Ok(())
-    }
-
-    /// As [`Reader::grants`], for device nodes.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn device_grants(&self, written: &Option<Strings>) -> Result<Gives<PathSpec>, ConfigError> {
-        self.gives(written, Self::devices)
-    }
-
-    /// As [`Reader::grants`], for paths that are no patterns.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn plain_grants(&self, written: &Option<Strings>) -> Result<Gives<PathSpec>, ConfigError> {
+    /// Paths that are no patterns.
+    pub(super) fn plain_paths<L: List<PathSpec>>(
+        &self,
+        written: &Option<Strings>,
+    ) -> Result<L, ConfigError> {
         self.no_patterns(written)?;
-        self.grants(written)
+        self.paths(written)
+    }
+
+    /// Paths below the home directory.
+    pub(super) fn home_paths<L: List<PathSpec>>(
+        &self,
+        written: &Option<Strings>,
+    ) -> Result<L, ConfigError> {
+        self.list(written, |entry| {
+            let path = self.path(entry)?;
+            if path.value.is_in_home() {
+                return Ok(path);
+            }
+            let message = format!(
+                "path `{}` does not lie below the home directory",
+                path.value
+            );
+            let hint = "write `~/NAME` here; other paths go into [files]".to_string();
+            Err(self.reject(entry.span(), &message, Some(hint)))
+        })
     }
 
     /// As [`Reader::home_paths`], for paths that are no patterns.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn plain_home_paths(
+    pub(super) fn plain_home_paths<L: List<PathSpec>>(
         &self,
-        into: &mut Paths,
         written: &Option<Strings>,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<L, ConfigError> {
         self.no_patterns(written)?;
-        self.home_paths(into, written)
+        self.home_paths(written)
+    }
+
+    /// As [`Reader::home_paths`], for directories that the jail has of its own: they need not exist, so
+    /// that a pattern means something in a bound alone.
+    pub(super) fn kept_places<L: List<PathSpec>>(
+        &self,
+        written: &Option<Strings>,
+    ) -> Result<L, ConfigError> {
+        match self.enforced() {
+            true => self.home_paths(written),
+            false => self.plain_home_paths(written),
+        }
+    }
+
+    /// Paths below /dev.
+    pub(super) fn devices<L: List<PathSpec>>(
+        &self,
+        written: &Option<Strings>,
+    ) -> Result<L, ConfigError> {
+        self.list(written, |entry| {
+            let path = self.path(entry)?;
+            if path.value.to_string().starts_with("/dev/") {
+                return Ok(path);
+            }
+            let message = format!("`{}` is not a path below /dev", path.value);
+            Err(self.reject(entry.span(), &message, None))
+        })
     }
 
     fn no_patterns(&self, written: &Option<Strings>) -> Result<(), ConfigError> {
@@ -332,110 +318,67 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Appends patterns.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn patterns(
+    /// Patterns.
+    pub(super) fn patterns<L: List<String>>(
         &self,
-        into: &mut Patterns,
         written: &Option<Strings>,
-    ) -> Result<(), ConfigError> {
-        for entry in written.iter().flatten() {
+    ) -> Result<L, ConfigError> {
+        self.list(written, |entry| {
             let pattern = self.text(entry)?;
-            if pattern.value.is_empty() {
-                return Err(self.reject(entry.span(), "an empty pattern matches nothing", None));
+            match pattern.value.is_empty() {
+                true => Err(self.reject(entry.span(), "an empty pattern matches nothing", None)),
+                false => Ok(pattern),
             }
-            into.push(pattern);
-        }
-        Ok(())
+        })
     }
 
     /// Kinds of events: one value, so that a later layer can name fewer than an earlier one.
-    ///
-    /// # Errors
-    /// One is none.
-    pub fn events(
-        &self,
-        written: &Option<Spanned<Strings>>,
-    ) -> Result<Single<Events>, ConfigError> {
-        let mut single = Single::default();
-        let Some(written) = written else {
-            return Ok(single);
-        };
-        let mut all = Events::none();
-        for entry in written.get_ref() {
-            let given = entry.get_ref();
-            all = all.with(given).ok_or_else(|| {
-                let known: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
-                let hint = match nearest(given, known.iter().copied()) {
-                    Some(word) => format!("did you mean \"{word}\"? valid: {}", known.join(", ")),
-                    None => format!("valid: {}", known.join(", ")),
-                };
-                self.reject(
-                    entry.span(),
-                    &format!("`{given}` is no kind of event"),
-                    Some(hint),
-                )
-            })?;
-        }
-        single.set(Sourced::new(all, self.0.source(written.span())));
-        Ok(single)
+    pub(super) fn events(&self, written: &Option<Whole>) -> Result<Single<Events>, ConfigError> {
+        let names = KINDS.map(|(name, _)| (name, name));
+        let unknown = |given: &str| format!("`{given}` is no kind of event");
+        self.single(written, |written| {
+            let mut all = Events::none();
+            for entry in written.get_ref() {
+                let name = self.known(entry, &names, unknown)?;
+                all = all.with(name).unwrap_or(all);
+            }
+            Ok(all)
+        })
     }
 
-    /// As [`Reader::switch`], of what is narrower when it is on.
-    pub fn recorded(&self, written: &Option<Spanned<bool>>) -> Single<Recorded> {
-        let mut single = Single::default();
-        if let Some(written) = written {
-            let source = self.0.source(written.span());
-            single.set(Sourced::new(Recorded(*written.get_ref()), source));
-        }
-        single
-    }
-
-    /// As [`Reader::patterns`], for arguments that are secrets.
-    ///
-    /// # Errors
-    /// The value is something else, or too long to be told to the tracer.
-    pub fn redactions(
+    /// As [`Reader::patterns`], for arguments that are secrets: none is too long to be told to the tracer.
+    pub(super) fn redactions<L: List<String>>(
         &self,
-        into: &mut Patterns,
         written: &Option<Strings>,
-    ) -> Result<(), ConfigError> {
-        let all = written.iter().flatten();
-        if let Some(long) = all
-            .into_iter()
-            .find(|one| one.get_ref().len() > LONGEST_REDACTION)
-        {
-            let message = format!("a pattern of more than {LONGEST_REDACTION} bytes");
-            let hint = "name what the argument begins with, and put a `*` behind it".to_owned();
-            return Err(self.reject(long.span(), &message, Some(hint)));
-        }
+    ) -> Result<L, ConfigError> {
         let stars = |text: &str| text.bytes().filter(|byte| *byte == b'*').count();
-        if let Some(many) = written
-            .iter()
-            .flatten()
-            .find(|one| stars(one.get_ref()) > MOST_STARS)
-        {
-            let message = format!("a pattern with more than {MOST_STARS} `*`");
+        let refuse = |refused: &dyn Fn(&str) -> bool, message: String| {
+            let mut all = written.iter().flatten();
+            let Some(found) = all.find(|one| refused(one.get_ref())) else {
+                return Ok(());
+            };
             let hint = "name what the argument begins with, and put a `*` behind it".to_owned();
-            return Err(self.reject(many.span(), &message, Some(hint)));
-        }
-        self.patterns(into, written)
+            Err(self.reject(found.span(), &message, Some(hint)))
+        };
+        refuse(
+            &|text| text.len() > LONGEST_REDACTION,
+            format!("a pattern of more than {LONGEST_REDACTION} bytes"),
+        )?;
+        refuse(
+            &|text| stars(text) > MOST_STARS,
+            format!("a pattern with more than {MOST_STARS} `*`"),
+        )?;
+        self.patterns(written)
     }
 
-    /// Where the tracer listens. Whoever could choose that could choose who records.
-    ///
-    /// # Errors
-    /// The layer is none of the site's; the value is no plain absolute path, or too long for a socket
-    /// (`unix(7)`).
-    pub fn tracers_socket(
+    /// Where the tracer listens. Whoever could choose that could choose who records: the layer is one of the
+    /// site's, the value a plain absolute path that is not too long for a socket (`unix(7)`).
+    pub(super) fn tracers_socket(
         &self,
-        written: &Option<Spanned<String>>,
+        written: &Option<Text>,
     ) -> Result<Fixed<PathBuf>, ConfigError> {
-        let mut fixed = Fixed::default();
         let Some(written) = written else {
-            return Ok(fixed);
+            return Ok(Fixed::default());
         };
         let site = [Layer::BuiltIn, Layer::SiteDefaults, Layer::SiteEnforced];
         if !site.contains(&self.0.layer) {
@@ -456,47 +399,26 @@ impl<'a> Reader<'a> {
             let message = format!("a socket's path has at most {LONGEST_SOCKET} bytes");
             return Err(self.reject(written.span(), &message, None));
         }
-        fixed.set(text.map(PathBuf::from));
-        Ok(fixed)
-    }
-
-    /// As [`Reader::grants`], for patterns of names.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn granted_names(&self, written: &Option<Strings>) -> Result<Gives<String>, ConfigError> {
-        self.gives(written, Self::patterns)
+        Ok(Fixed::new(Some(text.map(PathBuf::from))))
     }
 
     /// Names of modules, in their order.
-    ///
-    /// # Errors
-    /// The value is something else.
-    pub fn modules(&self, written: &Option<Strings>) -> Result<Gives<String>, ConfigError> {
-        self.gives(written, Self::module_names)
-    }
-
-    /// Appends names of modules.
-    fn module_names(
+    pub(super) fn modules<L: List<String>>(
         &self,
-        into: &mut Patterns,
         written: &Option<Strings>,
-    ) -> Result<(), ConfigError> {
-        for entry in written.iter().flatten() {
+    ) -> Result<L, ConfigError> {
+        self.list(written, |entry| {
             let name = self.text(entry)?;
             let plain = |c: char| c.is_ascii_alphanumeric() || "._+/-".contains(c);
-            if name.value.is_empty()
-                || name.value.starts_with('-')
-                || !name.value.chars().all(plain)
-            {
-                let message = format!("`{}` is not a module name", name.value);
-                let hint = "letters, digits and . _ + - /, not beginning with -: \"gcc/12.2.0\""
-                    .to_string();
-                return Err(self.reject(entry.span(), &message, Some(hint)));
+            let begins = !name.value.is_empty() && !name.value.starts_with('-');
+            if begins && name.value.chars().all(plain) {
+                return Ok(name);
             }
-            into.push(name);
-        }
-        Ok(())
+            let message = format!("`{}` is not a module name", name.value);
+            let hint =
+                "letters, digits and . _ + - /, not beginning with -: \"gcc/12.2.0\"".to_string();
+            Err(self.reject(entry.span(), &message, Some(hint)))
+        })
     }
 }
 

@@ -3,19 +3,23 @@
 use std::time::Duration;
 
 use agent_sandbox_wire::order::{Allocation, Queries, Scope};
-
-use super::{
-    AgentState, Demand, Git, HomeMode, Instructions, NetworkMode, Settings, ShmSize, SlurmMode,
-    TraceMode, Users,
-};
+use serde::{Serialize, Serializer};
 
 /// A value of which one of two is the narrower, or a third that is narrower than both.
 pub trait Narrower: Clone + PartialEq {
+    /// As the merged policy has it.
+    type Plain;
     /// What allows no more than either.
     #[must_use]
     fn narrower(&self, other: &Self) -> Self;
     /// As policy files write it.
     fn shown(&self) -> String;
+    /// As the merged policy has it.
+    fn plain(self) -> Self::Plain;
+    /// The words that stand for values, if some do.
+    fn words() -> Vec<&'static str> {
+        Vec::new()
+    }
 }
 
 /// A number in which 0 stands for "no limit" and is therefore the widest.
@@ -33,10 +37,6 @@ impl Limit {
         if self.0 == u64::MAX { 0 } else { self.0 }
     }
 
-    pub(super) fn written_short(self) -> u32 {
-        u32::try_from(self.written()).unwrap_or(u32::MAX)
-    }
-
     /// Whether another is no wider.
     pub fn holds(self, other: Self) -> bool {
         other.0 <= self.0
@@ -44,6 +44,8 @@ impl Limit {
 }
 
 impl Narrower for Limit {
+    type Plain = u32;
+
     fn narrower(&self, other: &Self) -> Self {
         Self(self.0.min(other.0))
     }
@@ -54,6 +56,10 @@ impl Narrower for Limit {
             most => most.to_string(),
         }
     }
+
+    fn plain(self) -> u32 {
+        u32::try_from(self.written()).unwrap_or(u32::MAX)
+    }
 }
 
 /// A number of bytes.
@@ -61,6 +67,8 @@ impl Narrower for Limit {
 pub struct Bytes(pub u64);
 
 impl Narrower for Bytes {
+    type Plain = u64;
+
     fn narrower(&self, other: &Self) -> Self {
         Self(self.0.min(other.0))
     }
@@ -76,9 +84,61 @@ impl Narrower for Bytes {
             None => self.0.to_string(),
         }
     }
+
+    fn plain(self) -> u64 {
+        self.0
+    }
+}
+
+/// `[jail] shm_size`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShmSize {
+    /// In a job half of the job's memory on the node; in a session what is usual.
+    Auto,
+    /// This many bytes.
+    Bytes(u64),
+    /// As [`ShmSize::Auto`], and never more than this many bytes.
+    AutoUpTo(u64),
+}
+
+impl ShmSize {
+    /// Bytes, where `Auto` stands for `automatic`.
+    pub fn bytes(self, automatic: u64) -> u64 {
+        match self {
+            Self::Auto => automatic,
+            Self::Bytes(bytes) => bytes,
+            Self::AutoUpTo(most) => automatic.min(most),
+        }
+    }
+
+    /// What allows no more than either, whatever the memory is.
+    #[must_use]
+    pub fn narrowed(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Bytes(one), Self::Bytes(two)) => Self::Bytes(one.min(two)),
+            (Self::Auto, Self::Auto) => Self::Auto,
+            (Self::Auto, Self::Bytes(most) | Self::AutoUpTo(most))
+            | (Self::Bytes(most) | Self::AutoUpTo(most), Self::Auto) => Self::AutoUpTo(most),
+            (Self::Bytes(one) | Self::AutoUpTo(one), Self::Bytes(two) | Self::AutoUpTo(two)) => {
+                Self::AutoUpTo(one.min(two))
+            }
+        }
+    }
+}
+
+impl Serialize for ShmSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Bytes(bytes) => serializer.serialize_u64(*bytes),
+            Self::AutoUpTo(most) => serializer.collect_str(&format_args!("auto, up to {most}")),
+        }
+    }
 }
 
 impl Narrower for ShmSize {
+    type Plain = Self;
+
     fn narrower(&self, other: &Self) -> Self {
         self.narrowed(*other)
     }
@@ -90,9 +150,19 @@ impl Narrower for ShmSize {
             Self::AutoUpTo(most) => format!("auto, up to {}", Bytes(*most).shown()),
         }
     }
+
+    fn plain(self) -> Self {
+        self
+    }
+
+    fn words() -> Vec<&'static str> {
+        vec!["auto"]
+    }
 }
 
 impl Narrower for Duration {
+    type Plain = Self;
+
     fn narrower(&self, other: &Self) -> Self {
         *self.min(other)
     }
@@ -100,9 +170,15 @@ impl Narrower for Duration {
     fn shown(&self) -> String {
         self.as_millis().to_string()
     }
+
+    fn plain(self) -> Self {
+        self
+    }
 }
 
 impl Narrower for bool {
+    type Plain = Self;
+
     fn narrower(&self, other: &Self) -> Self {
         *self && *other
     }
@@ -110,85 +186,154 @@ impl Narrower for bool {
     fn shown(&self) -> String {
         self.to_string()
     }
+
+    fn plain(self) -> Self {
+        self
+    }
 }
 
-/// Words whose order is that of their width, narrowest first.
-macro_rules! words {
-    ($($word:ty),*) => {$(
-        impl Narrower for $word {
-            fn narrower(&self, other: &Self) -> Self {
-                *self.min(other)
-            }
+/// Values that policies write as words.
+pub trait Words: Copy + PartialEq + 'static {
+    /// Each word and what it means, as messages list them.
+    const WORDS: &'static [(&'static str, Self)];
+    /// Which end of the list is the narrowest.
+    const NARROWEST: End;
+}
 
-            fn shown(&self) -> String {
-                let known = Self::WORDS.iter().find(|(_, value)| value == self);
-                known.map_or("", |(word, _)| word).to_owned()
-            }
+/// An end of a list of words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The first word.
+    First,
+    /// The last word.
+    Last,
+}
+
+impl<T: Words> Narrower for T {
+    type Plain = Self;
+
+    fn narrower(&self, other: &Self) -> Self {
+        let either = |(_, value): &&(&str, Self)| value == self || value == other;
+        let mut both = T::WORDS.iter().filter(either);
+        let found = match T::NARROWEST {
+            End::First => both.next(),
+            End::Last => both.next_back(),
+        };
+        found.map_or(*self, |(_, value)| *value)
+    }
+
+    fn shown(&self) -> String {
+        let known = T::WORDS.iter().find(|(_, value)| value == self);
+        known.map_or("", |(word, _)| word).to_owned()
+    }
+
+    fn plain(self) -> Self {
+        self
+    }
+
+    fn words() -> Vec<&'static str> {
+        T::WORDS.iter().map(|(word, _)| *word).collect()
+    }
+}
+
+/// A type whose values are words, in the order in which messages list them; and which end of it is the narrowest.
+macro_rules! words {
+    ($(
+        $(#[$about:meta])*
+        $name:ident, $end:ident { $($(#[$doc:meta])* $value:ident = $word:literal,)* }
+    )*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+        pub enum $name {
+            $($(#[$doc])* #[serde(rename = $word)] $value,)*
+        }
+
+        impl $crate::policy::values::Words for $name {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$value)),*];
+            const NARROWEST: $crate::policy::values::End = $crate::policy::values::End::$end;
         }
     )*};
 }
+pub(super) use words;
 
-words!(
-    Git,
-    Settings,
-    HomeMode,
-    Users,
-    Demand,
-    NetworkMode,
-    SlurmMode,
-    Scope,
-    Queries,
-    Allocation,
-    TraceMode,
-    AgentState,
-    Instructions
-);
+words! {
+    /// `[project] git`
+    Git, First {
+        /// Hooks and configuration are read-only inside: they run code when git is used outside.
+        Protect = "protect",
+        /// They are writable like the rest of the project.
+        Writable = "writable",
+    }
 
-/// Values that policies write as words.
-pub trait Words: Sized + 'static {
-    /// Each word and what it means.
-    const WORDS: &'static [(&'static str, Self)];
-}
+    /// `[project] settings`
+    Settings, First {
+        /// Those that exist are read-only inside, and new ones are set aside at the end: they name programs.
+        Protect = "protect",
+        /// They are writable and stay. What is new or changed is said all the same.
+        Writable = "writable",
+    }
 
-impl Words for Settings {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("protect", Self::Protect), ("writable", Self::Writable)];
-}
+    /// `[home] mode`
+    HomeMode, First {
+        /// An empty private home with the named entries.
+        Tmpfs = "tmpfs",
+        /// As `Tmpfs`, and every entry that does not begin with a dot, readable.
+        Restricted = "restricted",
+        /// Every entry readable.
+        Read = "read",
+        /// Every entry writable.
+        Write = "write",
+    }
 
-impl Words for Git {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("protect", Self::Protect), ("writable", Self::Writable)];
-}
+    /// `[jail] users`
+    Users, First {
+        /// System users and the caller.
+        Filtered = "filtered",
+        /// The host's `/etc/passwd`, `/etc/group` and `/etc/nsswitch.conf` as they are.
+        Host = "host",
+    }
 
-impl Words for HomeMode {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("tmpfs", Self::Tmpfs),
-        ("restricted", Self::Restricted),
-        ("read", Self::Read),
-        ("write", Self::Write),
-    ];
-}
+    /// Whether a jail starts without a feature that Landlock does not have.
+    Demand, First {
+        /// Never: the built-in value is required as well.
+        Refuse = "refuse",
+        /// Unless somebody requires it: a user by writing its key.
+        Auto = "auto",
+        /// Also where the user's own policy has its key.
+        Degraded = "degraded",
+    }
 
-impl Words for Users {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("filtered", Self::Filtered), ("host", Self::Host)];
-}
+    /// `[network] mode`
+    NetworkMode, Last {
+        /// The host's network.
+        Open = "open",
+        /// No network but a loopback of its own.
+        Isolated = "isolated",
+    }
 
-impl Words for Demand {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("refuse", Self::Refuse),
-        ("auto", Self::Auto),
-        ("degraded", Self::Degraded),
-    ];
-}
+    /// `[slurm] mode`
+    SlurmMode, Last {
+        /// Slurm's commands work inside, where the host has them.
+        Auto = "auto",
+        /// They do not.
+        Off = "off",
+    }
 
-impl Words for NetworkMode {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("open", Self::Open), ("isolated", Self::Isolated)];
-}
+    /// `[agents] state`
+    AgentState, First {
+        /// Each project has a state of its own; login and settings are the user's.
+        Project = "project",
+        /// The user's own state, in all projects, inside and outside.
+        Shared = "shared",
+    }
 
-impl Words for SlurmMode {
-    const WORDS: &'static [(&'static str, Self)] = &[("auto", Self::Auto), ("off", Self::Off)];
+    /// `[agents] instructions`
+    Instructions, First {
+        /// An agent gets a text about its jail.
+        Given = "given",
+        /// It gets none.
+        Off = "off",
+    }
 }
 
 impl Words for Scope {
@@ -197,6 +342,7 @@ impl Words for Scope {
         ("project", Self::Project),
         ("user", Self::User),
     ];
+    const NARROWEST: End = End::First;
 }
 
 impl Words for Queries {
@@ -205,6 +351,7 @@ impl Words for Queries {
         ("counts", Self::Counts),
         ("names", Self::Names),
     ];
+    const NARROWEST: End = End::First;
 }
 
 impl Words for Allocation {
@@ -213,21 +360,5 @@ impl Words for Allocation {
         ("steps", Self::Steps),
         ("control", Self::Control),
     ];
-}
-
-impl Words for TraceMode {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("off", Self::Off),
-        ("on", Self::On),
-        ("required", Self::Required),
-    ];
-}
-
-impl Words for AgentState {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("project", Self::Project), ("shared", Self::Shared)];
-}
-
-impl Words for Instructions {
-    const WORDS: &'static [(&'static str, Self)] = &[("given", Self::Given), ("off", Self::Off)];
+    const NARROWEST: End = End::First;
 }

@@ -1,10 +1,10 @@
-//! The page that lists every key, `docs/reference/policy-keys.md`: made of the built-in policy with
-//! its comments, and of the table that says how each key narrows. `UPDATE=1` writes it anew.
+//! The page that lists every key, `docs/reference/policy-keys.md`: made of the table of keys, which says what
+//! may stand for each and how it narrows, and of the built-in policy with its comments. `UPDATE=1` writes it anew.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use agent_sandbox::policy::narrowing::Rule;
-use agent_sandbox::policy::stated::RULES;
+use agent_sandbox::policy::stated::{self, KEYS};
 
 const DEFAULT: &str = include_str!("../../profiles/default.toml");
 const PAGE: &str = "docs/reference/policy-keys.md";
@@ -109,42 +109,16 @@ fn words(comment: &[String]) -> Vec<&str> {
 }
 
 /// What may stand for a value, in words.
-fn kind(section: &Section, key: &Key) -> String {
-    let listed = words(&key.comment);
-    let listed = if listed.is_empty() && key.section == "landlock" {
-        words(&section.comment)
-    } else {
-        listed
-    };
-    let one_of = || {
-        let words: Vec<String> = listed.iter().map(|word| format!("`\"{word}\"`")).collect();
-        words.join(", ")
-    };
-    match &key.value {
-        toml::Value::Array(_) => match key.section.as_str() {
-            "env" => "list of patterns",
-            "modules" => "list of strings",
-            "devices" => "list of paths in `/dev`, with patterns",
-            "home" => "list of paths in home",
-            "trace" if key.name == "redact" => "list of patterns",
-            "trace" => return format!("list of {}", one_of()),
-            _ => "list of paths",
-        }
-        .to_owned(),
-        toml::Value::Integer(_) => "number".to_owned(),
-        toml::Value::Boolean(_) => "`true` or `false`".to_owned(),
-        toml::Value::Table(_) => "table of strings".to_owned(),
-        toml::Value::String(_) if key.name.ends_with("_size") && listed.is_empty() => {
-            "size".to_owned()
-        }
-        toml::Value::String(_) if key.name.ends_with("_size") => format!("size, or {}", one_of()),
-        toml::Value::String(_) if key.name == "socket" => "path".to_owned(),
-        toml::Value::String(_) => {
-            assert!(!listed.is_empty(), "{}: no words are listed", key.name);
-            one_of()
-        }
-        other => panic!("{}: no type for {other:?}", key.name),
-    }
+fn form(key: &stated::Key) -> String {
+    let words: Vec<String> = key
+        .words()
+        .iter()
+        .map(|word| format!("`\"{word}\"`"))
+        .collect();
+    let parts = [key.form.to_owned(), words.join(", ")];
+    let said: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    assert!(!said.is_empty(), "{}: no type", key.name);
+    said.join(" ")
 }
 
 /// A comment as Markdown: what it lists becomes a list, and nothing is taken for markup.
@@ -201,6 +175,10 @@ fn prose(comment: &[String]) -> String {
 /// The page.
 fn page() -> String {
     let mut text = HEAD.to_owned();
+    text.push_str("\n| key | in one line |\n|---|---|\n");
+    for key in KEYS {
+        writeln!(text, "| `{}` | {} |", key.name, key.line.trim()).unwrap();
+    }
     for section in &read() {
         write!(
             text,
@@ -211,14 +189,23 @@ fn page() -> String {
         .unwrap();
         for key in &section.keys {
             let full = format!("{}.{}", key.section, key.name);
-            let rule: Vec<Rule> = RULES
-                .iter()
-                .filter(|(name, _)| *name == full)
-                .map(|(_, rule)| *rule)
-                .collect();
-            let [rule] = rule.as_slice() else {
-                panic!("{full}: {} rules of narrowing", rule.len());
+            let rows: Vec<_> = KEYS.iter().filter(|row| row.name == full).collect();
+            let [row] = rows.as_slice() else {
+                panic!("{full}: {} rows in the table", rows.len());
             };
+            // What the comment lists is what may be written.
+            let listed = words(&key.comment);
+            let listed = match listed.is_empty() {
+                true => words(&section.comment),
+                false => listed,
+            };
+            let set = |words: Vec<&str>| {
+                words
+                    .into_iter()
+                    .map(str::to_owned)
+                    .collect::<BTreeSet<_>>()
+            };
+            assert_eq!(set(listed), set(row.words()), "{full}");
             write!(text, "\n### {full}\n\n{}\n\n", prose(&key.comment)).unwrap();
             let entries = key.value.as_array().map_or(0, Vec::len);
             let value = if entries > FEW {
@@ -232,8 +219,8 @@ fn page() -> String {
             writeln!(
                 text,
                 "| type | built in | narrowing | example |\n|---|---|---|---|\n| {} | {value} | {} | `{}` |",
-                kind(section, key),
-                rule.text(),
+                form(row),
+                row.rule.text(),
                 key.example
             )
             .unwrap();
@@ -268,8 +255,12 @@ fn the_page_of_keys_is_the_built_in_policy() {
 #[test]
 fn every_rule_of_narrowing_is_of_a_key_on_the_page() {
     let page = page();
-    for (key, _) in RULES {
-        assert!(page.contains(&format!("\n### {key}\n")), "{key}");
+    for key in KEYS {
+        assert!(
+            page.contains(&format!("\n### {}\n", key.name)),
+            "{}",
+            key.name
+        );
     }
 }
 

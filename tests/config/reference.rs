@@ -1,36 +1,24 @@
-//! The built-in policy and the reference page name every key of the schema, and nothing else.
+//! The built-in policy and the reference page name every key of the table, and nothing else.
 
 use std::collections::BTreeSet;
 
-use agent_sandbox::config::load::parse;
+use agent_sandbox::config::load::{RawLayer, parse};
 use agent_sandbox::config::source::Layer;
-use agent_sandbox::policy::stated::RULES;
+use agent_sandbox::policy::merge::{Additions, merge};
+use agent_sandbox::policy::narrowing::Rule;
+use agent_sandbox::policy::stated::KEYS;
 
-const SCHEMA: &str = include_str!("../../src/config/schema.rs");
 const DEFAULT: &str = include_str!("../../profiles/default.toml");
 const PAGE: &str = include_str!("../../docs/reference/policy.md");
 
-/// `section.key` of every field in the schema's section structs.
-fn schema_keys() -> BTreeSet<String> {
-    let mut section = None;
+/// `section.key` of every row of the table, and of every section within a section.
+fn table_keys() -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
-    for line in SCHEMA.lines() {
-        if let Some(name) = line.strip_prefix("pub struct ") {
-            section = name.strip_suffix("Section {").map(|name| match name {
-                // A section within a section.
-                "SlurmLimits" => "slurm.limits".to_owned(),
-                name => name.to_lowercase(),
-            });
-        } else if let (Some(section), Some(field)) = (&section, line.strip_prefix("    pub "))
-            && let Some((key, _)) = field.split_once(':')
-        {
-            keys.insert(format!("{section}.{key}"));
-        }
+    for key in KEYS {
+        keys.insert(key.name.to_owned());
+        let (section, _) = key.name.rsplit_once('.').unwrap();
+        keys.extend(section.contains('.').then(|| section.to_owned()));
     }
-    assert!(
-        keys.len() > 25,
-        "the schema is no longer understood: {keys:?}"
-    );
     keys
 }
 
@@ -45,11 +33,38 @@ fn default_sets_every_key() {
             set.extend(inner.map(|inner| format!("{section}.{key}.{inner}")));
         }
     }
-    let keys = schema_keys()
-        .into_iter()
-        .filter(|key| !key.starts_with("profile."))
-        .collect::<BTreeSet<_>>();
-    assert_eq!(set, keys);
+    assert_eq!(set, table_keys());
+}
+
+/// Keys of which the built-in policy says something else than the table, which holds where no layer says anything.
+const MORE_THAN_THE_TABLE: [&str; 3] = ["jail.tmp_size", "jail.shm_size", "trace.events"];
+
+/// Of values. A list is empty if no layer has it.
+#[test]
+fn default_says_what_the_table_says() {
+    let built_in = [parse(Layer::BuiltIn, "default.toml", DEFAULT).unwrap().raw];
+    let merged =
+        |layers: &[RawLayer]| serde_json::to_value(merge(layers, &Additions::default()).unwrap());
+    let (said, table) = (merged(&built_in).unwrap(), merged(&[]).unwrap());
+    let mut compared = 0;
+    for key in KEYS {
+        let at = format!("/{}", key.name.replace('.', "/"));
+        let (said, table) = (said.pointer(&at).unwrap(), table.pointer(&at).unwrap());
+        if table.is_array() {
+            assert_eq!(table.as_array().unwrap().len(), 0, "{}", key.name);
+            assert_ne!(key.rule, Rule::Least, "{}", key.name);
+        } else {
+            let same = said["value"] == table["value"];
+            assert_eq!(
+                same,
+                !MORE_THAN_THE_TABLE.contains(&key.name),
+                "{}",
+                key.name
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared > 25, "{compared}");
 }
 
 #[test]
@@ -131,31 +146,26 @@ fn nothing_of_other_people_is_readable_by_default() {
     }
 }
 
-/// Every key of the schema has a rule of narrowing, and the page says it.
+/// Every key has a rule of narrowing, and the page says it.
 #[test]
 fn page_has_the_narrowing_rule_of_every_key() {
-    let rules: BTreeSet<String> = RULES.iter().map(|(key, _)| (*key).to_owned()).collect();
-    let keys = schema_keys().into_iter().filter(|key| {
-        // A section within a section; what a profile says of itself.
-        key != "slurm.limits" && !key.starts_with("profile.") && !key.starts_with("when.")
-    });
-    assert_eq!(rules, keys.collect());
     let heading = "\n### What an enforced layer narrows\n";
     let start = PAGE.find(heading).expect("the section on narrowing");
     let rows: Vec<&str> = PAGE[start..]
         .lines()
         .filter(|line| line.starts_with("| `"))
-        .take(RULES.len())
+        .take(KEYS.len())
         .collect();
-    for ((key, rule), row) in RULES.iter().zip(rows) {
-        let expected = format!("| `{key}` | {} |", rule.text());
+    assert_eq!(rows.len(), KEYS.len());
+    for (key, row) in KEYS.iter().zip(rows) {
+        let expected = format!("| `{}` | {} |", key.name, key.rule.text());
         assert!(row.starts_with(&expected), "{row}\n{expected}");
     }
 }
 
 #[test]
 fn page_has_a_row_for_every_key() {
-    for key in schema_keys() {
+    for key in table_keys() {
         let (section, key) = key.rsplit_once('.').unwrap();
         let heading = format!("\n## [{section}]\n");
         let start = PAGE

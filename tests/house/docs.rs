@@ -173,75 +173,49 @@ pub(crate) fn own_options(
         .collect()
 }
 
-/// The fields of a struct: name and type's words.
-fn fields(tokens: &[Token], name: &str) -> Vec<(String, Vec<String>)> {
-    let head = |w: &[Token]| w[0].text == "struct" && w[1].text == name && w[2].text == "{";
-    let Some(start) = tokens.windows(3).position(head) else {
+/// The keys of `[[when]]`, which stand in the schema itself: the names in front of a `:` in `WhenSection { … }`.
+pub(crate) fn conditions(schema: &str) -> Vec<Key> {
+    let tokens = lex::tokens(schema);
+    let begins = |two: &[Token]| two[0].text == "WhenSection" && two[1].text == "{";
+    let Some(start) = tokens.windows(2).position(begins) else {
         return Vec::new();
     };
-    let mut found: Vec<(String, Vec<String>)> = Vec::new();
-    let mut depth = 0;
-    for (i, token) in tokens.iter().enumerate().skip(start + 2) {
-        match token.text.as_str() {
-            "{" | "[" | "(" => depth += 1,
-            "}" | "]" | ")" => {
-                depth -= 1;
-                if depth == 0 {
-                    break;
-                }
-            }
-            _ => {}
-        }
-        let next = tokens.get(i + 1).map(|t| t.text.as_str());
-        if depth == 1 && next == Some(":") {
-            found.push((token.text.clone(), Vec::new()));
-        } else if let Some((_, words)) = found.last_mut() {
-            words.push(token.text.clone());
-        }
-    }
-    found
+    let inside = tokens[start + 2..].windows(2);
+    inside
+        .take_while(|two| two[0].text != "}")
+        .filter(|two| two[1].text == ":")
+        .map(|two| Key {
+            section: "when".to_owned(),
+            name: two[0].text.clone(),
+        })
+        .collect()
 }
 
-/// Every key that the schema's source defines: where a table holds sections, a field's type is a
-/// `…Section`, whose own fields are the keys.
-pub(crate) fn keys(schema: &str) -> Vec<Key> {
-    let tokens = lex::tokens(schema);
-    let mut sections: Vec<(String, String)> = Vec::new();
-    // Whether the struct that was begun last is a section itself: its fields are keys.
-    let mut inside = false;
-    for (i, words) in tokens.windows(3).enumerate() {
-        if words[0].text == "struct" {
-            inside = words[1].text.ends_with("Section");
-        }
-        if inside || words[0].text != "pub" || words[2].text != ":" {
-            continue;
-        }
-        let kind = tokens[i + 3..]
-            .iter()
-            .take_while(|token| !matches!(token.text.as_str(), "," | "}"))
-            .find(|token| token.text.ends_with("Section"));
-        if let Some(kind) = kind {
-            let section = (words[1].text.clone(), kind.text.clone());
-            if !sections.contains(&section) {
-                sections.push(section);
-            }
-        }
-    }
+/// Every key of the table of keys: `NAME: FORM => …` in a `NAME: TYPE { … }`, which may hold another one.
+pub(crate) fn keys(table: &str) -> Vec<Key> {
+    let tokens = lex::tokens(table);
+    let mut open: Vec<Option<&str>> = Vec::new();
     let mut found = Vec::new();
-    for (section, kind) in sections {
-        for (name, words) in fields(&tokens, &kind) {
-            // A section within a section.
-            if let Some(inner) = words.iter().find(|w| w.ends_with("Section")) {
-                let section = format!("{section}.{name}");
-                found.extend(fields(&tokens, inner).into_iter().map(|(name, _)| Key {
-                    section: section.clone(),
-                    name,
-                }));
+    for (i, token) in tokens.iter().enumerate() {
+        let behind = |count: usize| tokens.get(i + count).map(|token| token.text.as_str());
+        let sections: Vec<&str> = open.iter().copied().flatten().collect();
+        let key = || Key {
+            section: sections.join("."),
+            name: token.text.clone(),
+        };
+        match (token.text.as_str(), behind(1), behind(3)) {
+            ("{", ..) => {
+                let name = i.checked_sub(3).filter(|at| tokens[at + 1].text == ":");
+                let section = name.map(|at| tokens[at].text.as_str());
+                open.push(section);
             }
-            found.push(Key {
-                section: section.clone(),
-                name,
-            });
+            ("}", ..) => {
+                open.pop();
+            }
+            (_, Some(":"), Some("=")) => found.push(key()),
+            // A section within a section.
+            (_, Some(":"), Some("{")) if !sections.is_empty() => found.push(key()),
+            _ => {}
         }
     }
     found
@@ -368,32 +342,53 @@ Options:\n  -C, --project <DIR>  Like --other\n      --hide=<PATH>\n  -q, --quie
         );
     }
 
-    const SCHEMA: &str = "pub struct Document { #[serde(default)] pub projects: Map<S, Sections>,
+    const TABLE: &str = "macro_rules! keys { ($then:ident) => { $then! {
         /// x: y
-        pub project: Option<ProjectSection>, pub env: Option<EnvSection> }
-        pub struct ProjectSection { pub parents: Option<Strings> }
-        pub struct EnvSection { #[serde(default)] pub set: Option<Map<A<B>, C>>, pub pass: D }";
+        project: Project { /// z
+            parents: Strings => Gives<PathSpec>, paths() \"list of paths\"; }
+        env: Env { set: Pairs => Sets, variables(); pass: Strings => Gives<String>, patterns() = A::B;
+            [ inner: Inner { most: Number => Single<Limit>, number(0, 1) = Limit::new(0); } ] }
+        } } }";
 
     #[test]
     fn a_key_that_the_reference_lacks_is_refused() {
-        let keys = keys(SCHEMA);
+        let keys = keys(TABLE);
         let names: Vec<_> = keys
             .iter()
             .map(|k| format!("{}.{}", k.section, k.name))
             .collect();
-        assert_eq!(names, ["project.parents", "env.set", "env.pass"]);
-        let all = "## `[project]`\n| `parents` |\n## `[env]`\n### `set`\n`env.pass`";
+        assert_eq!(
+            names,
+            [
+                "project.parents",
+                "env.set",
+                "env.pass",
+                "env.inner",
+                "env.inner.most"
+            ]
+        );
+        let all = "## `[project]`\n| `parents` |\n## `[env]`\n### `set`\n`env.pass` `inner` `env.inner.most`";
         assert_eq!(key_reference(&keys, "p.md", all), Vec::<String>::new());
-        let less = "## `[project]`\n`pass`\n## `[env]`\n`parents` `set`";
+        let less = "## `[project]`\n`pass`\n## `[env]`\n`parents` `set` `inner` `env.inner.most`";
         assert_eq!(key_reference(&keys, "p.md", less).len(), 2);
     }
 
     #[test]
     fn a_key_that_the_default_policy_lacks_is_refused() {
-        let keys = keys(SCHEMA);
-        let all = "[project]\n# parents = []\n[env]\npass=[]\n[env.set]\n";
+        let keys = keys(TABLE);
+        let all = "[project]\n# parents = []\n[env]\npass=[]\n[env.set]\n[env.inner]\nmost = 1\n";
         assert_eq!(key_defaults(&keys, "d.toml", all), Vec::<String>::new());
-        let less = "[project]\nparents_of = 1\n[env]\nparents = []\npass = []\n";
+        let less =
+            "[project]\nparents_of = 1\n[env]\nparents = []\npass = []\n[env.inner]\nmost = 1\n";
         assert_eq!(key_defaults(&keys, "d.toml", less).len(), 2);
+    }
+
+    #[test]
+    fn conditions_are_keys_too() {
+        let schema = "when: Vec<Spanned<WhenSection>>, with! { /// `[[when]]`
+            WhenSection { /// x: y
+                group: Option<A<B>>, host: Option<A<B>>, } }";
+        let names: Vec<_> = conditions(schema).into_iter().map(|k| k.name).collect();
+        assert_eq!(names, ["group", "host"]);
     }
 }

@@ -26,6 +26,18 @@ pub(crate) const HOUSES: &[House] = &[
     House {
         root: "src/",
         krate: "agent_sandbox",
+        within: &["config"],
+        uses: CONFIG,
+    },
+    House {
+        root: "src/",
+        krate: "agent_sandbox",
+        within: &["policy"],
+        uses: POLICY,
+    },
+    House {
+        root: "src/",
+        krate: "agent_sandbox",
         within: &["plan"],
         uses: PLAN,
     },
@@ -79,9 +91,7 @@ pub(crate) const HOUSES: &[House] = &[
     },
 ];
 
-/// The launcher.
-///
-/// `cli, config < policy < plan < backend < launch`, and `host` feeds `plan`: each uses only what
+/// The launcher: `cli, config < policy < plan < backend < launch`, and `host` feeds `plan`: each uses only what
 /// stands left of it.
 const USES: &[Row] = &[
     ("sys", &[]),
@@ -241,6 +251,99 @@ const USES: &[Row] = &[
         ],
     ),
     ("main", &["init", "job", "plan", "report"]),
+];
+
+/// Inside the configuration: what a file may hold and says, `parse`, and which files there are, `load`.
+const CONFIG: &[Row] = &[
+    ("source", &[]),
+    ("pattern", &[]),
+    ("diagnostic", &[]),
+    ("built_in", &[]),
+    ("index", &[]),
+    // The table of keys. Its rows are tokens, and mean something where they are used.
+    ("keys", &[]),
+    ("schema", &["keys"]),
+    ("text", &["diagnostic", "source"]),
+    ("when", &["pattern", "schema"]),
+    ("agent", &["diagnostic", "schema", "source", "text"]),
+    (
+        "parse",
+        &[
+            "agent",
+            "built_in",
+            "diagnostic",
+            "index",
+            "schema",
+            "source",
+            "text",
+            "when",
+        ],
+    ),
+    ("files", &["diagnostic"]),
+    ("site", &["diagnostic", "files"]),
+    ("request", &["site", "when"]),
+    (
+        "profiles",
+        &[
+            "agent",
+            "built_in",
+            "diagnostic",
+            "files",
+            "parse",
+            "request",
+            "source",
+        ],
+    ),
+    (
+        "load",
+        &[
+            "diagnostic",
+            "files",
+            "parse",
+            "profiles",
+            "request",
+            "schema",
+            "site",
+            "source",
+            "text",
+            "when",
+        ],
+    ),
+];
+
+/// Inside the policy: values, kinds of keys, what a layer states, what holds.
+const POLICY: &[Row] = &[
+    ("values", &[]),
+    ("paths", &[]),
+    ("trace", &["values"]),
+    ("narrowing", &["paths", "values"]),
+    ("typed", &["narrowing", "paths", "trace", "values"]),
+    (
+        "stated",
+        &["narrowing", "paths", "trace", "typed", "values"],
+    ),
+    ("bounds", &["narrowing", "paths", "stated"]),
+    ("handouts", &["paths"]),
+    ("state", &["narrowing", "paths", "stated", "values"]),
+    (
+        "merged",
+        &[
+            "bounds",
+            "handouts",
+            "narrowing",
+            "paths",
+            "state",
+            "stated",
+            "trace",
+            "values",
+        ],
+    ),
+    (
+        "merge",
+        &[
+            "bounds", "handouts", "merged", "paths", "state", "stated", "values",
+        ],
+    ),
 ];
 
 /// Inside the plan: the model knows nothing of the rest, and the checker nothing but the model.
@@ -516,8 +619,6 @@ const TRAIL: &[Row] = &[
 
 /// What still has circles between its files, until its step of decision 0029: they are not looked for there.
 pub(crate) const IN_PIECES: &[&str] = &[
-    "src/config/",
-    "src/policy/",
     "chaperon/daemon/src/",
     "ebpf/tracer/src/kernel/",
     "ebpf/tracer/src/trail/",

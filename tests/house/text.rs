@@ -12,6 +12,7 @@ pub(crate) const TABLES: &[&str] = &[];
 /// A name that ends in `/` stands for the directory.
 pub(crate) const EFFECTS: &[&str] = &[
     "src/main.rs",
+    "src/config/files.rs",
     "src/config/load.rs",
     "src/config/site.rs",
     "src/host.rs",

@@ -92,12 +92,12 @@ impl Feature {
         let layers = policy.bounds.layers.iter();
         let keys = layers.flat_map(|layer| match self {
             Self::Sizes => vec![
-                stated("jail.tmp_size", layer.tmp_size.get()),
-                stated("jail.home_size", layer.home_size.get()),
-                stated("jail.shm_size", layer.shm_size.get()),
+                stated("jail.tmp_size", layer.jail.tmp_size.get()),
+                stated("jail.home_size", layer.jail.home_size.get()),
+                stated("jail.shm_size", layer.jail.shm_size.get()),
             ],
             Self::Users => {
-                let filtered = layer.users.get();
+                let filtered = layer.jail.users.get();
                 let filtered = filtered.filter(|users| users.value == Users::Filtered);
                 vec![stated("jail.users", filtered)]
             }

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::*;
+use crate::config::diagnostic::ASK;
 
 /// A tree with the directory `site`, of whoever runs the tests.
 struct Tree(tempfile::TempDir);

@@ -225,7 +225,7 @@ pub(super) fn build(
         }),
         network: policy.network.mode.clone(),
         nested: policy.jail.nested.clone(),
-        max_processes: limit.map(|most| (most > 0).then_some(most)),
+        max_processes: limit.map(|most| (most > 0).then(|| most.into())),
         mediated: host.no_mediator.is_none(),
         landlock_scope,
         landlock_writes: landlock_scope && !policy.jail.nested.value,

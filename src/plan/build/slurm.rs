@@ -212,7 +212,7 @@ pub fn narrowed(policy: &Policy, host: &HostFacts) -> Vec<Narrowed> {
         Some(Narrowed {
             key: "slurm.directories",
             asked: rule.clone().map(|path| path.to_string()),
-            allowed: bounds.find_map(|layer| layer.directories.shown())?,
+            allowed: bounds.find_map(|layer| layer.slurm.directories.shown())?,
         })
     });
     each.collect()

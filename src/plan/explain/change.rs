@@ -128,25 +128,28 @@ impl Ways<'_> {
     fn at_bound<'s>(&self, layer: &'s Stated, key: &str) -> Option<&'s Source> {
         let (slurm, limits) = (&self.policy.slurm, &self.policy.slurm.limits);
         match key {
-            "network.mode" => stated(&layer.network, &self.policy.network.mode.value),
-            "home.mode" => stated(&layer.home_mode, &self.policy.home.mode.value),
-            "jail.users" => stated(&layer.users, &self.policy.jail.users.value),
-            "project.git" => stated(&layer.git, &self.policy.project.git.value),
-            "project.settings" => stated(&layer.settings, &self.policy.project.settings.value),
-            "slurm.mode" => stated(&layer.slurm, &slurm.mode.value),
-            "slurm.scope" => stated(&layer.scope, &slurm.scope.value),
-            "agents.state" => stated(&layer.agent_state, &self.policy.agents.state.value),
-            "slurm.queries" => stated(&layer.queries, &slurm.queries.value),
-            "slurm.allocation" => stated(&layer.allocation, &slurm.allocation.value),
+            "network.mode" => stated(&layer.network.mode, &self.policy.network.mode.value),
+            "home.mode" => stated(&layer.home.mode, &self.policy.home.mode.value),
+            "jail.users" => stated(&layer.jail.users, &self.policy.jail.users.value),
+            "project.git" => stated(&layer.project.git, &self.policy.project.git.value),
+            "project.settings" => {
+                stated(&layer.project.settings, &self.policy.project.settings.value)
+            }
+            "slurm.mode" => stated(&layer.slurm.mode, &slurm.mode.value),
+            "slurm.scope" => stated(&layer.slurm.scope, &slurm.scope.value),
+            "agents.state" => stated(&layer.agents.state, &self.policy.agents.state.value),
+            "slurm.queries" => stated(&layer.slurm.queries, &slurm.queries.value),
+            "slurm.allocation" => stated(&layer.slurm.allocation, &slurm.allocation.value),
             _ => {
+                let bounds = &layer.slurm.limits;
                 let (bound, now) = match key {
                     "slurm.limits.queries_per_minute" => {
-                        (&layer.queries_per_minute, &limits.queries_per_minute)
+                        (&bounds.queries_per_minute, &limits.queries_per_minute)
                     }
-                    "slurm.limits.jobs" => (&layer.jobs, &limits.jobs),
-                    "slurm.limits.nodes" => (&layer.nodes, &limits.nodes),
-                    "slurm.limits.gpus" => (&layer.gpus, &limits.gpus),
-                    "slurm.limits.minutes" => (&layer.minutes, &limits.minutes),
+                    "slurm.limits.jobs" => (&bounds.jobs, &limits.jobs),
+                    "slurm.limits.nodes" => (&bounds.nodes, &limits.nodes),
+                    "slurm.limits.gpus" => (&bounds.gpus, &limits.gpus),
+                    "slurm.limits.minutes" => (&bounds.minutes, &limits.minutes),
                     _ => return None,
                 };
                 // There is nothing wider than no limit.

@@ -125,19 +125,19 @@ impl Ground {
             })
         };
         let lists = |layer: &Stated| Lists {
-            parents: list("project.parents", &layer.parents),
+            parents: list("project.parents", &layer.project.parents),
             home: Pair {
-                read: list("home.read", &layer.home_read),
-                write: list("home.write", &layer.home_write),
+                read: list("home.read", &layer.home.read),
+                write: list("home.write", &layer.home.write),
             },
             files: Pair {
-                read: list("files.read", &layer.read),
-                write: list("files.write", &layer.write),
+                read: list("files.read", &layer.files.read),
+                write: list("files.write", &layer.files.write),
             },
-            seed: list("home.seed", &layer.seed),
-            keep: list("home.keep", &layer.keep),
-            unhide: list("files.unhide", &layer.unhide),
-            devices: list("devices.allow", &layer.allow),
+            seed: list("home.seed", &layer.home.seed),
+            keep: list("home.keep", &layer.home.keep),
+            unhide: list("files.unhide", &layer.files.unhide),
+            devices: list("devices.allow", &layer.devices.allow),
         };
         let of_home = |alias: &&Alias| home.as_ref().is_some_and(|home| alias.of.starts_with(home));
         Self {

@@ -1,6 +1,9 @@
+use agent_sandbox_wire::order::{Queries, Scope};
+
 use super::*;
 use crate::config::load::parse;
 use crate::config::source::Source;
+use crate::policy::{Demand, ShmSize, SlurmMode};
 
 fn layer(layer: Layer, text: &str) -> RawLayer {
     parse(layer, "test.toml", text).unwrap().raw
@@ -165,7 +168,7 @@ fn an_enforced_layer_only_narrows() {
         .bounds
         .layers
         .iter()
-        .map(|it| it.read.shown())
+        .map(|it| it.files.read.shown())
         .collect();
     assert_eq!(bounds[0].as_ref().unwrap().value, "`/usr`");
     assert_eq!(policy.files.hide.len(), 1);
@@ -184,7 +187,7 @@ fn state_becomes_entries_of_lists_by_the_value_that_holds() {
             layer(Layer::SiteEnforced, enforced),
         ];
         let policy = merge(&layers, &Additions::default()).unwrap();
-        let shown = |paths: &Paths| -> Vec<String> {
+        let shown = |paths: &[Sourced<PathSpec>]| -> Vec<String> {
             paths.iter().map(|path| path.value.to_string()).collect()
         };
         assert_eq!(shown(&policy.home.read), ["~/.tool/settings"]);

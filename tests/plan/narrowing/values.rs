@@ -6,7 +6,7 @@ use agent_sandbox::config::source::{Layer, Source, Sourced};
 use agent_sandbox::plan::Mount;
 use agent_sandbox::policy::merge::{Additions, merge};
 use agent_sandbox::policy::narrowing::Rule;
-use agent_sandbox::policy::stated::RULES;
+use agent_sandbox::policy::stated::KEYS;
 
 use super::rows::tree;
 use crate::scenario::Scenario;
@@ -224,8 +224,8 @@ fn of_two_values_the_narrower_holds() {
         ("agents.state", "\"shared\"", "\"project\""),
         ("agents.instructions", "\"off\"", "\"given\""),
     ];
-    let single = RULES.iter().filter(|(_, rule)| *rule == Rule::Least);
-    let keys: Vec<&str> = single.map(|(key, _)| *key).collect();
+    let single = KEYS.iter().filter(|key| key.rule == Rule::Least);
+    let keys: Vec<&str> = single.map(|key| key.name).collect();
     assert_eq!(keys, rows.map(|(key, ..)| key), "a key without a row");
     for (key, wide, narrow) in rows {
         let (section, name) = key.rsplit_once('.').unwrap();

@@ -21,7 +21,7 @@ impl Builder<'_> {
         let policy = self.policy;
         let mut all = Handouts::new(policy);
         let told = policy.agents.instructions.value == Instructions::Given;
-        for handout in &policy.agents.handouts {
+        for handout in &policy.handouts {
             let holds = match &handout.text {
                 Some(text) => Holds::Text(text.clone()),
                 None if told => Holds::Instructions(self.users_own(handout)),
@@ -226,7 +226,7 @@ impl Builder<'_> {
 
     fn is_protected_by_site(&self, real: &Path) -> bool {
         let layers = self.policy.bounds.layers.iter();
-        let mut rules = layers.flat_map(|layer| layer.protect.entries());
+        let mut rules = layers.flat_map(|layer| layer.home.protect.entries());
         rules.any(|rule| {
             let mut places = protected(rule, self.host, self.files).into_iter();
             places.any(|place| real.starts_with(real_as_far_as_it_exists(self.files, &place)))

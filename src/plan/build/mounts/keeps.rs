@@ -354,7 +354,7 @@ impl Builder<'_> {
 
     /// What is missing in the home and is made, what kept files begin with, and what is carried out.
     pub(super) fn wanted(&mut self) {
-        let wanted = &self.policy.agents.wanted;
+        let wanted = &self.policy.wanted;
         let mut paths: Vec<PathBuf> = Vec::new();
         let of_seeds = wanted.seeds.iter().map(|seed| &seed.value.from);
         let of_made = wanted.made.iter().map(|made| &made.path.value);
