@@ -99,8 +99,8 @@ macro_rules! keys {
                 /// Whether the kernel's key rings may be used inside.
                 keyctl: Switch => Single<bool>, switch() "`true` or `false`" = false;
             }
-            /// `[landlock]`: whether a jail starts without what Landlock cannot give (`plan::lacks`). What the site
-            /// enforces is required whatever stands here (`plan::required`).
+            /// `[landlock]`: whether a jail starts without what Landlock cannot give (`backend::landlock::missing`). What the site
+            /// enforces is required whatever stands here (`backend::landlock::required`).
             landlock: Landlock {
                 /// The limits of `[jail] tmp_size`, `home_size` and `shm_size`.
                 sizes: Text => Single<Demand>, word() = Demand::Auto;

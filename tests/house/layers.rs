@@ -1,5 +1,7 @@
 //! Who may use whom inside each crate, as tables; `arrows` checks that the code keeps to them.
 
+mod chaperon;
+
 /// A module, and the modules or parts of modules that it may use.
 pub(crate) type Row = (&'static str, &'static [&'static str]);
 
@@ -57,13 +59,31 @@ pub(crate) const HOUSES: &[House] = &[
         root: "chaperon/daemon/src/",
         krate: "agent_sandbox_chaperon",
         within: &[],
-        uses: CHAPERON,
+        uses: chaperon::CHAPERON,
     },
     House {
         root: "chaperon/daemon/src/",
         krate: "agent_sandbox_chaperon",
         within: &["slurm"],
-        uses: SLURM,
+        uses: chaperon::SLURM,
+    },
+    House {
+        root: "chaperon/daemon/src/",
+        krate: "agent_sandbox_chaperon",
+        within: &["slurm", "submit"],
+        uses: chaperon::SUBMIT,
+    },
+    House {
+        root: "chaperon/daemon/src/",
+        krate: "agent_sandbox_chaperon",
+        within: &["slurm", "control"],
+        uses: chaperon::CONTROL,
+    },
+    House {
+        root: "chaperon/daemon/src/",
+        krate: "agent_sandbox_chaperon",
+        within: &["slurm", "query"],
+        uses: chaperon::QUERY,
     },
     House {
         root: "ebpf/events/src/",
@@ -402,156 +422,6 @@ const SHIM: &[Row] = &[
     ),
 ];
 
-/// The chaperon: `conn < session < spawn < slurm < server`, above what needs nothing.
-const CHAPERON: &[Row] = &[
-    // Closes what came from inside, in a thread of its own.
-    ("closing", &[]),
-    ("sys", &["closing"]),
-    ("refusal", &[]),
-    ("budget", &["refusal"]),
-    ("variables", &[]),
-    ("files", &[]),
-    ("audit", &["refusal"]),
-    // Files that chaperons of a user share.
-    ("locks", &[]),
-    ("intent", &[]),
-    ("limiter", &["locks"]),
-    // What a session holds of records and questions, as data.
-    ("cache", &[]),
-    ("submitters", &["intent"]),
-    ("desk", &["budget", "refusal", "variables"]),
-    ("conn", &["budget", "closing", "refusal", "sys"]),
-    (
-        "session",
-        &[
-            "audit",
-            "budget",
-            "cache",
-            "desk",
-            "limiter",
-            "submitters",
-            "variables",
-        ],
-    ),
-    // Alone in starting processes.
-    (
-        "spawn",
-        &[
-            "budget", "closing", "conn", "desk", "refusal", "session", "sys",
-        ],
-    ),
-    (
-        "slurm",
-        &[
-            "audit",
-            "cache",
-            "closing",
-            "conn",
-            "desk",
-            "files",
-            "intent",
-            "locks",
-            "refusal",
-            "session",
-            "spawn",
-            "submitters",
-            "sys",
-            "variables",
-        ],
-    ),
-    (
-        "server",
-        &[
-            "audit",
-            "budget",
-            "cache",
-            "closing",
-            "conn",
-            "desk",
-            "files",
-            "limiter",
-            "locks",
-            "refusal",
-            "session",
-            "slurm",
-            "spawn",
-            "submitters",
-            "sys",
-            "variables",
-        ],
-    ),
-    ("main", &["server", "slurm", "sys"]),
-];
-
-/// Inside the chaperon's `slurm`: the commands use the rest, the rest uses no command.
-const SLURM: &[Row] = &[
-    ("options", &[]),
-    ("parse", &["options"]),
-    ("explain", &["limits", "options", "parse"]),
-    ("ids", &[]),
-    ("export", &[]),
-    ("streams", &[]),
-    ("multi_prog", &[]),
-    ("cluster", &[]),
-    ("query", &[]),
-    ("request", &[]),
-    ("records", &["cluster"]),
-    ("shown", &["records"]),
-    ("format_fields", &["shown"]),
-    ("format", &["format_fields"]),
-    ("format_lines", &["format", "format_fields", "ids", "shown"]),
-    ("intents", &["cluster", "records"]),
-    ("submitted", &["intents", "query", "records"]),
-    ("scope", &["ids", "query", "records", "submitted"]),
-    ("limits", &["parse"]),
-    ("whole_nodes", &["limits", "parse", "query"]),
-    (
-        "queue",
-        &[
-            "ids",
-            "intents",
-            "limits",
-            "parse",
-            "records",
-            "scope",
-            "submitted",
-        ],
-    ),
-    ("messages", &["options", "parse", "request"]),
-    (
-        "submission",
-        &["export", "parse", "queue", "records", "request"],
-    ),
-    (
-        "commands",
-        &[
-            "cluster",
-            "export",
-            "explain",
-            "format",
-            "format_fields",
-            "format_lines",
-            "ids",
-            "intents",
-            "limits",
-            "messages",
-            "multi_prog",
-            "options",
-            "parse",
-            "query",
-            "queue",
-            "records",
-            "request",
-            "scope",
-            "shown",
-            "streams",
-            "submission",
-            "submitted",
-            "whole_nodes",
-        ],
-    ),
-];
-
 /// What the tracer records, and how it is asked, as data.
 const EVENTS: &[Row] = &[
     ("text", &[]),
@@ -619,7 +489,6 @@ const TRAIL: &[Row] = &[
 
 /// What still has circles between its files, until its step of decision 0029: they are not looked for there.
 pub(crate) const IN_PIECES: &[&str] = &[
-    "chaperon/daemon/src/",
     "ebpf/tracer/src/kernel/",
     "ebpf/tracer/src/trail/",
     "ebpf/trail/src/model/",

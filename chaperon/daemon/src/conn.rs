@@ -62,6 +62,17 @@ pub enum Unanswered {
     Gone,
 }
 
+impl Unanswered {
+    /// How a command ends that gets no answer: by the signal that came first, or as one whose shim is gone. An
+    /// `errno` is the caller's to explain.
+    pub fn end(self) -> End {
+        match self {
+            Self::Interrupted(signal) => End::Signal(signal),
+            Self::Failed(_) | Self::TooLong | Self::Gone => End::Signal(libc::SIGHUP),
+        }
+    }
+}
+
 type Arrival = (FromShim, Vec<Received>);
 
 /// A connection.

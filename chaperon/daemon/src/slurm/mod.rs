@@ -1,26 +1,26 @@
 //! Slurm: what may be asked of it, and how it is asked.
+//!
+//! `commands` hands each request to one of three parts: `submit` makes jobs and steps, `control` acts on
+//! jobs that are there, `query` shows. What they share stands beside them and uses none of them.
 
+pub mod answers;
+pub mod ask;
 pub mod cluster;
 pub mod commands;
+mod control;
 pub mod explain;
-pub mod export;
-pub mod format;
-pub mod format_fields;
-pub mod format_lines;
 pub mod ids;
 pub mod intents;
+mod keywords;
 pub mod limits;
 pub mod messages;
-pub mod multi_prog;
 pub mod options;
 pub mod parse;
-pub mod query;
+mod query;
 pub mod queue;
 pub mod records;
 pub mod request;
+mod scontrol;
 pub mod scope;
-pub mod shown;
-pub mod streams;
-pub mod submission;
+mod submit;
 pub mod submitted;
-pub mod whole_nodes;

@@ -17,7 +17,7 @@ use agent_sandbox_wire::command::Command;
 use super::options::{self, Arity, Kind, Opt, Table};
 use crate::refusal::Refusal;
 
-pub use canonical::{Written, canonical, written};
+pub use canonical::{Written, canonical, option_word, written};
 pub use directives::{Directives, directive_words, directives};
 pub use values::{Duration, duration};
 pub(super) use values::{is_dependency, is_mail};
@@ -146,11 +146,17 @@ pub fn mistaken(command: Command, refusal: Refusal) -> Refusal {
 }
 
 /// The table of a command, or why there is none.
-fn table(command: Command) -> Result<&'static Table, Refusal> {
-    options::table(command).ok_or_else(|| {
-        let reason = options::refused(command).unwrap_or(options::UNKNOWN);
-        Refusal::listed(command, reason)
-    })
+///
+/// # Errors
+/// The command is refused as a whole.
+pub fn table(command: Command) -> Result<&'static Table, Refusal> {
+    options::table(command).ok_or_else(|| unsupported(command))
+}
+
+/// Why a command is refused as a whole.
+pub fn unsupported(command: Command) -> Refusal {
+    let reason = options::refused(command).unwrap_or(options::UNKNOWN);
+    Refusal::listed(command, reason)
 }
 
 #[cfg(test)]

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::Stream;
 
 use crate::audit::Entry;
 use crate::closing::Received;
 use crate::conn::Conn;
+use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::variables::Variables;
 
@@ -39,4 +41,22 @@ pub struct Context<'a> {
     pub streams: Option<[Received; 3]>,
     /// What will be recorded.
     pub entry: &'a mut Entry,
+}
+
+impl Context<'_> {
+    /// The shim's streams, to be handed on.
+    ///
+    /// # Errors
+    /// They are gone already.
+    pub fn take_streams(&mut self) -> Result<[Received; 3], Refusal> {
+        let streams = self.streams.take();
+        streams.ok_or_else(|| Refusal::mistake("the standard streams were handed on already"))
+    }
+
+    /// Says something on the shim's standard error, under the command's name. A shim that is gone
+    /// hears nothing; that shows elsewhere.
+    pub async fn say(&self, text: &str) {
+        let line = format!("{}: {text}\n", self.request.command);
+        let _ = self.conn.output(Stream::Error, line.as_bytes()).await;
+    }
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::End;
 use agent_sandbox_wire::order::{Queries, Scope};
 
+use super::ask::ask;
 use super::ids::{self, Selector};
-use super::query::ask;
 use super::{records, submitted};
 use crate::refusal::{Reason, Refusal};
 use crate::session::Session;
@@ -270,6 +271,36 @@ pub async fn divide(
         }
     }
     Ok((inside, refused))
+}
+
+/// The jobs of the scope that are not over.
+///
+/// # Errors
+/// The records cannot be read, or Slurm does not answer.
+pub async fn active(session: &Rc<Session>) -> Result<Vec<Selector>, Refusal> {
+    let view = view(session).await?;
+    let uid = session.order.uid;
+    let arguments = [
+        "--noheader",
+        "--all",
+        &format!("--user={uid}"),
+        "--format=%F",
+    ];
+    let arguments = arguments.map(Into::into).to_vec();
+    let said = ask(session, Command::Squeue, arguments, Vec::new()).await?;
+    if said.end != End::SUCCESS {
+        let text = String::from_utf8_lossy(&said.error).trim().to_owned();
+        return Err(Refusal::mistake(text));
+    }
+    let text = String::from_utf8_lossy(&said.output);
+    let mut jobs: Vec<u32> = text
+        .lines()
+        .filter_map(|line| line.trim().parse().ok())
+        .filter(|&job| view.shows(job, uid))
+        .collect();
+    jobs.sort_unstable();
+    jobs.dedup();
+    Ok(jobs.into_iter().map(Selector::job).collect())
 }
 
 /// The refusal for a job that is not in the scope.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
+use super::ask::ask;
 use super::intents::{self, Found};
-use super::query::ask;
 use super::records;
 use crate::intent::Intent;
 use crate::refusal::Refusal;

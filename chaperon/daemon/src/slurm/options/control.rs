@@ -3,9 +3,9 @@
 
 use agent_sandbox_wire::command::Command;
 
+use super::option::{Kind, Opt, Table};
 use super::queries::{CLUSTERS, CONF, CONF_SERVER, JWT};
 use super::row::{NO, flag, no, ours, pass};
-use super::{Kind, Opt, Table};
 
 const OTHER_CLUSTER: &str =
     "jobs stay on this cluster; leave it out, or log in to the other one and work there";

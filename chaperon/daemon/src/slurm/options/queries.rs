@@ -2,8 +2,8 @@
 
 use agent_sandbox_wire::command::Command;
 
+use super::option::{Kind, Opt, Table};
 use super::row::{NO, flag, no, ours, pass};
-use super::{Kind, Opt, Table};
 
 const OTHER_CLUSTER: &str =
     "queries stay on this cluster; leave it out, or log in to the other one and work there";

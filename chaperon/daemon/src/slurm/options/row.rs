@@ -1,6 +1,6 @@
 //! How a row of the table is written down.
 
-use super::{Arity, Kind, Opt, Verdict};
+use super::option::{Arity, Kind, Opt, Verdict};
 
 /// Stands where an option has no short name.
 pub(super) const NO: char = '\0';

@@ -2,8 +2,8 @@
 
 use agent_sandbox_wire::command::Command;
 
+use super::option::{Kind, Opt, Table};
 use super::row::{NO, flag, no, ours, pass};
-use super::{Kind, Opt, Table};
 
 /// sbatch.
 const B: u8 = 1;

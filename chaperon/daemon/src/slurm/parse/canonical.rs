@@ -75,6 +75,14 @@ fn word(given: &Given) -> OsString {
     word
 }
 
+/// A word of the chaperon's own for the real command's line: an option with a value.
+pub fn option_word(name: &str, value: &OsStr) -> OsString {
+    let mut word = OsString::from(name);
+    word.push("=");
+    word.push(value);
+    word
+}
+
 fn is_short_only(option: &Opt) -> bool {
     option.is_short_only()
 }

@@ -1,0 +1,166 @@
+//! Verbs that act on jobs: each job is in the scope, or the verb does not reach it.
+
+use std::ffi::OsStr;
+
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::End;
+
+use crate::audit::Verdict;
+use crate::refusal::Refusal;
+use crate::slurm::answers::{acted, reply};
+use crate::slurm::ask::{Stop, act, attended};
+use crate::slurm::ids::{self, Selector};
+use crate::slurm::keywords::Asked;
+use crate::slurm::request::Context;
+use crate::slurm::{queue, scope};
+use crate::spawn::{self, Start};
+
+/// Words that name jobs, as Slurm takes them: `12,13_4`, `jobid=12`.
+fn selectors(word: &str) -> Result<Vec<Selector>, Refusal> {
+    let list = match word.split_once('=') {
+        None => word,
+        Some((key, list))
+            if key.eq_ignore_ascii_case("jobid") || key.eq_ignore_ascii_case("job") =>
+        {
+            list
+        }
+        Some(_) => {
+            return Err(Refusal::rule(
+                "jobs are named by their numbers here",
+                "squeue --me --format='%i %j' shows number and name",
+            ));
+        }
+    };
+    let invalid = |_| {
+        let word = word.escape_debug();
+        Refusal::mistake(format!("Invalid job id specified for job {word}"))
+    };
+    ids::parse_list(OsStr::new(list)).map_err(invalid)
+}
+
+fn too_few(verb: &str) -> Stop {
+    Refusal::mistake(format!("too few arguments for keyword:{verb}")).into()
+}
+
+/// `hold`, `release`, `requeue` and the like.
+pub(in crate::slurm) async fn jobs(
+    context: &mut Context<'_>,
+    asked: Asked,
+    verb: &'static str,
+) -> Result<End, Stop> {
+    let mut arguments = asked.options;
+    arguments.push(verb.into());
+    let mut wanted = Vec::new();
+    for word in &asked.words {
+        match (verb, word.to_ascii_lowercase().as_str()) {
+            ("requeue", "incomplete") => arguments.push("incomplete".into()),
+            ("requeuehold", "state=specialexit") => arguments.push("State=SpecialExit".into()),
+            _ => wanted.extend(selectors(word)?),
+        }
+    }
+    if wanted.is_empty() {
+        return Err(too_few(verb));
+    }
+    let session = context.session.clone();
+    let (inside, outside) = attended(context.conn, scope::divide_change(&session, &wanted)).await?;
+    let mut error = String::new();
+    for (_, refusal) in &outside {
+        error.push_str(&format!("scontrol: error: {refusal}\n"));
+        context.entry.verdict = Verdict::Refused;
+        context.entry.reason = Some(refusal.reason);
+    }
+    if inside.is_empty() {
+        return reply(context.conn, b"", error.as_bytes(), End::FAILURE).await;
+    }
+    context.entry.jobs.extend(inside.iter().map(|one| one.job));
+    let list: Vec<String> = inside.iter().map(ToString::to_string).collect();
+    arguments.push(list.join(",").into());
+    let said = if verb.starts_with("requeue") {
+        let mut start = Start::query(Command::Scontrol, arguments);
+        start.environment = asked.parsed.kept;
+        attended(context.conn, queue::requeue(&session, inside, start)).await?
+    } else {
+        let work = act(&session, Command::Scontrol, arguments, asked.parsed.kept);
+        attended(context.conn, work).await?
+    };
+    let mut error = error.into_bytes();
+    error.extend_from_slice(&said.error);
+    let end = if outside.is_empty() {
+        said.end
+    } else {
+        End::FAILURE
+    };
+    reply(context.conn, &said.output, &error, end).await
+}
+
+/// The one job that a verb is about, checked.
+async fn one(
+    context: &mut Context<'_>,
+    word: Option<&String>,
+    verb: &str,
+    changes: bool,
+) -> Result<Selector, Stop> {
+    let word = word.ok_or_else(|| too_few(verb))?;
+    let [selector] = &selectors(word)?[..] else {
+        return Err(Refusal::mistake(format!("one job at a time for keyword:{verb}")).into());
+    };
+    let session = context.session.clone();
+    let list = std::slice::from_ref(selector);
+    match changes {
+        true => attended(context.conn, scope::check_change(&session, list)).await?,
+        false => attended(context.conn, scope::check(&session, list)).await?,
+    }
+    context.entry.jobs.push(selector.job);
+    Ok(selector.clone())
+}
+
+/// `wait_job`: returns when the job's nodes are ready, which may take as long as the queue is.
+pub(in crate::slurm) async fn wait(context: &mut Context<'_>, asked: Asked) -> Result<End, Stop> {
+    let selector = one(context, asked.words.first(), "wait_job", false).await?;
+    let mut arguments = asked.options;
+    arguments.extend(["wait_job".into(), selector.to_string().into()]);
+    let session = context.session.clone();
+    let start = Start::query(Command::Scontrol, arguments);
+    // It is not one of the few questions at a time: it would keep the others waiting.
+    let said = attended(context.conn, spawn::capture(&session, start, &[])).await?;
+    reply(context.conn, &said.output, &said.error, said.end).await
+}
+
+/// `listpids JOB[.STEP] [NODE]`
+pub(in crate::slurm) async fn list_pids(
+    context: &mut Context<'_>,
+    asked: Asked,
+) -> Result<End, Stop> {
+    let selector = one(context, asked.words.first(), "listpids", false).await?;
+    let mut arguments = asked.options;
+    arguments.extend(["listpids".into(), selector.to_string().into()]);
+    match &asked.words[1..] {
+        [] => {}
+        [node]
+            if node
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) =>
+        {
+            arguments.push(node.into());
+        }
+        _ => return Err(Refusal::mistake("too many arguments for keyword:listpids").into()),
+    }
+    acted(context, arguments).await
+}
+
+/// `notify JOB MESSAGE`
+pub(in crate::slurm) async fn notify(context: &mut Context<'_>, asked: Asked) -> Result<End, Stop> {
+    let selector = one(context, asked.words.first(), "notify", true).await?;
+    let message = asked.words[1..].join(" ");
+    if message.is_empty() {
+        return Err(too_few("notify"));
+    }
+    if message.chars().any(char::is_control) {
+        return Err(Refusal::mistake("a message is text without control characters").into());
+    }
+    let mut arguments = asked.options;
+    // A message may begin with a dash.
+    arguments.extend(["--".into(), "notify".into(), selector.to_string().into()]);
+    arguments.push(message.into());
+    acted(context, arguments).await
+}

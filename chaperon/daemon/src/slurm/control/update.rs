@@ -1,0 +1,444 @@
+//! `scontrol update`: of jobs, the keys that open nothing.
+
+use std::ffi::OsStr;
+
+use agent_sandbox_wire::message::End;
+use agent_sandbox_wire::order::Limits;
+
+use crate::refusal::{Reason, Refusal};
+use crate::slurm::answers::acted;
+use crate::slurm::ask::{Stop, attended};
+use crate::slurm::ids;
+use crate::slurm::keywords::{Asked, means};
+use crate::slurm::limits::count_nodes;
+use crate::slurm::parse::{Duration, duration, is_dependency, is_mail};
+use crate::slurm::request::Context;
+use crate::slurm::scope;
+
+/// What a value must look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Printable text.
+    Text,
+    /// Letters, digits and `_-.,:;+@%*=[]()|&^#!~?`, without slashes.
+    Word,
+    /// Node names; with a slash it would be a file.
+    Nodes,
+    /// Addresses for mail: the site's mail program gets them as an argument.
+    Mail,
+    /// What the job waits for; nothing: it waits no more.
+    Dependency,
+    /// A number, with a sign.
+    Number,
+    /// A number that makes a job larger.
+    Size,
+    /// A duration that the limits allow.
+    Limit,
+    /// A duration.
+    Time,
+    /// How many nodes, `N` or `N-M`.
+    Count,
+    /// `0`, `1`, `yes`, `no` and the like.
+    Refused(&'static str),
+}
+
+const PATHS: &str = "slurmstepd would open it outside the jail; submit the job again";
+/// How much the job then is, and of what, only Slurm would know.
+const SIZES: &str = "how much the job then has, is not counted here; submit the job again";
+const OTHERS: &str = "it is for administrators; put it into Comment";
+
+/// The keys, as Slurm writes them, the fewest letters that mean each, and the value
+/// (`update_job.c`), in Slurm's order of comparison.
+const KEYS: [(&str, usize, Kind); 64] = [
+    ("AdminComment", 3, Kind::Refused(OTHERS)),
+    ("ArrayTaskThrottle", 10, Kind::Number),
+    ("Comment", 3, Kind::Text),
+    (
+        "Clusters",
+        8,
+        Kind::Refused("jobs stay on this cluster; leave it out"),
+    ),
+    (
+        "ClusterFeatures",
+        8,
+        Kind::Refused("jobs stay on this cluster; leave it out"),
+    ),
+    ("DelayBoot", 5, Kind::Time),
+    ("TimeLimit", 5, Kind::Limit),
+    ("TimeMin", 5, Kind::Limit),
+    ("Priority", 2, Kind::Number),
+    ("Nice", 2, Kind::Number),
+    ("CPUsPerTask", 9, Kind::Size),
+    ("CpusPerTres", 9, Kind::Refused(SIZES)),
+    ("NumCPUs", 6, Kind::Count),
+    ("NumTasks", 8, Kind::Size),
+    ("ReqProcs", 8, Kind::Size),
+    ("Requeue", 4, Kind::Number),
+    ("ReqNodes", 8, Kind::Count),
+    ("NumNodes", 8, Kind::Count),
+    ("ReqSockets", 4, Kind::Size),
+    ("ReqCores", 4, Kind::Size),
+    ("TasksPerNode", 2, Kind::Size),
+    ("ReqThreads", 4, Kind::Size),
+    ("MinCPUsNode", 4, Kind::Size),
+    ("MinMemoryNode", 10, Kind::Word),
+    ("MinMemoryCPU", 10, Kind::Word),
+    ("MinTmpDiskNode", 4, Kind::Word),
+    ("Partition", 2, Kind::Word),
+    ("QOS", 2, Kind::Word),
+    ("ReservationName", 3, Kind::Word),
+    ("Name", 2, Kind::Text),
+    ("JobName", 4, Kind::Text),
+    ("WCKey", 1, Kind::Word),
+    ("StdOut", 6, Kind::Refused(PATHS)),
+    ("StdErr", 6, Kind::Refused(PATHS)),
+    ("StdIn", 5, Kind::Refused(PATHS)),
+    ("Switches", 5, Kind::Word),
+    ("wait-for-switch", 5, Kind::Number),
+    ("OverSubscribe", 2, Kind::Word),
+    ("Shared", 2, Kind::Word),
+    ("Contiguous", 3, Kind::Number),
+    ("CoreSpec", 4, Kind::Number),
+    ("MemPerTres", 5, Kind::Refused(SIZES)),
+    ("ThreadSpec", 4, Kind::Number),
+    ("TresBind", 5, Kind::Refused(SIZES)),
+    ("TresFreq", 5, Kind::Refused(SIZES)),
+    ("TresPerJob", 8, Kind::Refused(SIZES)),
+    ("TresPerNode", 8, Kind::Refused(SIZES)),
+    ("TresPerSocket", 8, Kind::Refused(SIZES)),
+    ("TresPerTask", 8, Kind::Refused(SIZES)),
+    ("ExcNodeList", 3, Kind::Nodes),
+    ("NodeList", 8, Kind::Nodes),
+    ("ReqNodeList", 8, Kind::Nodes),
+    ("Features", 1, Kind::Word),
+    ("Prefer", 3, Kind::Word),
+    ("Gres", 2, Kind::Refused(SIZES)),
+    ("Account", 1, Kind::Word),
+    (
+        "BurstBuffer",
+        1,
+        Kind::Refused(
+            "it moves files outside the jail; copy them at the start of the job's script",
+        ),
+    ),
+    ("Dependency", 1, Kind::Dependency),
+    ("Licenses", 1, Kind::Word),
+    ("EligibleTime", 2, Kind::Word),
+    ("StartTime", 2, Kind::Word),
+    ("Deadline", 3, Kind::Word),
+    ("MailType", 5, Kind::Word),
+    ("MailUser", 5, Kind::Mail),
+];
+
+/// Carries it out.
+pub(in crate::slurm) async fn run(context: &mut Context<'_>, asked: Asked) -> Result<End, Stop> {
+    let limits = context.session.order.limits;
+    let (jobs, changes) = read(&asked.words, &limits)?;
+    let session = context.session.clone();
+    attended(context.conn, scope::check_change(&session, &jobs)).await?;
+    context.entry.jobs.extend(jobs.iter().map(|job| job.job));
+    let list: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+    let mut arguments = asked.options;
+    arguments.extend(["update".into(), format!("JobId={}", list.join(",")).into()]);
+    arguments.extend(changes.into_iter().map(Into::into));
+    acted(context, arguments).await
+}
+
+/// The jobs and the changes, written anew.
+fn read(words: &[String], limits: &Limits) -> Result<(Vec<ids::Selector>, Vec<String>), Refusal> {
+    let mut jobs = Vec::new();
+    let mut changes = Vec::new();
+    for word in words {
+        let (key, value) = word.split_once('=').ok_or_else(|| {
+            Refusal::mistake(format!(
+                "Invalid update specification: {}",
+                word.escape_debug()
+            ))
+        })?;
+        if means(key, "JobId", 3) || key.eq_ignore_ascii_case("job") {
+            jobs = ids::parse_list(OsStr::new(value))?;
+            continue;
+        }
+        changes.push(change(key, value, limits)?);
+    }
+    if jobs.is_empty() {
+        return Err(Refusal::rule(
+            "scontrol update is refused for anything but jobs named by JobId=NUMBER",
+            "squeue --me shows the numbers; nodes, partitions and reservations are the administrators'",
+        ));
+    }
+    if changes.is_empty() {
+        return Err(Refusal::mistake("No changes specified"));
+    }
+    Ok((jobs, changes))
+}
+
+fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
+    // `TimeLimit+=5`
+    let (key, sign) = match key.strip_suffix(['+', '-']) {
+        Some(bare) => (bare, &key[bare.len()..]),
+        None => (key, ""),
+    };
+    let known = KEYS
+        .iter()
+        .find(|(name, least, _)| means(key, name, *least));
+    let Some(&(name, _, kind)) = known else {
+        return Err(Refusal::rule(
+            format!(
+                "scontrol update of `{}` is refused: it is not known to be harmless",
+                key.escape_debug()
+            ),
+            "submit the job again with what it needs",
+        ));
+    };
+    let wrong = |expected: &str| {
+        Refusal::mistake(format!(
+            "invalid value `{}` for {name}: it takes {expected}",
+            value.escape_debug()
+        ))
+    };
+    if !sign.is_empty() && !matches!(kind, Kind::Limit) {
+        return Err(wrong("no sign before the `=`"));
+    }
+    let over = |what: &str, most: u32| {
+        Refusal::rule(
+            format!("{name} is refused: the policy allows {most} {what} (`slurm.limits`)"),
+            "ask for less, or have the limit raised in the policy",
+        )
+        .because(Reason::Key("slurm.limits"))
+    };
+    let among = |extra: &[u8]| {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || extra.contains(&byte);
+        value.bytes().all(good)
+    };
+    let grows = match kind {
+        Kind::Size => limits.nodes > 0 || limits.gpus > 0,
+        // So many processors, or so many nodes.
+        Kind::Count if name == "NumCPUs" => limits.nodes > 0 || limits.gpus > 0,
+        // Whole nodes, with their GPUs.
+        Kind::Word if matches!(name, "OverSubscribe" | "Shared") => limits.gpus > 0,
+        // Each node may have GPUs.
+        Kind::Count => limits.gpus > 0,
+        Kind::Nodes if name != "ExcNodeList" => {
+            let nodes = || count_nodes(OsStr::new(value)).unwrap_or(u64::MAX);
+            limits.gpus > 0 || limits.nodes > 0 && nodes() > u64::from(limits.nodes)
+        }
+        _ => false,
+    };
+    if grows {
+        return Err(Refusal::rule(
+            format!(
+                "scontrol update of {name} is refused: how large the job then is, Slurm alone would \
+                 know, and the policy has a limit (`slurm.limits`)"
+            ),
+            "submit the job again",
+        )
+        .because(Reason::Key("slurm.limits")));
+    }
+    match kind {
+        Kind::Refused(reason) => {
+            return Err(Refusal::listed(
+                format_args!("scontrol update of {name}"),
+                reason,
+            ));
+        }
+        Kind::Text => {
+            if value.chars().any(char::is_control) {
+                return Err(wrong("text without control characters"));
+            }
+        }
+        Kind::Word => {
+            if !among(b"_-.,:;+@%*=[]()|&^#!~?") {
+                return Err(wrong("one word without blanks, quotes or slashes"));
+            }
+        }
+        Kind::Nodes => {
+            if !among(b"_-.,[]") {
+                return Err(wrong("names of nodes"));
+            }
+        }
+        Kind::Mail => {
+            if !is_mail(value.as_bytes()) {
+                return Err(wrong("addresses of letters, digits and ._+@-"));
+            }
+        }
+        Kind::Dependency => {
+            if !value.is_empty() && !is_dependency(value) {
+                return Err(wrong("a dependency, as sbatch does, without expand"));
+            }
+        }
+        Kind::Number | Kind::Size => {
+            let digits = value.strip_prefix(['+', '-']).unwrap_or(value);
+            let word = ["yes", "no"]
+                .iter()
+                .any(|word| value.eq_ignore_ascii_case(word));
+            if !word
+                && (digits.is_empty()
+                    || digits.len() > 12
+                    || !digits.bytes().all(|b| b.is_ascii_digit()))
+            {
+                return Err(wrong("a whole number"));
+            }
+        }
+        Kind::Time | Kind::Limit => {
+            let plain = value.strip_prefix(['+', '-']);
+            let relative = plain.is_some() && value != "-1" || !sign.is_empty();
+            let limit = duration(if relative {
+                plain.unwrap_or(value)
+            } else {
+                value
+            });
+            let limit = limit.ok_or_else(|| wrong("a time, as in minutes or h:m:s"))?;
+            if kind == Kind::Limit && limits.minutes > 0 {
+                let longer = match limit {
+                    Duration::Seconds(seconds) => seconds > u64::from(limits.minutes) * 60,
+                    Duration::Unlimited => true,
+                };
+                // How long the job then is, Slurm alone would know.
+                let more = relative && sign != "-" && !value.starts_with('-');
+                if longer || more {
+                    return Err(over("minutes", limits.minutes));
+                }
+            }
+        }
+        Kind::Count => {
+            let numbers = value
+                .split('-')
+                .map(str::parse::<u32>)
+                .collect::<Result<Vec<_>, _>>();
+            let numbers = numbers.map_err(|_| wrong("a number or a range"))?;
+            if numbers.len() > 2 {
+                return Err(wrong("a number or a range"));
+            }
+            if name.ends_with("Nodes")
+                && limits.nodes > 0
+                && numbers.iter().any(|&number| number > limits.nodes)
+            {
+                return Err(over("nodes", limits.nodes));
+            }
+        }
+    }
+    Ok(format!("{name}{sign}={value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Limits = Limits {
+        queries_per_minute: 0,
+        jobs: 0,
+        nodes: 0,
+        gpus: 0,
+        minutes: 0,
+    };
+
+    fn written(words: &[&str], limits: &Limits) -> Result<String, Refusal> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        read(&words, limits).map(|(jobs, changes)| format!("{} {}", jobs[0], changes.join(" ")))
+    }
+
+    #[test]
+    fn what_is_refused_names_the_way_out() {
+        for (name, _, kind) in KEYS {
+            if let Kind::Refused(reason) = kind {
+                assert!(crate::refusal::has_both(reason), "{name}: {reason}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_written_anew() {
+        let written = |words: &[&str]| written(words, &NONE).unwrap();
+        assert_eq!(written(&["jobid=5", "timel=10"]), "5 TimeLimit=10");
+        assert_eq!(
+            written(&["JobId=5_2", "comment=a b=c"]),
+            "5_2 Comment=a b=c"
+        );
+        assert_eq!(written(&["name=x", "job=5"]), "5 Name=x");
+        assert_eq!(
+            written(&["JobId=5", "TimeLimit+=10", "nice=-5"]),
+            "5 TimeLimit+=10 Nice=-5"
+        );
+        assert_eq!(written(&["JobId=5", "TimeLimit=-5"]), "5 TimeLimit=-5");
+        assert_eq!(
+            written(&["JobId=5", "Dependency=", "MailUser=a@b.c"]),
+            "5 Dependency= MailUser=a@b.c"
+        );
+        assert_eq!(
+            written(&["JobId=5", "depend=afterok:7"]),
+            "5 Dependency=afterok:7"
+        );
+    }
+
+    #[test]
+    fn what_opens_something_is_refused() {
+        for words in [
+            &["JobId=5", "StdOut=/x"][..],
+            &["JobId=5", "stdin=/x"],
+            &["JobId=5", "WorkDir=/x"],
+            &["JobId=5", "UserID=0"],
+            &["JobId=5", "BurstBuffer=x"],
+            &["JobId=5", "Nonsense=1"],
+            &["JobId=5", "NodeList=/etc/passwd"],
+            &["JobId=5", "MailUser=-X!/tmp/x"],
+            &["JobId=5", "MailUser=a,-X"],
+            &["JobId=5", "Dependency=expand:7"],
+            &["JobId=5", "Dependency=afterok:7,expand:8"],
+            &["JobId=5", "Comment=a\nb"],
+            &["JobId=5", "Reboot=1"],
+            &["JobId=5", "EndTime=now"],
+            &["NodeName=n", "State=down"],
+            &["JobName=x", "TimeLimit=5"],
+            &["JobId=5"],
+            &["JobId=5", "x"],
+            &["JobId=x", "Nice=1"],
+            &[],
+        ] {
+            assert!(written(words, &NONE).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn limits_hold() {
+        let limits = Limits {
+            minutes: 60,
+            nodes: 2,
+            ..NONE
+        };
+        for word in [
+            "TimeLimit=61",
+            "TimeLimit=UNLIMITED",
+            "TimeLimit+=1",
+            "TimeLimit=+1",
+            "NumNodes=3",
+            "ReqNodes=1-3",
+            "NumCPUs=8",
+            "numtasks=8",
+            "ReqProcs=8",
+            "TasksPerNode=1",
+            "MinCPUsNode=64",
+            "CPUsPerTask=64",
+            "NodeList=n[1-3]",
+        ] {
+            assert!(written(&["JobId=5", word], &limits).is_err(), "{word}");
+        }
+        let gpus = Limits { gpus: 2, ..NONE };
+        for word in ["NumNodes=2", "NumCPUs=8", "NumTasks=2", "NodeList=n1"] {
+            assert!(written(&["JobId=5", word], &gpus).is_err(), "{word}");
+            assert!(written(&["JobId=5", word], &NONE).is_ok(), "{word}");
+        }
+        for word in [
+            "TimeLimit=60",
+            "TimeLimit=1:00:00",
+            "TimeLimit-=10",
+            "TimeLimit=-10",
+            "NumNodes=1-2",
+            "NodeList=n[1-2]",
+            "ExcNodeList=n[1-9]",
+            "Nice=5",
+        ] {
+            assert!(written(&["JobId=5", word], &limits).is_ok(), "{word}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Jobs as `squeue --json` and `scontrol --json show job` give them.
+
+use agent_sandbox_wire::order::Queries;
+use serde_json::Value;
+
+use crate::refusal::Refusal;
+use crate::slurm::query::shown::{describe, number};
+use crate::slurm::records::Reader;
+use crate::slurm::scope::View;
+
+/// Keeps the jobs that may be shown, and puts in what is recorded of them.
+///
+/// # Errors
+/// It is no JSON.
+pub(super) fn filter(
+    text: &[u8],
+    view: &View,
+    others: Queries,
+    reader: &Reader,
+) -> Result<Vec<u8>, Refusal> {
+    let odd = |_| Refusal::mistake("Slurm answers in a way that is not understood");
+    if text.trim_ascii().is_empty() {
+        return Ok(Vec::new());
+    }
+    // Names of jobs need not be text.
+    let text = String::from_utf8_lossy(text);
+    let mut all: Value = serde_json::from_str(&text).map_err(odd)?;
+    // Nothing but the jobs and what tells about the answer.
+    if let Some(fields) = all.as_object_mut() {
+        fields.retain(|name, _| {
+            matches!(
+                name.as_str(),
+                "meta" | "errors" | "warnings" | "jobs" | "last_update" | "last_backfill"
+            )
+        });
+        // The command's line and the submitting client stand there since 23.11.
+        if let Some(meta) = fields.get_mut("meta").and_then(Value::as_object_mut) {
+            meta.remove("command");
+        }
+    }
+    if let Some(jobs) = all.get_mut("jobs").and_then(Value::as_array_mut) {
+        jobs.retain_mut(|job| {
+            let field = |name: &str| job.get(name).and_then(number);
+            let Some(id) = field("job_id") else {
+                return false;
+            };
+            let first = field("array_job_id").filter(|&id| id != 0).unwrap_or(id);
+            let ours = field("user_id").is_some_and(|uid| view.shows(first, uid));
+            if ours && let Some(record) = reader.find(first) {
+                describe(job, &record);
+            }
+            ours || others == Queries::Names
+        });
+    }
+    let mut text = serde_json::to_vec_pretty(&all)
+        .map_err(|_| Refusal::mistake("the answer cannot be written"))?;
+    text.push(b'\n');
+    Ok(text)
+}

@@ -1,0 +1,190 @@
+//! sbatch: the script becomes a capsule, and the real sbatch submits that.
+
+mod follow;
+mod outputs;
+mod script;
+
+use std::ffi::{OsStr, OsString};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+
+use agent_sandbox_wire::capsule::{CapsuleError, Program, Streams};
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::End;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use self::script::Script;
+use super::own_words::start_directory;
+use super::place::Place;
+use super::streams::appends;
+use super::submission::{Judged, Own, Submission, Typed};
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::slurm::ask::{Stop, settle};
+use crate::slurm::parse::{Parsed, directives, mistaken, option_word, table};
+use crate::slurm::records::{Kind, Record, Text};
+use crate::slurm::request::Context;
+use crate::spawn::Way;
+
+/// The file name of a job's output, and of an array's (`sbatch(1)`, `--output`).
+const OUTPUT: &[u8] = b"slurm-%j.out";
+const OUTPUT_OF_ARRAY: &[u8] = b"slurm-%A_%a.out";
+
+/// How much of a script's path with its arguments is shown in place of the capsule's, in bytes.
+const MOST_SHOWN: usize = 16 << 10;
+
+/// Carries out sbatch.
+///
+/// # Errors
+/// The request is refused, or makes no sense.
+pub(in crate::slurm) async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
+    settle(carry_out(context).await)
+}
+
+async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
+    let session = Rc::clone(&context.session);
+    let submission = Submission::read(context, Place::default()).await?;
+    let script = script::find(context, submission.parsed()).await?;
+    let submission = with_directives(context, submission, &script)?;
+    submission.tell_notes(context).await;
+    let cwd = submission.directory(context)?;
+    outputs::check(context, submission.parsed(), &cwd).await?;
+    let submission = submission.judge(context, cwd, 0).await?;
+    let file = follow::messages(context).await?;
+    let words = own_words(&session, submission.parsed(), &script, &file);
+    let streams = requested(submission.parsed());
+    let record = record(context, &submission, &script, &streams);
+    let text = capsule(context, &submission, script, streams)?;
+    script::check_size(&session, text.0, text.1.len()).await?;
+    let own = Own {
+        behind: words,
+        last: quiet(submission.parsed()),
+        ..Own::default()
+    };
+    let input = Way::Passed(memory_file(&text.1)?.into());
+    drop(text);
+    let submission = submission.write(context, own, [input, Way::Pipe, Way::Pipe]);
+    let submission = submission.record(context, &record).await?;
+    Ok(follow::follow(context, submission.start(&session)?).await?)
+}
+
+/// Adds what the script asks for.
+fn with_directives(
+    context: &mut Context<'_>,
+    submission: Submission<Typed>,
+    script: &Script,
+) -> Result<Submission<Typed>, Refusal> {
+    let no_pbs = submission.parsed().has("ignore-pbs");
+    let found = directives(table(Command::Sbatch)?, &script.content, no_pbs)
+        .map_err(|refusal| mistaken(Command::Sbatch, refusal))?;
+    if let Some(umask) = found.umask {
+        context.request.umask = umask;
+    }
+    Ok(submission.with_directives(found))
+}
+
+/// The capsule as the real sbatch gets it, and the size of the script in it.
+fn capsule(
+    context: &Context<'_>,
+    submission: &Submission<Judged>,
+    script: Script,
+    streams: Streams,
+) -> Result<(usize, Vec<u8>), Refusal> {
+    let size = script.content.len();
+    let program = Program::Script {
+        script: script.content,
+        arguments: script.arguments,
+    };
+    let capsule = submission.capsule(context, streams, program);
+    let text = capsule
+        .batch_script(&context.session.order.agent_sandbox)
+        .map_err(|error| match error {
+            CapsuleError::Interpreter => Refusal::mistake(error.to_string())
+                .hint("install agent-sandbox under a short path without blanks"),
+            other => Refusal::mistake(other.to_string()),
+        })?;
+    Ok((size, text))
+}
+
+/// A quiet sbatch does not say the job's id. With --test-only there is none, and sbatch refuses to be both
+/// quiet and verbose.
+fn quiet(parsed: &Parsed) -> Vec<OsString> {
+    let told = parsed.has("quiet") && (parsed.has("test-only") || parsed.has("verbose"));
+    told.then(|| "--quiet".into()).into_iter().collect()
+}
+
+/// A file in memory with this content, to be read from its beginning.
+fn memory_file(content: &[u8]) -> Result<OwnedFd, Refusal> {
+    let failed =
+        |error: std::io::Error| Refusal::mistake(format!("cannot keep the script: {error}"));
+    let fd = memfd_create(c"agent-sandbox-capsule", MFdFlags::MFD_CLOEXEC)
+        .map_err(|error| failed(error.into()))?;
+    let mut file = std::fs::File::from(fd);
+    file.write_all(content)
+        .and_then(|()| file.seek(SeekFrom::Start(0)))
+        .map_err(failed)?;
+    Ok(file.into())
+}
+
+/// What sbatch is told beside the user's options.
+fn own_words(session: &Session, parsed: &Parsed, script: &Script, file: &OsStr) -> Vec<OsString> {
+    let mut words = Vec::new();
+    if !parsed.has("job-name") {
+        words.push(option_word("--job-name", &script.name));
+    }
+    words.push(start_directory(session));
+    words.push(option_word("--output", file));
+    words.push("--open-mode=append".into());
+    words.push("--export=ALL".into());
+    words.push("--ignore-pbs".into());
+    words.push("--parsable".into());
+    words
+}
+
+/// Where the files of a batch script's streams are, as asked for: output always goes to one.
+fn requested(parsed: &Parsed) -> Streams {
+    let path = |long: &str| parsed.value(long).map(|path| path.as_bytes().to_vec());
+    let default = if parsed.has("array") {
+        OUTPUT_OF_ARRAY
+    } else {
+        OUTPUT
+    };
+    Streams {
+        input: path("input"),
+        output: Some(path("output").unwrap_or_else(|| default.to_vec())),
+        error: path("error"),
+        append: appends(parsed),
+    }
+}
+
+fn record(
+    context: &Context<'_>,
+    submission: &Submission<Judged>,
+    script: &Script,
+    streams: &Streams,
+) -> Record {
+    let parsed = submission.parsed();
+    let asked = |long: &str, path: &Option<Vec<u8>>| {
+        let path = path.clone().filter(|_| parsed.has(long));
+        path.map(Text::from)
+    };
+    let mut record = Record::new(&context.session, Kind::Batch);
+    if let Some(path) = &script.path {
+        // With its arguments, as Slurm shows it.
+        let words = [path.as_os_str().as_bytes()].into_iter();
+        let words: Vec<&[u8]> = words
+            .chain(script.arguments.iter().map(Vec::as_slice))
+            .collect();
+        let mut shown = words.join(&b' ');
+        shown.truncate(MOST_SHOWN);
+        record.command = Text::from(shown);
+    }
+    record.cwd = Text::from(submission.cwd().as_bytes());
+    record.output = asked("output", &streams.output);
+    record.error = asked("error", &streams.error);
+    record.input = asked("input", &streams.input);
+    record.array = parsed.has("array");
+    record
+}

@@ -1,0 +1,375 @@
+//! A job or a step on its way to Slurm, in stages.
+//!
+//! Each stage is reached through the one before it alone: [`Typed`], [`Judged`], [`Written`], [`Recorded`],
+//! and then [`Started`]. So no real command that gets a job is started without its intent, with words that the
+//! chaperon did not write, larger than the policy lets it be, or with an option that the table refuses. Where it
+//! goes comes first, for what the variables of an srun mean depends on the job: a [`Place`] in a job is one
+//! that was checked against the scope.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use agent_sandbox_wire::capsule::{Capsule, Program, Streams};
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::End;
+
+use super::place::Place;
+use super::{capsule, directory, no_job, whole_nodes};
+use crate::closing::Received;
+use crate::intent::Intent;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::slurm::ask::{Stop, patiently};
+use crate::slurm::messages::{Messages, Speaker};
+use crate::slurm::parse::{Directives, Parsed, parse, written};
+use crate::slurm::records::{self, Record};
+use crate::slurm::request::Context;
+use crate::slurm::{limits, queue, submitted};
+use crate::spawn::{self, Running, Start, Way};
+use crate::variables::{Variables, set};
+
+/// A submission.
+pub(super) struct Submission<Stage> {
+    place: Place,
+    parsed: Parsed,
+    /// The words that a script asks with, and the mask that it sets.
+    asking: (Vec<Vec<u8>>, Option<u32>),
+    stage: Stage,
+}
+
+/// Options, variables and directives are types, and none of them is refused.
+pub(super) struct Typed;
+
+/// The policy lets it be as large as it is.
+pub(super) struct Judged {
+    /// Where it starts, in the jail.
+    cwd: OsString,
+    /// The user's options and variables, written anew.
+    words: Vec<OsString>,
+    variables: Variables,
+    /// What keeps it from growing later.
+    bounds: Vec<OsString>,
+}
+
+/// The real command's words, environment and streams are the chaperon's.
+pub(super) struct Written {
+    start: Start,
+    messages: Messages,
+}
+
+/// What is about to be submitted stands in the state directory, and there is room for it in the queue.
+pub(super) struct Recorded {
+    start: Start,
+    messages: Messages,
+    record: Vec<u8>,
+    /// None for what makes no job.
+    intent: Option<Intent>,
+}
+
+/// What the real command is given beside the user's options.
+#[derive(Default)]
+pub(super) struct Own {
+    /// Words before those of the limits, and behind them.
+    pub(super) before: Vec<OsString>,
+    pub(super) behind: Vec<OsString>,
+    /// Words at the end, of which its messages tell nothing.
+    pub(super) last: Vec<OsString>,
+    pub(super) variables: Variables,
+    /// Files that it keeps open, under the numbers in its words.
+    pub(super) kept: Vec<Received>,
+}
+
+impl<Stage> Submission<Stage> {
+    /// Where it goes.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What was asked for.
+    pub(super) fn parsed(&self) -> &Parsed {
+        &self.parsed
+    }
+
+    fn next<Next>(self, stage: impl FnOnce(Stage) -> Next) -> Submission<Next> {
+        Submission {
+            place: self.place,
+            parsed: self.parsed,
+            asking: self.asking,
+            stage: stage(self.stage),
+        }
+    }
+}
+
+impl Submission<Typed> {
+    /// Reads the request.
+    ///
+    /// # Errors
+    /// An option is refused or none; or the command is over, for it was asked about itself.
+    pub(super) async fn read(context: &mut Context<'_>, place: Place) -> Result<Self, Stop> {
+        let request = &context.request;
+        let environment = place.without_its_own(&request.environment);
+        let parsed = parse(request.command, &request.arguments, &environment)?;
+        if let Some(end) = no_job::answered(context, &parsed).await? {
+            return Err(Stop::Ended(end));
+        }
+        Ok(Self {
+            place,
+            parsed,
+            asking: Default::default(),
+            stage: Typed,
+        })
+    }
+
+    /// Adds what a script asks for.
+    pub(super) fn with_directives(mut self, found: Directives) -> Self {
+        self.asking = (found.words.clone(), found.umask);
+        self.parsed = self.parsed.with_directives(found);
+        self
+    }
+
+    /// Tells what the parser found worth telling.
+    pub(super) async fn tell_notes(&self, context: &Context<'_>) {
+        for note in &self.parsed.notes {
+            context.say(note).await;
+        }
+    }
+
+    /// The directory in which it starts.
+    ///
+    /// # Errors
+    /// See [`directory::of`].
+    pub(super) fn directory(&self, context: &Context<'_>) -> Result<PathBuf, Refusal> {
+        directory::of(&context.request.cwd, self.parsed.value("chdir"))
+    }
+
+    /// Holds it against the limits of the policy. `tasks` is how many tasks it has, where that is known in
+    /// another way than by its options. A step takes nothing that its job does not have.
+    ///
+    /// # Errors
+    /// It is too large, or nobody can tell how large it is; or the shim ends.
+    pub(super) async fn judge(
+        self,
+        context: &mut Context<'_>,
+        cwd: PathBuf,
+        tasks: u32,
+    ) -> Result<Submission<Judged>, Stop> {
+        let bounds = match self.place.job() {
+            Some(job) => {
+                context.entry.jobs.push(job);
+                Vec::new()
+            }
+            None => {
+                let session = Rc::clone(&context.session);
+                let whole = whole_nodes::gpus(&session, &self.parsed);
+                let whole = patiently(context.conn, whole).await??;
+                limits::check_tasks(&session.order.limits, &self.parsed, whole, tasks)?
+            }
+        };
+        let (words, variables) = self.rewritten(context.request.command);
+        Ok(self.next(|Typed| Judged {
+            cwd: cwd.into_os_string(),
+            words,
+            variables,
+            bounds,
+        }))
+    }
+
+    /// The user's options as the real command gets them: words, and variables beside those of the job.
+    fn rewritten(&self, command: Command) -> (Vec<OsString>, Variables) {
+        // In a job the variable that holds the job's name names no step: srun's name is always the chaperon's word.
+        let passes = |long: &str| command != Command::Srun || long != "job-name";
+        let given = self.parsed.given.iter();
+        let given: Vec<_> = given
+            .filter(|given| passes(given.option.long))
+            .cloned()
+            .collect();
+        let written = written(command, &given);
+        let mut variables = self.place.variables().clone();
+        for (name, value) in written
+            .variables
+            .into_iter()
+            .chain(self.parsed.kept.clone())
+        {
+            set(&mut variables, &name, value);
+        }
+        (written.words, variables)
+    }
+}
+
+impl Submission<Judged> {
+    /// Where it starts, in the jail.
+    pub(super) fn cwd(&self) -> &OsString {
+        &self.stage.cwd
+    }
+
+    /// The capsule around what runs.
+    pub(super) fn capsule(
+        &self,
+        context: &Context<'_>,
+        streams: Streams,
+        program: Program,
+    ) -> Capsule {
+        let Judged { cwd, variables, .. } = &self.stage;
+        capsule::capsule(context, &self.parsed, variables, cwd, streams, program)
+    }
+
+    /// Writes what the real command gets, on these streams.
+    pub(super) fn write(
+        mut self,
+        context: &Context<'_>,
+        own: Own,
+        [input, output, error]: [Way; 3],
+    ) -> Submission<Written> {
+        let Judged {
+            words,
+            variables,
+            bounds,
+            ..
+        } = &mut self.stage;
+        let mut words = std::mem::take(words);
+        words.extend(own.before);
+        words.append(bounds);
+        words.extend(own.behind);
+        let mut variables = std::mem::take(variables);
+        variables.extend(own.variables);
+        let (found, umask) = std::mem::take(&mut self.asking);
+        let messages =
+            Messages::new(context, &self.parsed, &words).with_script(&self.parsed, found, umask);
+        words.extend(own.last);
+        let start = Start {
+            command: context.request.command,
+            arguments: words,
+            environment: variables,
+            umask: context.request.umask,
+            input,
+            output,
+            error,
+            kept: own.kept,
+        };
+        self.next(|_| Written { start, messages })
+    }
+}
+
+impl Submission<Written> {
+    /// Waits for room in the queue, if a limit of jobs holds, and writes down what is about to be submitted.
+    ///
+    /// # Errors
+    /// There are too many jobs, or it cannot be written; or the shim ends.
+    pub(super) async fn record(
+        self,
+        context: &mut Context<'_>,
+        record: &Record,
+    ) -> Result<Submission<Recorded>, Stop> {
+        let record = records::draft(record)?;
+        let session = Rc::clone(&context.session);
+        let test = self.parsed.has("test-only");
+        let batch = self.stage.start.command == Command::Sbatch;
+        let mut intent = None;
+        // A step makes no job, and a test neither; sbatch says of a test, too, that there is no room.
+        if self.place.job().is_none() && (batch || !test) {
+            let entered = queue::enter(&session, &self.parsed, &record, batch);
+            intent = Some(patiently(context.conn, entered).await??);
+        }
+        if test {
+            intent = None;
+            patiently(context.conn, session.limiter.turn()).await?;
+        }
+        Ok(self.next(|Written { start, messages }| Recorded {
+            start,
+            messages,
+            record,
+            intent,
+        }))
+    }
+}
+
+impl Submission<Recorded> {
+    /// Starts the real command.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn start(self, session: &Rc<Session>) -> Result<Started, Refusal> {
+        let Recorded {
+            start,
+            messages,
+            record,
+            intent,
+        } = self.stage;
+        let batch = start.command == Command::Sbatch;
+        let file = intent.as_ref().map(Intent::file);
+        let mut running = spawn::start_with(session, start, file)?;
+        // It may be ended before it says the id of a job that Slurm has.
+        let number = intent
+            .map(|intent| submitted::begun(session, running.pid, batch, record.clone(), intent));
+        Ok(Started {
+            parsed: self.parsed,
+            speaker: Speaker::new(running.error.take(), messages),
+            running,
+            job: Job {
+                session: Rc::clone(session),
+                number,
+                record,
+            },
+        })
+    }
+}
+
+/// A submission whose real command runs.
+pub(super) struct Started {
+    pub(super) parsed: Parsed,
+    pub(super) running: Running,
+    pub(super) speaker: Speaker,
+    pub(super) job: Job,
+}
+
+/// The job that comes of it, if one does.
+pub(super) struct Job {
+    session: Rc<Session>,
+    /// Among the commands that may get one; none for a step and a test.
+    number: Option<u64>,
+    record: Vec<u8>,
+}
+
+impl Job {
+    /// Whether there may be one.
+    pub(super) fn may_come(&self) -> bool {
+        self.number.is_some()
+    }
+
+    /// The command said the job's id: it gets its record.
+    ///
+    /// # Errors
+    /// It cannot be recorded, and is taken back.
+    pub(super) async fn is(&self, job: u32) -> Result<(), Refusal> {
+        let session = &self.session;
+        if let Some(number) = self.number {
+            submitted::said(session, number, job);
+        }
+        if let Err(refusal) = records::record(session, job, &self.record).await {
+            return Err(submitted::take_back(session, job, refusal).await);
+        }
+        if let Some(number) = self.number {
+            submitted::recorded(session, number);
+        }
+        Ok(())
+    }
+
+    /// The command is over. Its job is looked for, if it is not known, while the caller goes on.
+    pub(super) fn over(&self, end: &End) {
+        if let Some(number) = self.number {
+            submitted::over(&self.session, number, end);
+        }
+    }
+
+    /// The same, but what can be found out at once is waited for.
+    ///
+    /// # Errors
+    /// Slurm cannot be asked, or the job cannot be recorded.
+    pub(super) async fn over_and_recorded(&self, end: &End) -> Result<(), Refusal> {
+        match self.number {
+            Some(number) => submitted::over_and_recorded(&self.session, number, end).await,
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The tables of the chaperon.
+
+use super::Row;
+
+/// The chaperon: `conn < session < spawn < slurm < server`, above what needs nothing.
+pub(crate) const CHAPERON: &[Row] = &[
+    // Closes what came from inside, in a thread of its own.
+    ("closing", &[]),
+    ("sys", &["closing"]),
+    ("refusal", &[]),
+    ("budget", &["refusal"]),
+    ("variables", &[]),
+    ("files", &[]),
+    ("audit", &["refusal"]),
+    // Files that chaperons of a user share.
+    ("locks", &[]),
+    ("intent", &[]),
+    ("limiter", &["locks"]),
+    // What a session holds of records and questions, as data.
+    ("cache", &[]),
+    ("submitters", &["intent"]),
+    ("desk", &["budget", "refusal", "variables"]),
+    ("conn", &["budget", "closing", "refusal", "sys"]),
+    (
+        "session",
+        &[
+            "audit",
+            "budget",
+            "cache",
+            "desk",
+            "limiter",
+            "submitters",
+            "variables",
+        ],
+    ),
+    // Alone in starting processes.
+    (
+        "spawn",
+        &[
+            "budget", "closing", "conn", "desk", "refusal", "session", "sys",
+        ],
+    ),
+    (
+        "slurm",
+        &[
+            "audit",
+            "cache",
+            "closing",
+            "conn",
+            "desk",
+            "files",
+            "intent",
+            "locks",
+            "refusal",
+            "session",
+            "spawn",
+            "submitters",
+            "sys",
+            "variables",
+        ],
+    ),
+    (
+        "server",
+        &[
+            "audit",
+            "budget",
+            "cache",
+            "closing",
+            "conn",
+            "desk",
+            "files",
+            "limiter",
+            "locks",
+            "refusal",
+            "session",
+            "slurm",
+            "spawn",
+            "submitters",
+            "sys",
+            "variables",
+        ],
+    ),
+    ("main", &["server", "slurm", "sys"]),
+];
+
+/// Inside the chaperon's `slurm`: `submit`, `control` and `query` use what they share, and nothing of each other.
+pub(crate) const SLURM: &[Row] = &[
+    ("options", &[]),
+    ("parse", &["options"]),
+    ("ids", &[]),
+    ("cluster", &[]),
+    ("request", &[]),
+    // Asks Slurm.
+    ("ask", &[]),
+    ("answers", &["ask", "parse", "request"]),
+    // What the keywords of scontrol have in common.
+    ("keywords", &["parse"]),
+    ("records", &["cluster"]),
+    ("intents", &["cluster", "records"]),
+    ("submitted", &["ask", "intents", "records"]),
+    ("scope", &["ask", "ids", "records", "submitted"]),
+    ("limits", &["parse"]),
+    ("explain", &["limits", "options", "parse"]),
+    (
+        "queue",
+        &[
+            "ids",
+            "intents",
+            "limits",
+            "parse",
+            "records",
+            "scope",
+            "submitted",
+        ],
+    ),
+    ("messages", &["options", "parse", "request"]),
+    // Makes jobs and steps.
+    (
+        "submit",
+        &[
+            "ask",
+            "cluster",
+            "ids",
+            "limits",
+            "messages",
+            "parse",
+            "queue",
+            "records",
+            "request",
+            "scope",
+            "submitted",
+        ],
+    ),
+    // Acts on jobs that are there.
+    (
+        "control",
+        &[
+            "answers", "ask", "ids", "keywords", "limits", "messages", "parse", "queue", "request",
+            "scope",
+        ],
+    ),
+    // Shows.
+    (
+        "query",
+        &[
+            "answers", "ask", "ids", "keywords", "parse", "records", "request", "scope",
+        ],
+    ),
+    // Its keywords act and show.
+    (
+        "scontrol",
+        &[
+            "answers",
+            "ask",
+            "control::jobs",
+            "control::update",
+            "keywords",
+            "parse",
+            "query::script",
+            "query::show",
+            "request",
+        ],
+    ),
+    (
+        "commands",
+        &[
+            "control::scancel",
+            "parse",
+            "query",
+            "request",
+            "scontrol",
+            "submit",
+        ],
+    ),
+];
+
+/// Inside `submit`: the stages know nothing of the commands that go through them.
+pub(crate) const SUBMIT: &[Row] = &[
+    ("export", &[]),
+    ("streams", &[]),
+    ("multi_prog", &[]),
+    ("directory", &[]),
+    ("own_words", &[]),
+    ("no_job", &[]),
+    ("whole_nodes", &[]),
+    ("place", &[]),
+    ("capsule", &["export"]),
+    (
+        "submission",
+        &["capsule", "directory", "no_job", "place", "whole_nodes"],
+    ),
+    (
+        "sbatch",
+        &["directory", "own_words", "place", "streams", "submission"],
+    ),
+    (
+        "srun",
+        &[
+            "multi_prog",
+            "no_job",
+            "own_words",
+            "place",
+            "streams",
+            "submission",
+        ],
+    ),
+    ("salloc", &["directory", "place", "submission"]),
+];
+
+/// Inside `control`: nothing uses the other.
+pub(crate) const CONTROL: &[Row] = &[("jobs", &[]), ("scancel", &[]), ("update", &[])];
+
+/// Inside `query`: what takes answers apart knows nothing of the commands.
+pub(crate) const QUERY: &[Row] = &[
+    ("shown", &[]),
+    ("format_fields", &["shown"]),
+    ("format", &["format_fields"]),
+    ("format_lines", &["format", "format_fields", "shown"]),
+    ("blocks", &["shown"]),
+    ("json", &["shown"]),
+    ("script", &["shown"]),
+    ("show", &["blocks", "json"]),
+    ("squeue", &["format", "format_lines", "json", "shown"]),
+    ("sacct", &["format", "shown"]),
+    ("sacctmgr", &[]),
+    ("sdiag", &[]),
+    ("sinfo", &[]),
+    ("sprio", &[]),
+    ("sshare", &[]),
+    ("sstat", &[]),
+];
