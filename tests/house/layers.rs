@@ -152,7 +152,7 @@ const USES: &[Row] = &[
             "profile_init",
             "session",
             "users",
-            "backend::landlock",
+            "backend::missing",
         ],
     ),
     ("session", &[]),
@@ -204,16 +204,7 @@ const USES: &[Row] = &[
     (
         "job",
         &[
-            "backend::landlock::access",
-            "cli",
-            "env_vars",
-            "failure",
-            "handoff",
-            "launch",
-            "plan",
-            "report",
-            "share",
-            "sys",
+            "cli", "env_vars", "failure", "handoff", "launch", "plan", "report", "share", "sys",
         ],
     ),
     // A profile from a launch that is watched.
