@@ -1,5 +1,6 @@
 //! From a plan to the kernel. Backends translate; they decide nothing.
 
-pub mod bwrap;
+pub mod bubblewrap;
 pub mod landlock;
+pub mod missing;
 pub mod seccomp;

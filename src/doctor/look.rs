@@ -27,9 +27,8 @@ use crate::env_vars;
 use crate::host;
 use crate::host::allocation::Detected;
 use crate::host::files::HostFiles;
-use crate::launch::bubblewrap;
-use crate::launch::fallback::Reason;
 use crate::launch::{self, FIRST_TIMEOUT, Prepared, modules};
+use crate::launch::{bubblewrap, choice};
 use crate::plan::Plan;
 use run::{Held, Program};
 use trial::{Scratch, Setting};
@@ -180,7 +179,7 @@ fn bubblewrap(held: &mut Held, trouble: &dyn Fn(&anyhow::Error) -> Trouble) -> B
         version: version(held, &path),
         lacks: host::bubblewrap::lacks(&path),
         set_id: meta.is_some_and(|meta| meta.mode() & 0o4000 != 0),
-        reason: Reason::found(&path).map(|reason| Trouble {
+        reason: choice::found(&path).map(|reason| Trouble {
             message: reason.what,
             hints: reason.hints,
         }),

@@ -1,7 +1,6 @@
 //! What the process that becomes the command takes from itself before it does.
 
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -11,13 +10,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 
 use super::streams;
-use crate::backend::landlock::access::Fence;
 use crate::backend::landlock::restrict;
 use crate::handoff::Run;
-use crate::sys::{fds, passing, paths, privileges, process, sockets};
-
-/// What goes to the mediator with the listener.
-const LISTENER: &[u8] = b"l";
+use crate::sys::{paths, process};
 
 /// Confines this process as ordered and enters the current directory, which is the answer. `parent`
 /// is the process that forked this one.
@@ -36,7 +31,7 @@ pub(super) fn confine(run: &Run, parent: Pid) -> Result<&[u8], String> {
     if let Some(fence) = &run.confinement.fence {
         let cwd = enter(run)?;
         set_umask(run);
-        fence_in(fence, parent)?;
+        restrict::fence_in(fence, parent)?;
         default_signals()?;
         return Ok(cwd);
     }
@@ -61,49 +56,6 @@ fn set_umask(run: &Run) {
 
 fn default_signals() -> Result<(), String> {
     process::default_signals().map_err(|error| format!("cannot reset the signals: {error}"))
-}
-
-/// Confines this process by Landlock and two filters, whose handing over begins before the first
-/// path that the agent chose is opened.
-fn fence_in(fence: &Fence, parent: Pid) -> Result<(), String> {
-    let failed = |what: &str, error: std::io::Error| format!("cannot {what}: {error}");
-    privileges::end_with_parent(Some(parent))
-        .map_err(|error| failed("bind the command to its parent", error))?;
-    // No mount keeps the command from what it is given as an open file.
-    fds::close_on_exec_from(3).map_err(|error| failed("keep descriptors back", error))?;
-    refuse_datagrams()?;
-    let mediator =
-        fds::inherited(fence.mediator).map_err(|error| failed("reach the mediator", error))?;
-    privileges::drop_held().map_err(|error| failed("give capabilities up", error))?;
-    privileges::no_new_privileges().map_err(|error| failed("set no_new_privs", error))?;
-    restrict::restrict(&fence.rules, fence.abi)?;
-    // What forked this process cannot be traced, and so this one cannot either: the mediator could
-    // not read the paths that it opens. From here on nobody else inside can, for Landlock keeps those
-    // of another domain from it, and in this domain there is nobody yet.
-    nix::sys::prctl::set_dumpable(true)
-        .map_err(|error| failed("make the command dumpable", error.into()))?;
-    privileges::filter(&fence.filter)
-        .map_err(|error| failed("install the seccomp filter", error))?;
-    let listener = privileges::filter_with_listener(&fence.handing_over)
-        .map_err(|error| failed("install the seccomp filter of the mediator", error))?;
-    passing::send(&mediator, LISTENER, Some(listener.as_fd()))
-        .map_err(|error| failed("reach the mediator", error))
-}
-
-/// A datagram socket sends to any address that it is told, past the mediator. The command can make
-/// none, and must not be given one.
-fn refuse_datagrams() -> Result<(), String> {
-    for (number, name) in (0..).zip(["input", "output", "error"]) {
-        // Only what is a socket has a domain.
-        let is_local = sockets::option(number, libc::SO_DOMAIN).ok() == Some(libc::AF_UNIX);
-        if is_local && sockets::option(number, libc::SO_TYPE).ok() == Some(libc::SOCK_DGRAM) {
-            return Err(format!(
-                "standard {name} is a local datagram socket, which reaches every service of yours; \
-                 give the command a file, a pipe or a terminal"
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn enter(run: &Run) -> Result<&[u8], String> {

@@ -6,8 +6,8 @@
     reason = "an effect module: it reads what Slurm passes"
 )]
 
+mod alone;
 pub mod environment;
-pub mod fenced;
 pub mod patterns;
 pub mod program;
 pub mod standing;
@@ -25,11 +25,10 @@ use agent_sandbox_wire::order::JobContext;
 use agent_sandbox_wire::step;
 use anyhow::{Context, Result, bail};
 
-use crate::cli::Backend;
 use crate::failure::{self, FAILED, Failure};
 use crate::handoff::{Confinement, ErrorStream, Run, Streams};
 use crate::launch::announcements::Announcements;
-use crate::launch::fallback::Reason;
+use crate::launch::choice;
 use crate::launch::supervisor::{Jail, Outcome};
 use crate::launch::{self, Asked, supervisor, traced, untraced};
 use crate::plan::Job;
@@ -206,21 +205,20 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
         held: false,
         home: None,
     };
-    let backend = launch::seal::backend(&capsule.seal);
-    let arrived = match backend {
-        Backend::Landlock => None,
-        Backend::Auto | Backend::Bwrap => Some(safe.and_then(|()| share::arrive(&wanted))),
-    };
+    let asked = launch::seal::backend(&capsule.seal);
+    let backend = choice::first(asked);
+    let arrived = backend
+        .is_shared()
+        .then(|| safe.and_then(|()| share::arrive(&wanted)));
     let outcome = match arrived {
         Some(Ok((welcome, connection))) => {
             let outcome = share_room(&welcome, &connection, run, announcements)?;
             join::leave(welcome, connection);
             outcome
         }
-        None => fenced::run(wanted, run, announcements, None)?,
-        Some(Err(error)) if backend == Backend::Bwrap => return Err(error),
-        Some(Err(error)) => match Reason::tried() {
-            Some(reason) => fenced::run(wanted, run, announcements, Some(&reason))?,
+        None => alone::run(backend, wanted, run, announcements, None)?,
+        Some(Err(error)) => match choice::fallback(asked) {
+            Some((other, reason)) => alone::run(other, wanted, run, announcements, Some(&reason))?,
             None => return Err(error),
         },
     };

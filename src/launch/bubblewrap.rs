@@ -10,13 +10,16 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
+use super::backend::{Backend, Planned, Ready, Reason, Running};
 use super::finish::Finish;
+use super::kept::{self, Standing};
 use super::orders::filter;
 use super::prepared::Prepared;
 use super::supervisor::{self, Company, Jail, Outcome};
-use crate::backend::bwrap::{self, Finisher};
+use crate::backend::bubblewrap::{self, Finisher};
+use crate::backend::missing::MissingFeature;
 use crate::failure::Failure;
-use crate::handoff::{Expect, Order};
+use crate::handoff::{Expect, Order, Run};
 use crate::host;
 use crate::plan::{self, Access, Mount, Plan};
 use crate::sys::{fds, passing, process};
@@ -34,36 +37,152 @@ pub fn find() -> Result<PathBuf> {
     })
 }
 
-/// Builds the jail and stands by it to its end.
-///
-/// # Errors
-/// What keeps bubblewrap from being started.
-pub(super) fn carry_out(
-    bwrap: &Path,
-    (plan, prepared): (Plan, Prepared),
-    order: Order,
-    mut company: Company,
-) -> Result<Outcome> {
-    let call = call(bwrap, &plan)?;
-    // The launcher stays for as long as the command runs; what it knew need not stay with it.
-    drop((plan, prepared));
+/// Jails that bubblewrap makes.
+#[derive(Clone, Debug, Default)]
+pub struct Bubblewrap {
+    /// The program, if it was looked for already.
+    pub program: Option<PathBuf>,
+}
+
+impl Bubblewrap {
+    /// By this program.
+    pub fn at(program: PathBuf) -> Self {
+        Self {
+            program: Some(program),
+        }
+    }
+}
+
+impl Backend for Bubblewrap {
+    fn word(&self) -> &'static str {
+        "bwrap"
+    }
+
+    fn name(&self) -> &'static str {
+        "bubblewrap"
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn may_lack(&self) -> Vec<MissingFeature> {
+        Vec::new()
+    }
+
+    fn missing(&self, _: &Prepared) -> Result<Vec<MissingFeature>> {
+        Ok(Vec::new())
+    }
+
+    fn planned(&self, prepared: &Prepared, _: Option<&Reason>) -> Result<Planned> {
+        Ok(Planned {
+            plan: prepared.plan()?,
+            parts: Vec::new(),
+            text: String::new(),
+        })
+    }
+
+    fn prepare(&self, prepared: &mut Prepared, _: Option<&Reason>) -> Result<Box<dyn Ready>> {
+        let program = match &self.program {
+            Some(program) => program.clone(),
+            None => find()?,
+        };
+        let (plan, standing) = kept::ready(prepared)?;
+        prepared.make_places(&plan)?;
+        Ok(Box::new(Planning {
+            program,
+            plan,
+            standing,
+        }))
+    }
+}
+
+/// A jail that is about to be started.
+struct Planning {
+    program: PathBuf,
+    plan: Plan,
+    standing: Standing,
+}
+
+impl Ready for Planning {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn home(&self) -> PathBuf {
+        self.plan.home.clone()
+    }
+
+    fn real(&self, inside: &Path) -> PathBuf {
+        inside.to_path_buf()
+    }
+
+    fn weaker(&self, _: bool) -> String {
+        String::new()
+    }
+
+    fn start(self: Box<Self>, run: Run, company: &mut Company) -> Result<Box<dyn Running>> {
+        let Self {
+            program,
+            plan,
+            standing,
+        } = *self;
+        match begin(&program, plan, run, company) {
+            Ok(jail) => Ok(Box::new(Begun { jail, standing })),
+            Err(error) => {
+                standing.end();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Starts bubblewrap for a command. The launcher stays for as long as that runs; the plan need not stay with it.
+fn begin(program: &Path, plan: Plan, run: Run, company: &mut Company) -> Result<(Jail, OwnedFd)> {
+    let order = Order {
+        run: Some(run),
+        ..order(&plan)
+    };
+    let call = call(program, &plan)?;
+    drop(plan);
     supervisor::hold_signals(company.by_slurm).context("cannot hold signals back")?;
     let Started {
         bwrap,
         control,
         complaint,
         finish,
-    } = start(bwrap, call, order)?;
+    } = start(program, call, order)?;
     company.finish = finish;
-    let jail = Jail::Built { bwrap, complaint };
-    Ok(supervisor::supervise(jail, control, &mut company)?)
+    Ok((Jail::Built { bwrap, complaint }, control))
+}
+
+/// A jail that runs.
+struct Begun {
+    jail: (Jail, OwnedFd),
+    standing: Standing,
+}
+
+impl Running for Begun {
+    fn supervise(self: Box<Self>, company: &mut Company) -> Result<Outcome> {
+        let Self {
+            jail: (jail, control),
+            standing,
+        } = *self;
+        let outcome = supervisor::supervise(jail, control, company);
+        // What stood by the command goes before its state is put away.
+        company.chaperon = None;
+        company.tracer = None;
+        company.group = None;
+        standing.end();
+        Ok(outcome?)
+    }
 }
 
 /// What this bubblewrap is told to do for a plan.
 ///
 /// # Errors
 /// The filter of system calls cannot be compiled.
-pub fn call(bwrap: &Path, plan: &Plan) -> Result<bwrap::Call> {
+pub fn call(bwrap: &Path, plan: &Plan) -> Result<bubblewrap::Call> {
     let finisher = match host::bubblewrap::lacks(bwrap).as_slice() {
         [] => Finisher::Bubblewrap,
         _ => {
@@ -71,7 +190,7 @@ pub fn call(bwrap: &Path, plan: &Plan) -> Result<bwrap::Call> {
             Finisher::Launcher
         }
     };
-    Ok(bwrap::call(plan, filter(plan)?, finisher))
+    Ok(bubblewrap::call(plan, filter(plan)?, finisher))
 }
 
 /// bubblewrap before 0.5 calls `creat(2)` on the place of a mount that is neither a regular file nor a
@@ -123,7 +242,7 @@ pub struct Started {
 ///
 /// # Errors
 /// What `memfd_create(2)`, `socketpair(2)` or `execve(2)` answer.
-pub fn start(bwrap: &Path, mut call: bwrap::Call, mut order: Order) -> Result<Started> {
+pub fn start(bwrap: &Path, mut call: bubblewrap::Call, mut order: Order) -> Result<Started> {
     let finish = call.rest.take().map(Finish::new).transpose()?;
     order.unfinished = finish.is_some();
     let text = postcard::to_allocvec(&order).context("cannot write the order")?;
@@ -135,8 +254,8 @@ pub fn start(bwrap: &Path, mut call: bwrap::Call, mut order: Order) -> Result<St
     let mut options = Vec::new();
     for argument in &call.options {
         match argument {
-            bwrap::Argument::Text(text) => options.extend_from_slice(text.as_bytes()),
-            bwrap::Argument::Content(at) => {
+            bubblewrap::Argument::Text(text) => options.extend_from_slice(text.as_bytes()),
+            bubblewrap::Argument::Content(at) => {
                 options.extend_from_slice(contents[*at].as_raw_fd().to_string().as_bytes())
             }
         }
@@ -153,7 +272,7 @@ pub fn start(bwrap: &Path, mut call: bwrap::Call, mut order: Order) -> Result<St
         .arg("--args")
         .arg(options.as_raw_fd().to_string())
         .arg("--")
-        .arg(bwrap::COMMAND)
+        .arg(bubblewrap::COMMAND)
         .args([&stderr, &theirs, &order].map(|fd| fd.as_raw_fd().to_string()))
         .env_clear()
         .stderr(Stdio::from(OwnedFd::from(complain)))

@@ -22,7 +22,7 @@ use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::{fchdir, getuid, write};
 
-use crate::backend::bwrap::{Left, Rest};
+use crate::backend::bubblewrap::{Left, Rest};
 use crate::handoff::Request;
 use crate::sys::namespaces::{self, Kind};
 use crate::sys::{passing, process};

@@ -1,30 +1,27 @@
 //! A jail that Landlock and a mediator make: translated from the plan, started, stood by to its end.
 
+mod shown;
+
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nix::unistd::{Pid, ttyname};
 
-use super::absent;
-use super::chaperon::Chaperon;
-use super::ending::conclude;
-use super::fallback::Reason;
+use super::backend::{Backend, Planned, Ready, Reason, Running};
 use super::kept::{self, Standing};
 use super::observed;
-use super::orders::{command, filter, register};
+use super::orders::filter;
 use super::prepared::Prepared;
-use super::said;
 use super::supervisor::{self, Company, Jail, Outcome};
-use crate::backend::landlock::access::{Fence, Reach};
-use crate::backend::landlock::missing::{self, Lack};
+use crate::backend::landlock::access::{Fence, Permission};
+use crate::backend::landlock::missing;
 use crate::backend::landlock::stage::Stage;
 use crate::backend::landlock::{Fenced, translate};
+use crate::backend::missing::MissingFeature;
 use crate::backend::seccomp::mediated;
-use crate::cli::Options;
 use crate::failure::Failure;
 use crate::handoff::{Confinement, Run};
 use crate::host::mediation;
@@ -33,14 +30,11 @@ use crate::mediate;
 use crate::mediate::sight::calls::WATCHED;
 use crate::plan::Plan;
 use crate::plan::model::stage::HOME;
-use crate::session::Registered;
 use crate::sys::{passing, process};
 
 /// A jail that is about to be started.
-#[derive(Debug)]
-pub struct Ready {
-    /// What it is.
-    pub planned: Planned,
+struct Planning {
+    made: Made,
     /// Why it is none of bubblewrap's, if nobody asked for it.
     instead: Option<Reason>,
     stage: Stage,
@@ -48,8 +42,7 @@ pub struct Ready {
 }
 
 /// A jail that runs.
-#[derive(Debug)]
-pub struct Running {
+struct Begun {
     mediator: Pid,
     /// When the mediator began, see [`mediate::ending::start_of`].
     since: u64,
@@ -58,87 +51,82 @@ pub struct Running {
     standing: Standing,
 }
 
-/// Runs a command in such a jail. `instead` is why it is not one of bubblewrap's, if nobody asked
-/// for it.
-///
-/// # Errors
-/// Everything but the command's own end.
-pub(super) fn run(options: &Options, prepared: Prepared, instead: Option<&Reason>) -> Result<u8> {
-    let started = start(options, prepared, instead);
-    let (running, mut company, _registered, name) = started.map_err(|error| match instead {
-        Some(reason) => reason.and(&error),
-        None => error,
-    })?;
-    conclude(running.supervise(&mut company)?, &name)
+/// Jails that Landlock and a mediator make.
+#[derive(Clone, Copy, Debug)]
+pub struct Landlock;
+
+impl Backend for Landlock {
+    fn word(&self) -> &'static str {
+        "landlock"
+    }
+
+    fn name(&self) -> &'static str {
+        "Landlock"
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn may_lack(&self) -> Vec<MissingFeature> {
+        missing::MISSING.iter().map(missing::Row::feature).collect()
+    }
+
+    fn missing(&self, prepared: &Prepared) -> Result<Vec<MissingFeature>> {
+        refuse_if_impossible()?;
+        let stage = Stage::would_be(prepared.host.uid, &prepared.invocation.session)?;
+        let plan = prepared.plan();
+        let plan = plan.or_else(|error| prepared.plan_without_project().map_err(|_| error))?;
+        Ok(translated(prepared, plan, &stage, None)?.missing)
+    }
+
+    fn planned(&self, prepared: &Prepared, instead: Option<&Reason>) -> Result<Planned> {
+        refuse_if_impossible()?;
+        let stage = Stage::would_be(prepared.host.uid, &prepared.invocation.session)?;
+        let made = translated(prepared, prepared.plan()?, &stage, None)?;
+        Ok(shown::planned(made, instead))
+    }
+
+    fn prepare(&self, prepared: &mut Prepared, instead: Option<&Reason>) -> Result<Box<dyn Ready>> {
+        refuse_if_impossible()?;
+        let stage = Stage::new(prepared.host.uid, &prepared.invocation.session)?;
+        let (plan, standing) = kept::ready(prepared)?;
+        let made = translated(prepared, plan, stage.path(), instead)?;
+        prepared.make_places(&made.fenced.plan)?;
+        kept::show(&made.fenced.plan)?;
+        stage.fill(&made.fenced.staged)?;
+        if prepared.invocation.job.is_some() {
+            refuse_writable_program(prepared, &made.fenced)?;
+        }
+        Ok(Box::new(Planning {
+            made,
+            instead: instead.cloned(),
+            stage,
+            standing,
+        }))
+    }
 }
 
-fn start(
-    options: &Options,
-    prepared: Prepared,
-    instead: Option<&Reason>,
-) -> Result<(Running, Company, Registered, OsString)> {
-    let mut prepared = prepared;
-    let ready = Ready::new(&mut prepared, instead)?;
-    let plan = &ready.planned.fenced.plan;
-    let tracer = prepared.tracer(plan, true)?;
-    let mut text = String::new();
-    if !options.quiet {
-        text.push_str(&said::banner(plan));
-        text.push_str(&said::narrowed(plan).concat());
-        text.push_str(&prepared.login_hint(plan));
-        text.push_str(&absent::note(&prepared, plan));
-        text.push_str(&prepared.shell_hint());
-        text.push_str(&ready.weaker(options.verbose));
+/// Of a job, in which the next task runs the program that this one could have replaced.
+fn refuse_writable_program(prepared: &Prepared, fenced: &Fenced) -> Result<()> {
+    let executable = &prepared.host.executable;
+    if fenced.charge.territory.reach(executable) != Permission::Write {
+        return Ok(());
     }
-    text.push_str(&said::shortcomings(plan, options.verbose).concat());
-    text.push_str(&prepared.said_of_allocation(options.quiet));
-    let name = plan.command.first().cloned().unwrap_or_default();
-    let mut company = Company {
-        chaperon: Chaperon::new(&prepared, plan, ready.told(), None)?,
-        witness: prepared.witness.clone(),
-        announcement: text,
-        ..Company::default()
-    };
-    let registered = register(&prepared.host, plan, &name)?;
-    let mut run = command(plan);
-    run.confinement.watch = observed::watch(&prepared, plan, &ready.home());
-    run.home = (!options.quiet).then(|| ready.home().into_os_string().into_vec());
-    company.hold(&mut run, tracer);
-    // The launcher stays for as long as the command runs; what it knew need not stay with it.
-    drop(prepared);
-    let running = ready.start(run, &mut company)?;
-    Ok((running, company, registered, name))
+    Err(Failure::new(format!(
+        "the program `{}` stands where its own tasks may write",
+        executable.display()
+    ))
+    .hint("install agent-sandbox outside of the project and of what is writable inside")
+    .into())
 }
 
 /// What the jail will be.
-#[derive(Clone, Debug)]
-pub struct Planned {
+struct Made {
     /// How it is made.
-    pub fenced: Fenced,
+    fenced: Fenced,
     /// What it lacks of one of bubblewrap's.
-    pub lacks: Vec<Lack>,
-}
-
-/// The jail as it would be, for who only asks.
-///
-/// # Errors
-/// As [`Ready::new`].
-pub fn planned(prepared: &Prepared) -> Result<Planned> {
-    refuse_if_impossible()?;
-    let stage = Stage::would_be(prepared.host.uid, &prepared.invocation.session)?;
-    translated(prepared, prepared.plan()?, &stage, None)
-}
-
-/// What the jail of a launch would lack; also of one from a directory that could be no project.
-///
-/// # Errors
-/// As [`Ready::new`].
-pub fn differences(prepared: &Prepared) -> Result<Vec<Lack>> {
-    refuse_if_impossible()?;
-    let stage = Stage::would_be(prepared.host.uid, &prepared.invocation.session)?;
-    let plan = prepared.plan();
-    let plan = plan.or_else(|error| prepared.plan_without_project().map_err(|_| error))?;
-    Ok(translated(prepared, plan, &stage, None)?.lacks)
+    missing: Vec<MissingFeature>,
 }
 
 fn translated(
@@ -146,21 +134,21 @@ fn translated(
     plan: Plan,
     stage: &Path,
     instead: Option<&Reason>,
-) -> Result<Planned> {
+) -> Result<Made> {
     let mut fenced = translate(plan, &prepared.host, &prepared.files, stage, &terminals())?;
     let rules = fenced.rules.iter().map(|rule| rule.path().to_owned());
     let regions = fenced.charge.territory.regions().iter();
-    let shown = regions.filter(|region| region.reach != Reach::None);
+    let shown = regions.filter(|region| region.reach != Permission::None);
     let shown = rules.chain(shown.map(|region| region.path().to_owned()));
     let plan = &mut fenced.plan;
     plan.trace
         .forbid(&plan.hidden, shown.collect(), &prepared.files);
-    let lacks = missing::judge(&prepared.policy, &prepared.host, &fenced)?;
+    let missing = missing::judge(&prepared.policy, &prepared.host, &fenced)?;
     // They are about mounts; what this jail lacks is said by its own table.
     fenced.plan.weaknesses.clear();
-    let ids = lacks.iter().map(|lack| lack.id.to_owned()).collect();
+    let ids = missing.iter().map(|one| one.id.to_owned()).collect();
     fenced.say_what_is_missing(instead.map(|reason| reason.what.clone()), ids);
-    Ok(Planned { fenced, lacks })
+    Ok(Made { fenced, missing })
 }
 
 /// Refuses a host on which Landlock and a mediator would be no jail.
@@ -185,66 +173,37 @@ fn terminals() -> Vec<OsString> {
     all
 }
 
-impl Ready {
-    /// Makes everything ready: the plan, translated, and the session's directory. `instead` is why
-    /// the jail is none of bubblewrap's, if nobody asked for it.
-    ///
-    /// # Errors
-    /// This host cannot have such a jail; the plan demands what it cannot give; there is no place
-    /// for the session's directory.
-    pub fn new(prepared: &mut Prepared, instead: Option<&Reason>) -> Result<Self> {
-        refuse_if_impossible()?;
-        let stage = Stage::new(prepared.host.uid, &prepared.invocation.session)?;
-        let (plan, standing) = kept::ready(prepared)?;
-        let planned = translated(prepared, plan, stage.path(), instead)?;
-        prepared.make_places(&planned.fenced.plan)?;
-        kept::show(&planned.fenced.plan)?;
-        stage.fill(&planned.fenced.staged)?;
-        Ok(Self {
-            planned,
-            instead: instead.cloned(),
-            stage,
-            standing,
-        })
+impl Ready for Planning {
+    fn plan(&self) -> &Plan {
+        &self.made.fenced.plan
     }
 
-    /// That the jail is weaker than one of bubblewrap's; with `verbose` also why, and each difference.
-    pub fn weaker(&self, verbose: bool) -> String {
-        let lacks = &self.planned.lacks;
-        let mut all = said::weaker(lacks);
-        if verbose {
-            all.extend(self.instead.as_ref().map(Reason::line));
-            all.extend(said::lacks(lacks));
-        }
-        all
-    }
-
-    /// What the user is told of the jail, or could have been with `--quiet`, a line each: a job of the
-    /// session does not repeat it.
-    pub fn told(&self) -> Vec<String> {
-        let weaker = said::weaker(&self.planned.lacks);
-        let plan = &self.planned.fenced.plan;
-        std::iter::once(weaker)
-            .chain(said::shortcomings(plan, false))
-            .collect()
-    }
-
-    /// Where the private home stands.
     fn home(&self) -> PathBuf {
         self.stage.path().join(HOME)
     }
 
+    fn real(&self, inside: &Path) -> PathBuf {
+        self.made.fenced.places.real(inside)
+    }
+
+    fn weaker(&self, verbose: bool) -> String {
+        let missing = &self.made.missing;
+        let mut all = shown::weaker(missing);
+        if verbose {
+            all.extend(self.instead.as_ref().map(Reason::line));
+            all.extend(shown::missing(missing));
+        }
+        all
+    }
+
     /// Starts the mediator, and it the command. `run`'s confinement is set here.
-    ///
-    /// # Errors
-    /// A filter cannot be compiled, a socket not be made, or a process not be forked.
-    pub fn start(self, mut run: Run, company: &mut Company) -> Result<Running> {
+    fn start(self: Box<Self>, mut run: Run, company: &mut Company) -> Result<Box<dyn Running>> {
         let Self {
-            planned: Planned { fenced, .. },
+            made: Made { fenced, .. },
             stage,
             standing,
             ..
-        } = self;
+        } = *self;
         run.confinement = Confinement {
             max_processes: fenced.plan.max_processes.value,
             watch: run.confinement.watch.take().map(observed::without_calls),
@@ -285,30 +244,25 @@ impl Ready {
         .context("cannot start the mediator")?;
         let since = mediate::ending::start_of(mediator).context("cannot look at the mediator")?;
         process::release_memory();
-        Ok(Running {
+        Ok(Box::new(Begun {
             mediator,
             since,
             control: ours,
             stage,
             standing,
-        })
+        }))
     }
 }
 
-impl Running {
-    /// Waits until the jail is over, and ends whatever is left of it.
-    ///
-    /// # Errors
-    /// What `signalfd(2)`, `poll(2)` or `waitpid(2)` answer; or the jail ended before the command
-    /// was started.
-    pub fn supervise(self, company: &mut Company) -> Result<Outcome> {
+impl Running for Begun {
+    fn supervise(self: Box<Self>, company: &mut Company) -> Result<Outcome> {
         let Self {
             mediator,
             since,
             control,
             stage,
             standing,
-        } = self;
+        } = *self;
         let outcome = supervisor::supervise(Jail::Joined(mediator), control, company);
         // The chaperon is a child as well, and none that is left over.
         company.chaperon = None;

@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use crate::backend::landlock::missing::Lack;
 use crate::cli::Options;
 use crate::failure;
 use crate::plan::{NetworkMode, Omitted, Plan};
 use crate::policy::Narrowed;
 
 /// One line on standard error, at the start of every session.
-pub(super) fn banner(plan: &Plan) -> String {
+fn banner(plan: &Plan) -> String {
     let network = match plan.network.value {
         NetworkMode::Open => "open",
         NetworkMode::Isolated => "isolated",
@@ -39,7 +38,7 @@ pub(super) fn announcement(
 }
 
 /// What the site does not allow of what the user asked for, a line each.
-pub(super) fn narrowed(plan: &Plan) -> Vec<String> {
+fn narrowed(plan: &Plan) -> Vec<String> {
     let asked = plan.narrowed.iter().filter(|one| one.is_users());
     let line = |one: &Narrowed| {
         let (asked, allowed) = (&one.asked, &one.allowed);
@@ -66,18 +65,4 @@ pub fn shortcomings(plan: &Plan, verbose: bool) -> Vec<String> {
     let weaknesses = plan.weaknesses.iter();
     let weaknesses = weaknesses.map(|weakness| format!("agent-sandbox: warning: {weakness}\n"));
     omitted.chain(weaknesses).collect()
-}
-
-/// That Landlock makes the jail, and where to read what that means: one line.
-pub fn weaker(lacks: &[Lack]) -> String {
-    format!(
-        "agent-sandbox: weaker jail: Landlock, {} differences: agent-sandbox explain --backend\n",
-        lacks.len()
-    )
-}
-
-/// What a jail of Landlock's lacks of one of bubblewrap's, a line each.
-pub fn lacks(lacks: &[Lack]) -> Vec<String> {
-    let line = |lack: &Lack| format!("agent-sandbox: Landlock: {}: {}\n", lack.id, lack.sentence);
-    lacks.iter().map(line).collect()
 }

@@ -1,23 +1,22 @@
 //! The ordered effects of one launch: look, plan, record the session, build the jail, wait.
 
+use super::backend::{Backend, Reason, Running, with_reason};
 use super::chaperon::Chaperon;
 use super::ending::conclude;
-use super::fallback::Reason;
 use super::orders::{mediated, mediated_terms, register};
 use super::prepare::prepare_session;
 use super::prepared::Prepared;
 use super::supervisor::{Company, Outcome};
-use super::{absent, bubblewrap, diagnose, kept, landlock, observed, orders, said};
-use crate::cli::{Backend, Options};
+use super::{absent, choice, observed, orders, said};
+use crate::cli::Options;
 use crate::env_vars;
 use crate::failure::Failure;
-use crate::handoff::Order;
 use crate::plan::build::git;
+use crate::session::Registered;
 use crate::sys::fds;
 use anyhow::{Context, Result};
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
 
 /// Refuses circumstances in which a jail would not be one. Before anything else of a launch.
 ///
@@ -57,74 +56,70 @@ pub fn refuse_unsafe_start() -> Result<()> {
 pub fn run(options: &Options, command: &[OsString], mut prepared: Prepared) -> Result<u8> {
     prepared.find_allocation();
     let found = prepared.allocation.clone();
-    let backend = options.backend.unwrap_or_default();
-    if backend == Backend::Landlock {
-        return landlock::run(options, prepared, None);
-    }
-    let bwrap = match (bubblewrap::find(), backend) {
-        (Ok(bwrap), Backend::Auto) if diagnose::is_switched_off() => {
-            // Before a jail is announced that cannot come up.
-            if let Some(reason) = Reason::found(&bwrap) {
-                return landlock::run(options, prepared, Some(&reason));
-            }
-            bwrap
-        }
-        (Ok(bwrap), _) => bwrap,
-        (Err(error), Backend::Auto) => {
-            return landlock::run(options, prepared, Some(&Reason::missing(&error)));
-        }
-        (Err(error), _) => return Err(error),
-    };
+    let asked = options.backend.unwrap_or_default();
+    let (backend, instead) = choice::for_launch(asked)?;
     let session = prepared.invocation.session.clone();
     let witness = prepared.witness.clone();
-    let (outcome, name) = with_bubblewrap(options, prepared, &bwrap)?;
-    if let (Outcome::NoJail(_), Backend::Auto) = (&outcome, backend)
-        && let Some(reason) = Reason::found(&bwrap)
+    let (mut outcome, mut name) = run_by(backend.as_ref(), options, prepared, instead.as_ref())?;
+    if let Outcome::NoJail(_) = outcome
+        && let Some((other, reason)) = choice::fallback(asked)
     {
         // What the launcher knew of the host is gone, for it does not stay with a jail that works.
         let mut again = prepare_session(options, command, session, witness)?;
         again.adopt(found);
-        return landlock::run(options, again, Some(&reason));
+        (outcome, name) = run_by(other, options, again, Some(&reason))?;
     }
     conclude(outcome, &name)
 }
 
-/// How it went with bubblewrap, and the command's name.
-fn with_bubblewrap(
+/// How it went with this backend, and the command's name. `instead` is why the other one does not make the jail, if nobody
+/// asked for this one.
+fn run_by(
+    backend: &dyn Backend,
     options: &Options,
     prepared: Prepared,
-    bwrap: &Path,
+    instead: Option<&Reason>,
 ) -> Result<(Outcome, OsString)> {
+    let started = start(backend, options, prepared, instead);
+    let (running, mut company, _registered, name) =
+        started.map_err(|error| with_reason(error, instead))?;
+    Ok((running.supervise(&mut company)?, name))
+}
+
+fn start(
+    backend: &dyn Backend,
+    options: &Options,
+    prepared: Prepared,
+    instead: Option<&Reason>,
+) -> Result<(Box<dyn Running>, Company, Registered, OsString)> {
     let mut prepared = prepared;
-    let (plan, standing) = kept::ready(&mut prepared)?;
-    let tracer = prepared.tracer(&plan, true)?;
-    prepared.make_places(&plan)?;
-    let told = said::shortcomings(&plan, false);
+    let ready = backend.prepare(&mut prepared, instead)?;
+    let plan = ready.plan();
+    let tracer = prepared.tracer(plan, true)?;
+    let announcement = said::announcement(plan, options, || {
+        let logins = prepared.login_hint(plan) + &absent::note(&prepared, plan);
+        logins + &prepared.shell_hint() + &ready.weaker(options.verbose)
+    });
     let mut company = Company {
-        chaperon: Chaperon::new(&prepared, &plan, told, None)?,
+        chaperon: Chaperon::new(&prepared, plan, ready.told(), None)?,
         witness: prepared.witness.clone(),
-        announcement: said::announcement(&plan, options, || {
-            prepared.login_hint(&plan) + &absent::note(&prepared, &plan) + &prepared.shell_hint()
-        }) + &prepared.said_of_allocation(options.quiet),
-        mediated: mediated_terms(&plan),
+        announcement: announcement + &prepared.said_of_allocation(options.quiet),
+        mediated: mediated_terms(plan),
         ..Company::default()
     };
-    let command = plan.command.first().cloned().unwrap_or_default();
-    let _registered = register(&prepared.host, &plan, &command)?;
-    let mut run = orders::command(&plan);
-    run.confinement.watch = observed::watch(&prepared, &plan, &plan.home);
-    run.home = (!options.quiet).then(|| plan.home.as_os_str().as_bytes().to_vec());
+    let name = plan.command.first().cloned().unwrap_or_default();
+    let registered = register(&prepared.host, plan, &name)?;
+    let mut run = orders::command(plan);
+    run.confinement.watch = observed::watch(&prepared, plan, &ready.home());
+    run.home = (!options.quiet).then(|| ready.home().into_os_string().into_vec());
     // Not in jobs, where one mediator would see the renames of all tasks of a node.
     if let (Some(terms), Some(config)) = (&mut company.mediated, git::protected(&plan.steps)) {
         terms.git_config = Some(config);
         run.confinement.mediated = Some(Box::new(mediated(true)));
     }
     company.hold(&mut run, tracer);
-    let order = Order {
-        run: Some(run),
-        ..bubblewrap::order(&plan)
-    };
-    let outcome = bubblewrap::carry_out(bwrap, (plan, prepared), order, company);
-    standing.end();
-    Ok((outcome?, command))
+    // The launcher stays for as long as the command runs; what it knew need not stay with it.
+    drop(prepared);
+    let running = ready.start(run, &mut company)?;
+    Ok((running, company, registered, name))
 }

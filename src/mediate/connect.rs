@@ -23,7 +23,7 @@ use super::caller::Caller;
 use super::context::{Answer, Context};
 use super::place::ground::{Who, who_changes};
 use super::place::{self, FOLLOW, Given, Special, Stop, locked};
-use crate::backend::landlock::access::Reach;
+use crate::backend::landlock::access::Permission;
 use crate::sys::{paths, sockets};
 
 /// No address is longer (`struct sockaddr_storage`).
@@ -138,9 +138,9 @@ fn try_connect(context: &Context, caller: &Caller) -> io::Result<()> {
 /// else as well, which may be outside.
 fn may_connect(context: &Context, at: &Path, id: (u64, u64), names: u64) -> io::Result<()> {
     let reached = match context.charge.territory.reach(at) {
-        Reach::Write => true,
-        Reach::Own => context.has_made(id),
-        Reach::None | Reach::Read => false,
+        Permission::Write => true,
+        Permission::Own => context.has_made(id),
+        Permission::None | Permission::Read => false,
     };
     match (reached, names) {
         (true, 1) => Ok(()),
@@ -175,13 +175,13 @@ fn try_bind(context: &Context, caller: &Caller) -> io::Result<Answer> {
         found => found.map_err(refused)?,
     };
     let reach = context.charge.territory.reach(&entry.path());
-    if who_changes(context, &entry)? == Who::Kernel && reach == Reach::Write {
+    if who_changes(context, &entry)? == Who::Kernel && reach == Permission::Write {
         return Ok(Answer::Kernel);
     }
     // The name of something closed that is not there, or a place where somebody outside may have moved
     // a directory to which Landlock gives everything.
     // In a region of its own the jail makes files alone.
-    if reach != Reach::Write {
+    if reach != Permission::Write {
         return Err(Errno::EACCES.into());
     }
     let name = [

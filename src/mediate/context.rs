@@ -1,6 +1,6 @@
 //! What every handler of a call is given, and what it answers.
 
-use crate::backend::landlock::access::Charge;
+use crate::backend::landlock::access::MediatorConfig;
 use nix::unistd::Pid;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -38,11 +38,11 @@ impl Answer {
 #[derive(Debug)]
 pub struct Context {
     /// By which it decides.
-    pub charge: Charge,
+    pub charge: MediatorConfig,
     /// Held from a decision about a tree of directories until it is carried out.
     pub changing: Mutex<()>,
     /// Device and inode of the files that this jail made in a region of its own
-    /// ([`crate::backend::landlock::access::Reach::Own`]).
+    /// ([`crate::backend::landlock::access::Permission::Own`]).
     pub made: Mutex<HashSet<(u64, u64)>>,
     /// The process that stands by the command: a descendant of the mediator that is not of the jail.
     pub attendant: Pid,
@@ -53,7 +53,7 @@ pub struct Context {
 impl Context {
     /// With nothing made yet.
     #[must_use]
-    pub fn new(charge: Charge, attendant: Pid) -> Self {
+    pub fn new(charge: MediatorConfig, attendant: Pid) -> Self {
         Self {
             charge,
             changing: Mutex::default(),

@@ -21,7 +21,7 @@ use nix::unistd::{Pid, getpid};
 use super::context::Context;
 use super::family::{self, Held};
 use super::place::locked;
-use crate::backend::landlock::access::Reach;
+use crate::backend::landlock::access::Permission;
 use crate::sys::{process, remote};
 
 /// How often is looked for new ones before those that are known are killed all the same.
@@ -62,7 +62,7 @@ pub fn end_leftovers(since: u64) {
 pub fn remove_made(context: &Context) {
     let made = locked(&context.made);
     let regions = context.charge.territory.regions().iter();
-    for region in regions.filter(|region| region.reach == Reach::Own && !made.is_empty()) {
+    for region in regions.filter(|region| region.reach == Permission::Own && !made.is_empty()) {
         for entry in fs::read_dir(region.path()).into_iter().flatten().flatten() {
             let Ok(found) = entry.metadata() else {
                 continue;

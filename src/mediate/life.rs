@@ -16,7 +16,7 @@ use nix::unistd::{Pid, chdir, getpid, setsid};
 
 use super::context::Context;
 use super::{ending, serve};
-use crate::backend::landlock::access::Charge;
+use crate::backend::landlock::access::MediatorConfig;
 use crate::backend::landlock::restrict;
 use crate::sys::process::{Change, Side, exit_now, fork, ignore_all, wait_for_any};
 use crate::sys::{fds, passing, privileges, process};
@@ -44,7 +44,7 @@ const LONGEST_WORD: usize = 8 * 1024;
 /// What `fork(2)` and its kin answer; a sentence if the mediator cannot confine itself. Nothing was
 /// started then.
 pub fn start(
-    charge: Charge,
+    charge: MediatorConfig,
     kept: &[RawFd],
     attend: impl FnOnce(OwnedFd) -> Infallible,
 ) -> io::Result<Pid> {
@@ -57,7 +57,7 @@ pub fn start(
 /// # Errors
 /// As [`start`].
 pub fn start_watched(
-    charge: Charge,
+    charge: MediatorConfig,
     kept: &[RawFd],
     witness: Option<OwnedFd>,
     attend: impl FnOnce(OwnedFd) -> Infallible,
@@ -93,7 +93,7 @@ pub fn start_watched(
 
 /// The mediator's life, from the fork on.
 fn live(
-    charge: Charge,
+    charge: MediatorConfig,
     kept: &[RawFd],
     (launcher, witness): (OwnedFd, Option<OwnedFd>),
     attend: impl FnOnce(OwnedFd) -> Infallible,
@@ -157,7 +157,7 @@ fn fail(launcher: &OwnedFd, sentence: &str) -> ! {
 
 /// Takes from this process what it may not do. The answer is the null device, which the rules may not
 /// give.
-fn confine(charge: &Charge) -> Result<OwnedFd, String> {
+fn confine(charge: &MediatorConfig) -> Result<OwnedFd, String> {
     let prepare = || -> io::Result<OwnedFd> {
         // Nobody of the same user may look into it or steer it.
         prctl::set_dumpable(false)?;

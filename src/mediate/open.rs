@@ -18,7 +18,7 @@ use super::place::ground::{self, Who};
 use super::place::{
     self, At, Entry, Found, Given, How, Object, Process, Stop, deciding, id, locked,
 };
-use crate::backend::landlock::access::Reach;
+use crate::backend::landlock::access::Permission;
 use crate::sys::paths;
 
 /// So often a file is looked for again that was there, was not, and was there.
@@ -142,7 +142,7 @@ pub fn carry_out(context: &Context, process: &dyn Process, wish: &Wish<'_>) -> A
             Err(Stop::Proc | Stop::Special(_)) if makes || wish.writes() => {
                 return Errno::EACCES.into();
             }
-            Err(Stop::Proc | Stop::Special(_)) => return left(context, wish, Reach::None),
+            Err(Stop::Proc | Stop::Special(_)) => return left(context, wish, Permission::None),
         };
         match found {
             Found::Object(object) => {
@@ -169,7 +169,7 @@ pub(super) const SET_ID: u32 = 0o6000;
 pub(super) const PLAIN_MODE: u32 = 0o1777;
 
 /// Leaves it to the kernel, unless Landlock would let it shorten a file that it opens for reading.
-fn left(context: &Context, wish: &Wish<'_>, reach: Reach) -> Answer {
+fn left(context: &Context, wish: &Wish<'_>, reach: Permission) -> Answer {
     let shortens = wish.has(OFlag::O_TRUNC) && wish.access() == OFlag::O_RDONLY;
     if shortens && !ground::judges_truncation(&context.charge) {
         return ground::refusal(reach).into();
@@ -180,14 +180,14 @@ fn left(context: &Context, wish: &Wish<'_>, reach: Reach) -> Answer {
 /// Opens what is there.
 fn existing(context: &Context, process: &dyn Process, wish: &Wish<'_>, object: &Object) -> Answer {
     let Some(path) = deciding(&object.at) else {
-        return left(context, wish, Reach::None);
+        return left(context, wish, Permission::None);
     };
     let region = context.charge.territory.region(path);
-    let reach = region.map_or(Reach::None, |region| region.reach);
+    let reach = region.map_or(Permission::None, |region| region.reach);
     let kernels = left(context, wish, reach);
     let is_kernels = matches!(kernels, Answer::Kernel);
     let changes = wish.writes() || wish.is_unnamed();
-    if matches!(reach, Reach::None | Reach::Read) && changes {
+    if matches!(reach, Permission::None | Permission::Read) && changes {
         // Landlock's rules are about objects: it would let be changed what somebody outside has moved
         // there from where it may be. A stream leads where it leads.
         return match object.by_descriptor {
@@ -197,18 +197,18 @@ fn existing(context: &Context, process: &dyn Process, wish: &Wish<'_>, object: &
     }
     match (region, reach) {
         (None, _) => return kernels,
-        (Some(region), Reach::None | Reach::Read) => {
+        (Some(region), Permission::None | Permission::Read) => {
             // A rule that lists it would list what is hidden in it.
             let is_root = object.is_directory() && region.path() == path;
             let is_open = match reach {
-                Reach::None => is_root && region.listed,
+                Permission::None => is_root && region.listed,
                 _ => !is_root || region.listed,
             };
             if region.direct || !is_open {
                 return kernels;
             }
         }
-        (Some(region), Reach::Own) => {
+        (Some(region), Permission::Own) => {
             if wish.has(OFlag::O_CREAT | OFlag::O_EXCL) {
                 return Errno::EEXIST.into();
             }
@@ -220,7 +220,7 @@ fn existing(context: &Context, process: &dyn Process, wish: &Wish<'_>, object: &
                 return Errno::EACCES.into();
             }
         }
-        (Some(_), Reach::Write) => {
+        (Some(_), Permission::Write) => {
             if is_kernels && ground::who(&context.charge, path) == Who::Kernel {
                 return kernels;
             }
@@ -237,7 +237,7 @@ fn reopened(
     process: &dyn Process,
     wish: &Wish<'_>,
     object: &Object,
-    reach: Reach,
+    reach: Permission,
 ) -> Result<std::os::fd::OwnedFd, Errno> {
     if wish.has(OFlag::O_CREAT | OFlag::O_EXCL) {
         return Err(Errno::EEXIST);
@@ -287,7 +287,7 @@ fn create(
     let kernels = left(context, wish, reach);
     let who = ground::who_changes(context, entry)?;
     let kernel_must_not = !matches!(kernels, Answer::Kernel);
-    if !matches!(reach, Reach::Own | Reach::Write) {
+    if !matches!(reach, Permission::Own | Permission::Write) {
         return Err(Errno::EACCES);
     }
     if who == Who::Kernel && !kernel_must_not {
@@ -298,7 +298,7 @@ fn create(
     }
     if charge.territory.reach(&entry.parent_path) != reach {
         // A region of its own whose directory is another.
-        return Err(ground::refusal(Reach::None));
+        return Err(ground::refusal(Permission::None));
     }
     if charge.territory.is_pinned(&path) {
         return Err(Errno::EBUSY);
@@ -326,8 +326,12 @@ pub(super) fn new_mode(
 }
 
 /// Remembers what the jail made in a region of its own.
-fn remember(context: &Context, reach: Reach, file: impl std::os::fd::AsFd) -> Result<(), Errno> {
-    if reach == Reach::Own {
+fn remember(
+    context: &Context,
+    reach: Permission,
+    file: impl std::os::fd::AsFd,
+) -> Result<(), Errno> {
+    if reach == Permission::Own {
         locked(&context.made).insert(id(&fstat(file)?));
     }
     Ok(())

@@ -22,7 +22,7 @@ use super::place::ground::{self, Who};
 use super::place::{
     self, Entry, FOLLOW, Given, How, Object, Process, Special, Stop, deciding, id, kind, locked,
 };
-use crate::backend::landlock::access::Reach;
+use crate::backend::landlock::access::Permission;
 use crate::sys::paths;
 
 /// What a call asks for.
@@ -212,9 +212,9 @@ fn new_entry(
     let who = ground::who_changes(context, &entry)?;
     let reach = context.charge.territory.reach(&entry.path());
     match who {
-        Who::Mediator if reach == Reach::Write => Ok((entry, who)),
-        Who::Maker if reach == Reach::Own => Ok((entry, who)),
-        Who::Kernel if reach == Reach::Write => Err(Not::Kernel),
+        Who::Mediator if reach == Permission::Write => Ok((entry, who)),
+        Who::Maker if reach == Permission::Own => Ok((entry, who)),
+        Who::Kernel if reach == Permission::Write => Err(Not::Kernel),
         _ => Err(closed_to_changes(&entry).into()),
     }
 }
@@ -336,15 +336,15 @@ fn link(
         from_where(context, &object)?,
         ground::who_changes(context, &entry)?,
     ) {
-        (Source::Own, Who::Maker) if reach == Reach::Own => unpinned_new(context, &entry)?,
+        (Source::Own, Who::Maker) if reach == Permission::Own => unpinned_new(context, &entry)?,
         (Source::Own, _) | (_, Who::Maker) => return Err(Errno::EXDEV.into()),
         (Source::Closed, _) => return Err(Errno::EXDEV.into()),
-        (Source::Kernels, Who::Kernel) if reach == Reach::Write => return Err(Not::Kernel),
-        (Source::Kernels | Source::Mediators, Who::Mediator) if reach == Reach::Write => {
+        (Source::Kernels, Who::Kernel) if reach == Permission::Write => return Err(Not::Kernel),
+        (Source::Kernels | Source::Mediators, Who::Mediator) if reach == Permission::Write => {
             unpinned_new(context, &entry)?;
         }
         // From a directory in which the mediator makes names to one where Landlock lets them be made.
-        (Source::Mediators, Who::Kernel) if reach == Reach::Write => {}
+        (Source::Mediators, Who::Kernel) if reach == Permission::Write => {}
         _ => return Err(closed_to_changes(&entry).into()),
     }
     let by = paths::by_descriptor(&object.fd);
@@ -378,11 +378,11 @@ fn from_where(context: &Context, object: &Object) -> Result<Source, Errno> {
     let charge = &context.charge;
     Ok(
         match (charge.territory.reach(path), ground::who(charge, path)) {
-            (Reach::None | Reach::Read, _) => Source::Closed,
-            (Reach::Own, _) if context.has_made(object.id) => Source::Own,
-            (Reach::Own, _) => return Err(Errno::EACCES),
-            (Reach::Write, Who::Kernel) => Source::Kernels,
-            (Reach::Write, _) => Source::Mediators,
+            (Permission::None | Permission::Read, _) => Source::Closed,
+            (Permission::Own, _) if context.has_made(object.id) => Source::Own,
+            (Permission::Own, _) => return Err(Errno::EACCES),
+            (Permission::Write, Who::Kernel) => Source::Kernels,
+            (Permission::Write, _) => Source::Mediators,
         },
     )
 }
@@ -401,7 +401,7 @@ fn rename(
     let (whose_from, whose_to) = (whose_from?, whose_to?);
     let is_writable = |entry: &Entry| {
         let reach = context.charge.territory.reach(&entry.parent_path);
-        matches!(reach, Reach::Write | Reach::Own)
+        matches!(reach, Permission::Write | Permission::Own)
     };
     let there = status(&from)?;
     if !is_writable(&from) || !is_writable(&to) {
@@ -423,7 +423,7 @@ fn rename(
             let foreign = |status: &FileStat| !context.has_made(id(status));
             // A name in the region may be none of the region: the place where tasks meet.
             let is_closed =
-                |entry: &Entry| context.charge.territory.reach(&entry.path()) != Reach::Own;
+                |entry: &Entry| context.charge.territory.reach(&entry.path()) != Permission::Own;
             if foreign(&there)
                 || replaced.as_ref().is_some_and(foreign)
                 || is_closed(&from)
@@ -477,7 +477,7 @@ fn remove(
     if who == Who::Kernel {
         let reach = context.charge.territory.reach(&entry.parent_path);
         return Err(match reach {
-            Reach::Write => Not::Kernel,
+            Permission::Write => Not::Kernel,
             _ => Errno::EACCES.into(),
         });
     }

@@ -4,12 +4,12 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::print::{print, print_json};
-use crate::backend::landlock::missing::{Kind, LACKS, Lack};
-use crate::cli::{Backend, Options};
+use crate::backend::missing::{Kind, MissingFeature};
+use crate::cli::Options;
 use crate::failure::one_line;
 use crate::launch;
-use crate::launch::fallback::Reason;
-use crate::launch::landlock;
+use crate::launch::backend::{Backend, with_reason};
+use crate::launch::choice;
 use crate::plan::explain::inside::Document;
 
 /// The kinds of differences in the order of the answer, and what stands above them.
@@ -33,20 +33,12 @@ const KINDS: [(Kind, &str); 3] = [
 /// # Errors
 /// Nothing would start: for lack of both, or of what somebody requires.
 pub(super) fn outside(options: &Options) -> Result<u8> {
-    let instead = match options.backend.unwrap_or_default() {
-        Backend::Auto => Reason::tried(),
-        Backend::Bwrap | Backend::Landlock => None,
-    };
+    let (backend, instead) = choice::chosen(options.backend.unwrap_or_default());
     let prepared = launch::prepare(options, &[])?;
-    if instead.is_none() && options.backend != Some(Backend::Landlock) {
-        return show(&Made::ByBubblewrap, options.json);
-    }
-    let lacks = landlock::differences(&prepared).map_err(|error| match &instead {
-        Some(reason) => reason.and(&error),
-        None => error,
-    })?;
+    let missing = backend.missing(&prepared);
+    let missing = missing.map_err(|error| with_reason(error, instead.as_ref()))?;
     let instead = instead.map(|reason| reason.what);
-    show(&Made::ByLandlock { instead, lacks }, options.json)
+    show(backend, instead.as_deref(), &missing, options.json)
 }
 
 /// What made this jail.
@@ -54,59 +46,47 @@ pub(super) fn outside(options: &Options) -> Result<u8> {
 /// # Errors
 /// Standard output takes nothing.
 pub(super) fn inside(document: &Document, json: bool) -> Result<u8> {
-    let made = match document.landlock {
-        false => Made::ByBubblewrap,
-        true => Made::ByLandlock {
-            instead: document.instead.clone(),
-            lacks: LACKS
-                .iter()
-                .filter(|lack| document.missing.iter().any(|id| id == lack.id))
-                .copied()
-                .collect(),
-        },
-    };
-    show(&made, json)
+    let backend = choice::that_made(document.landlock);
+    let mut missing = backend.may_lack();
+    missing.retain(|one| document.missing.iter().any(|id| id == one.id));
+    show(backend, document.instead.as_deref(), &missing, json)
 }
 
-enum Made {
-    ByBubblewrap,
-    ByLandlock {
-        instead: Option<String>,
-        lacks: Vec<Lack>,
-    },
-}
-
-fn show(made: &Made, json: bool) -> Result<u8> {
-    let (backend, instead, lacks) = match made {
-        Made::ByBubblewrap => ("bwrap", None, [].as_slice()),
-        Made::ByLandlock { instead, lacks } => ("landlock", instead.as_deref(), lacks.as_slice()),
-    };
+fn show(
+    backend: &dyn Backend,
+    instead: Option<&str>,
+    missing: &[MissingFeature],
+    json: bool,
+) -> Result<u8> {
     if json {
-        print_json(&json!({ "backend": backend, "instead_of_bwrap": instead, "lacks": lacks }))?;
+        print_json(
+            &json!({ "backend": backend.word(), "instead_of_bwrap": instead, "lacks": missing }),
+        )?;
         return Ok(0);
     }
-    if let Made::ByBubblewrap = made {
-        print("bubblewrap makes the jail: nothing is missing\n")?;
+    let name = backend.name();
+    if backend.may_lack().is_empty() {
+        print(&format!("{name} makes the jail: nothing is missing\n"))?;
         return Ok(0);
     }
     let mut text = match instead {
         Some(why) => format!(
-            "Landlock makes the jail, for bubblewrap cannot work here ({})\n",
+            "{name} makes the jail, for bubblewrap cannot work here ({})\n",
             one_line(why)
         ),
-        None => "Landlock makes the jail\n".to_owned(),
+        None => format!("{name} makes the jail\n"),
     };
     text.push_str(&format!(
         "{} differences from a jail of bubblewrap's\n",
-        lacks.len()
+        missing.len()
     ));
     for (kind, title) in KINDS {
-        let mut rows = lacks.iter().filter(|lack| lack.kind == kind).peekable();
+        let mut rows = missing.iter().filter(|one| one.kind == kind).peekable();
         if rows.peek().is_some() {
             text.push_str(&format!("\n{title}\n"));
         }
-        for lack in rows {
-            text.push_str(&format!("  {}: {}\n", lack.id, lack.sentence));
+        for row in rows {
+            text.push_str(&format!("  {}: {}\n", row.id, row.sentence));
         }
     }
     print(&text)?;

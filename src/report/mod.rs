@@ -18,15 +18,17 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use anyhow::Result;
+use serde_json::Value;
 
 use self::arguments::{expand_home, host_text, meant, slurm_line};
 use self::print::{print, print_json};
 pub use self::render::{parts, render};
-use crate::cli::{self, Backend, Call, Options, Question};
+use crate::cli::{self, Call, Options, Question};
 use crate::failure::{self, FAILED, Failure};
 use crate::host;
+use crate::launch::backend::with_reason;
+use crate::launch::choice;
 use crate::launch::ending::NOT_FOUND;
-use crate::launch::fallback::Reason;
 use crate::launch::{self, Prepared};
 use crate::notice::{self, Untold};
 use crate::plan::explain::change::Ways;
@@ -164,26 +166,23 @@ fn narrowed(prepared: &Prepared) -> Vec<Narrowed> {
 /// options leave it open; the command is not run.
 fn show_plan(options: &Options, prepared: &Prepared) -> Result<()> {
     let layers = &prepared.layers;
-    let instead = match options.backend.unwrap_or_default() {
-        Backend::Auto => Reason::tried(),
-        Backend::Bwrap | Backend::Landlock => None,
+    let (backend, instead) = choice::chosen(options.backend.unwrap_or_default());
+    let planned = backend.planned(prepared, instead.as_ref());
+    let planned = planned.map_err(|error| with_reason(error, instead.as_ref()))?;
+    if options.json {
+        let mut all = plan::json(&planned.plan, layers, backend.word());
+        if let Value::Object(keys) = &mut all {
+            let parts = planned.parts.into_iter();
+            keys.extend(parts.map(|(key, value)| (key.to_owned(), value)));
+        }
+        return print_json(&all);
+    }
+    let word = backend.word();
+    let name = match instead {
+        Some(reason) => format!("{word}  (bubblewrap cannot work here: {})", reason.what),
+        None => word.to_owned(),
     };
-    if instead.is_none() && options.backend != Some(Backend::Landlock) {
-        let plan = prepared.plan()?;
-        return match options.json {
-            true => print_json(&plan::json(&plan, layers, "bwrap")),
-            false => print(&plan::text(&plan, layers, "bwrap")),
-        };
-    }
-    let planned = launch::landlock::planned(prepared).map_err(|error| match &instead {
-        Some(reason) => reason.and(&error),
-        None => error,
-    })?;
-    let instead = instead.map(|reason| reason.what);
-    match options.json {
-        true => print_json(&plan::fenced_json(&planned, layers, instead)),
-        false => print(&plan::fenced_text(&planned, layers, instead)),
-    }
+    print(&(plan::text(&planned.plan, layers, &name) + &planned.text))
 }
 
 fn explain(options: &Options, question: &Question) -> Result<u8> {

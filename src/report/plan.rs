@@ -5,11 +5,7 @@ use std::path::Path;
 use agent_sandbox_events::protocol::Enforce;
 use serde_json::{Value, json};
 
-use crate::backend::landlock::Thing;
-use crate::backend::landlock::access::Reach;
 use crate::failure::one_line;
-use crate::launch::landlock::Planned;
-use crate::launch::said;
 use crate::plan::explain::inside::Answer;
 use crate::plan::explain::{Explanation, Standing};
 use crate::plan::model::kept::{Keeping, Make};
@@ -61,100 +57,8 @@ pub fn json(plan: &Plan, layers: &[String], backend: &str) -> Value {
     })
 }
 
-/// The plan of a jail that Landlock makes, for a program: that of the jail, and beside it what makes
-/// it. `instead` is why it is none of bubblewrap's, if nobody asked for it.
-pub fn fenced_json(planned: &Planned, layers: &[String], instead: Option<String>) -> Value {
-    let Planned { fenced, lacks } = planned;
-    let mut all = json(&fenced.plan, layers, "landlock");
-    let parts = [
-        ("instead_of_bwrap", json!(instead)),
-        ("lacks", json!(lacks)),
-        ("landlock_abi", json!(fenced.abi)),
-        (
-            "rules",
-            fenced
-                .rules
-                .iter()
-                .map(|rule| json!({ "path": shown(rule.path()), "right": rule.right }))
-                .collect(),
-        ),
-        (
-            "territory",
-            fenced
-                .charge
-                .territory
-                .regions()
-                .iter()
-                .map(|region| {
-                    json!({ "at": shown(region.path()), "reach": region.reach,
-                            "direct": region.direct, "listed": region.listed })
-                })
-                .collect(),
-        ),
-        (
-            "staged",
-            fenced
-                .staged
-                .iter()
-                .map(|one| json!({ "at": shown(&one.at), "what": thing(&one.what) }))
-                .collect(),
-        ),
-    ];
-    if let Value::Object(keys) = &mut all {
-        keys.extend(parts.map(|(key, value)| (key.to_owned(), value)));
-    }
-    all
-}
-
-/// The same for a person.
-pub fn fenced_text(planned: &Planned, layers: &[String], instead: Option<String>) -> String {
-    let Planned { fenced, lacks } = planned;
-    let backend = match instead {
-        Some(why) => format!("landlock  (bubblewrap cannot work here: {why})"),
-        None => "landlock".to_owned(),
-    };
-    let mut all = text(&fenced.plan, layers, &backend);
-    let mut line = |text: String| {
-        all.push_str(&one_line(&text));
-        all.push('\n');
-    };
-    line(String::new());
-    line(format!("rules of Landlock (ABI {})", fenced.abi));
-    for rule in &fenced.rules {
-        let right = format!("{:?}", rule.right).to_lowercase();
-        line(format!("  {right:<9} {}", shown(rule.path())));
-    }
-    line(String::new());
-    line("access map, by which the mediator decides".into());
-    for region in fenced.charge.territory.regions() {
-        let reach = format!("{:?}", region.reach).to_lowercase();
-        let guarded = match (region.reach, region.direct) {
-            (Reach::Write, false) => "  [by the mediator alone]",
-            _ => "",
-        };
-        line(format!("  {reach:<9} {}{guarded}", shown(region.path())));
-    }
-    line(String::new());
-    line("made in the session's directory".into());
-    for one in &fenced.staged {
-        line(format!("  {:<9} {}", thing(&one.what), shown(&one.at)));
-    }
-    for lack in said::lacks(lacks) {
-        all.push_str(&format!("\n{lack}"));
-    }
-    all
-}
-
 fn shown(path: &Path) -> String {
     path.display().to_string()
-}
-
-fn thing(what: &Thing) -> String {
-    match what {
-        Thing::Directory(_) => "directory".to_owned(),
-        Thing::Link(target) => format!("link to {}", target.display()),
-        Thing::File(..) => "file".to_owned(),
-    }
 }
 
 /// For a person.

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use agent_sandbox::backend::{bwrap, seccomp};
+use agent_sandbox::backend::{bubblewrap, seccomp};
 use agent_sandbox::cli::Options;
 use agent_sandbox::launch;
 use anyhow::Context;
@@ -292,7 +292,7 @@ fn median(all: &mut [f64]) -> f64 {
 
 /// bubblewrap called directly, with the arguments that agent-sandbox gives it, starting `true`.
 struct Bare {
-    call: bwrap::Call,
+    call: bubblewrap::Call,
 }
 
 impl Bare {
@@ -300,10 +300,10 @@ impl Bare {
         let prepared = launch::prepare(&Options::default(), &[OsString::from("true")])?;
         let plan = prepared.plan()?;
         Ok(Self {
-            call: bwrap::call(
+            call: bubblewrap::call(
                 &plan,
                 seccomp::compile(&plan.syscalls)?,
-                bwrap::Finisher::Bubblewrap,
+                bubblewrap::Finisher::Bubblewrap,
             ),
         })
     }
@@ -321,8 +321,10 @@ impl Bare {
         let mut command = Command::new("/usr/bin/bwrap");
         for argument in &self.call.options {
             match argument {
-                bwrap::Argument::Text(text) => command.arg(text),
-                bwrap::Argument::Content(at) => command.arg(files[*at].as_raw_fd().to_string()),
+                bubblewrap::Argument::Text(text) => command.arg(text),
+                bubblewrap::Argument::Content(at) => {
+                    command.arg(files[*at].as_raw_fd().to_string())
+                }
             };
         }
         command

@@ -182,7 +182,7 @@ const USES: &[Row] = &[
             "profile_init",
             "session",
             "users",
-            "backend::landlock",
+            "backend::missing",
         ],
     ),
     ("session", &[]),
@@ -234,16 +234,7 @@ const USES: &[Row] = &[
     (
         "job",
         &[
-            "backend::landlock::access",
-            "cli",
-            "env_vars",
-            "failure",
-            "handoff",
-            "launch",
-            "plan",
-            "report",
-            "share",
-            "sys",
+            "cli", "env_vars", "failure", "handoff", "launch", "plan", "report", "share", "sys",
         ],
     ),
     // A profile from a launch that is watched.

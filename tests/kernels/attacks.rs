@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_sandbox::backend::landlock::missing::LACKS;
+use agent_sandbox::backend::landlock::missing::MISSING;
 
 use crate::machine::Transcript;
 use crate::{Kernel, on_each_kernel, silent, unless};
@@ -143,7 +143,7 @@ pub(crate) fn allowed(kernel: &Kernel, said: &Transcript, stage: &str) -> Vec<St
     let mut wrong = Vec::new();
     for (name, result) in reports(said, stage) {
         let good = match row(name) {
-            Some((.., row)) => is_errno(result) && LACKS.iter().any(|lack| lack.id == *row),
+            Some((.., row)) => is_errno(result) && MISSING.iter().any(|lack| lack.id == *row),
             None => !name.starts_with(INSIDE) || result == "ok",
         };
         wrong.extend(unless(good, || format!("{stage}: {name}: {result}")));

@@ -1,6 +1,6 @@
 //! What a launch says, how a jail ends, and where it does not start.
 
-use agent_sandbox::backend::landlock::missing::{Holds, LACKS};
+use agent_sandbox::backend::landlock::missing::{Holds, MISSING};
 
 use crate::attacks::{allowed, refused, untouched};
 use crate::machine::Transcript;
@@ -45,7 +45,7 @@ fn a_launch_says_what_it_lacks_of_a_jail_of_bubblewraps() {
             .collect();
         let banner = said.stage("jail").text();
         let explained = said.stage("explain").text();
-        for lack in LACKS {
+        for lack in MISSING {
             let listed = ids.contains(&lack.id);
             let printed = explained.contains(lack.sentence);
             let wanted = lacking(lack.holds, kernel.abi).unwrap_or(listed);

@@ -3,7 +3,9 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
-use agent_sandbox::backend::landlock::access::{Charge, Fence, HandedOver, Right, Rule, Territory};
+use agent_sandbox::backend::landlock::access::{
+    AccessMap, Fence, HandedOver, MediatorConfig, Right, Rule,
+};
 use agent_sandbox::backend::seccomp::{compile, mediated};
 use agent_sandbox::handoff::{Confinement, End, LONGEST_DATAGRAM, Report, Run, Streams};
 use agent_sandbox::plan::build::syscalls::fence::FenceSwitches;
@@ -26,8 +28,8 @@ fn run(script: &str, abi: i32, prepare: impl FnOnce()) -> Vec<Report> {
             right: Right::Device,
         },
     ];
-    let charge = Charge {
-        territory: Territory::default(),
+    let charge = MediatorConfig {
+        territory: AccessMap::default(),
         rules: readable.clone(),
         abi: process::landlock_abi(),
         stand_in: None,

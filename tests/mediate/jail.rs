@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use agent_sandbox::backend::landlock::access::{Charge, Reach, Region, Right, Rule, Territory};
+use agent_sandbox::backend::landlock::access::{
+    AccessMap, MapEntry, MediatorConfig, Permission, Right, Rule,
+};
 use agent_sandbox::backend::landlock::restrict;
 use agent_sandbox::mediate;
 use agent_sandbox::sys::process::{
@@ -41,16 +43,16 @@ pub(crate) fn handing_over(calls: &[i64]) -> Vec<u8> {
 }
 
 /// Everything can be read and written, as far as Landlock and the mediator are asked.
-pub(crate) fn charge() -> Charge {
+pub(crate) fn charge() -> MediatorConfig {
     let rule = |right| Rule {
         path: b"/".into(),
         id: None,
         right,
     };
-    Charge {
-        territory: Territory::new(vec![Region {
+    MediatorConfig {
+        territory: AccessMap::new(vec![MapEntry {
             at: b"/".into(),
-            reach: Reach::Write,
+            reach: Permission::Write,
             direct: true,
             listed: true,
         }]),
@@ -122,7 +124,7 @@ pub(crate) fn in_launcher(act: impl FnOnce(&OwnedFd)) {
 }
 
 /// Becomes the command: as confined as it is, and as traceable as a program that was executed.
-pub(crate) fn become_command(charge: &Charge, calls: &[i64], mediator: OwnedFd) {
+pub(crate) fn become_command(charge: &MediatorConfig, calls: &[i64], mediator: OwnedFd) {
     default_signals().expect("signals");
     privileges::no_new_privileges().expect("no_new_privs");
     restrict::restrict(&charge.rules, charge.abi).expect("Landlock");
@@ -153,8 +155,8 @@ pub(crate) fn start(words: &OwnedFd, calls: &[i64], act: impl FnOnce()) -> Pid {
 /// The same with another charge, and for the command the rules of yet another.
 pub(crate) fn start_fenced(
     words: &OwnedFd,
-    charge: Charge,
-    for_command: Charge,
+    charge: MediatorConfig,
+    for_command: MediatorConfig,
     calls: &[i64],
     act: impl FnOnce(),
 ) -> Pid {

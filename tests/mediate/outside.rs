@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use agent_sandbox::backend::landlock::access::{
-    Charge, HandedOver, Reach, Region, Right, Rule, Territory,
+    AccessMap, HandedOver, MapEntry, MediatorConfig, Permission, Right, Rule,
 };
 use agent_sandbox::backend::landlock::restrict;
 use agent_sandbox::backend::seccomp::{compile, mediated};
@@ -43,8 +43,8 @@ impl World {
         real.join(path)
     }
 
-    fn region(&self, path: &str, reach: Reach, direct: bool) -> Region {
-        Region {
+    fn region(&self, path: &str, reach: Permission, direct: bool) -> MapEntry {
+        MapEntry {
             at: self.at(path).into_os_string().into_encoded_bytes(),
             reach,
             direct,
@@ -69,12 +69,12 @@ impl World {
             self.rule("stage", Right::Write),
             self.rule("/proc", Right::Read),
         ];
-        let charge = Charge {
-            territory: Territory::new(vec![
-                self.region("project", Reach::Write, false),
-                self.region("project/.git/config", Reach::Read, false),
-                self.region("project/.git/closed", Reach::Read, false),
-                self.region("stage", Reach::Write, true),
+        let charge = MediatorConfig {
+            territory: AccessMap::new(vec![
+                self.region("project", Permission::Write, false),
+                self.region("project/.git/config", Permission::Read, false),
+                self.region("project/.git/closed", Permission::Read, false),
+                self.region("stage", Permission::Write, true),
             ]),
             rules: [&command[..], &[self.rule("project", Right::Write)]].concat(),
             abi: self.abi,

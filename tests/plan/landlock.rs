@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use agent_sandbox::backend::landlock::access::{Reach, Right, Rule};
+use agent_sandbox::backend::landlock::access::{Permission, Right, Rule};
 use agent_sandbox::backend::landlock::{Fenced, Thing, translate};
 use agent_sandbox::host::files::{Entry, Files, Look};
 use agent_sandbox::plan::PlanError;
@@ -218,9 +218,9 @@ fn a_readable_directory_that_is_taken_apart() {
     let fenced = fenced(&scenario);
     let territory = &fenced.charge.territory;
     let data = territory.region(Path::new("/data")).unwrap();
-    assert!(data.listed && !data.direct && data.reach == Reach::None);
-    assert_eq!(territory.reach(Path::new("/data/open/x")), Reach::Read);
-    assert_eq!(territory.reach(Path::new("/data/keys")), Reach::None);
+    assert!(data.listed && !data.direct && data.reach == Permission::None);
+    assert_eq!(territory.reach(Path::new("/data/open/x")), Permission::Read);
+    assert_eq!(territory.reach(Path::new("/data/keys")), Permission::None);
     assert!(fenced.handed_over.listings && !fenced.handed_over.opens);
     let right = |rules: &[Rule], path: &str| {
         let rule = rules.iter().find(|rule| rule.path() == Path::new(path));
@@ -266,7 +266,7 @@ fn private_copies() {
     };
     assert!(omitted("/data/rc"));
     let territory = &fenced.charge.territory;
-    assert_eq!(territory.reach(Path::new("/data/rc")), Reach::None);
+    assert_eq!(territory.reach(Path::new("/data/rc")), Permission::None);
 }
 
 /// The environment that a job brings may come from a session with a directory of its own.
@@ -353,13 +353,13 @@ fn a_policy_that_gives_all_of_tmp() {
     let fenced = fenced(&Scenario::new(tree).policy("files.write = [\"/tmp\"]"));
     let territory = &fenced.charge.territory;
     for (path, reach) in [
-        ("/tmp", Reach::Write),
-        ("/tmp/build/x", Reach::Write),
-        ("/tmp/new", Reach::Write),
-        ("/tmp/agent-sandbox-1000", Reach::None),
-        ("/tmp/agent-sandbox-1000/other/home", Reach::None),
-        ("/tmp/agent-sandbox-1000/s/home", Reach::Write),
-        ("/dev/shm/agent-sandbox-1000", Reach::None),
+        ("/tmp", Permission::Write),
+        ("/tmp/build/x", Permission::Write),
+        ("/tmp/new", Permission::Write),
+        ("/tmp/agent-sandbox-1000", Permission::None),
+        ("/tmp/agent-sandbox-1000/other/home", Permission::None),
+        ("/tmp/agent-sandbox-1000/s/home", Permission::Write),
+        ("/dev/shm/agent-sandbox-1000", Permission::None),
     ] {
         assert_eq!(territory.reach(Path::new(path)), reach, "{path}");
     }

@@ -37,7 +37,7 @@ pub struct Rule {
 
 /// What the mediator lets be done somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Reach {
+pub enum Permission {
     /// Nothing: it is hidden, or was never given.
     None,
     /// Reading, which Landlock sees to; nothing is changed.
@@ -51,14 +51,14 @@ pub enum Reach {
 
 /// A path, and what may be done there and below it, up to the next region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Region {
+pub struct MapEntry {
     /// A real path of the host.
     pub at: Vec<u8>,
     /// What may be done.
-    pub reach: Reach,
+    pub reach: Permission,
     /// Whether a rule of Landlock gives it, so that the kernel can be left to judge calls there. Else
     /// (a directory that has something closed in it) the mediator carries them out. The rule is about
-    /// the object that stood there ([`Charge::planned`]): of one that has taken its place (a file that
+    /// the object that stood there ([`MediatorConfig::planned`]): of one that has taken its place (a file that
     /// an editor has renamed over it, a directory that was removed and made again) this does not hold.
     pub direct: bool,
     /// Whether the directory itself may be listed. Meaningful where Landlock does not let it be:
@@ -68,14 +68,14 @@ pub struct Region {
 
 /// Every region, sorted by path; what stands in none is out of reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Territory {
-    regions: Vec<Region>,
+pub struct AccessMap {
+    regions: Vec<MapEntry>,
 }
 
-impl Territory {
+impl AccessMap {
     /// Sorts the regions. Of two with the same path the later counts.
     #[must_use]
-    pub fn new(mut regions: Vec<Region>) -> Self {
+    pub fn new(mut regions: Vec<MapEntry>) -> Self {
         regions.reverse();
         regions.sort_by(|one, other| one.path().cmp(other.path()));
         regions.dedup_by(|later, first| later.path() == first.path());
@@ -84,13 +84,13 @@ impl Territory {
 
     /// All of them.
     #[must_use]
-    pub fn regions(&self) -> &[Region] {
+    pub fn regions(&self) -> &[MapEntry] {
         &self.regions
     }
 
     /// The region that a real path stands in: the longest whose path is the path or above it.
     #[must_use]
-    pub fn region(&self, path: &Path) -> Option<&Region> {
+    pub fn region(&self, path: &Path) -> Option<&MapEntry> {
         path.ancestors().find_map(|above| {
             let at = self
                 .regions
@@ -101,8 +101,9 @@ impl Territory {
 
     /// What may be done at a real path.
     #[must_use]
-    pub fn reach(&self, path: &Path) -> Reach {
-        self.region(path).map_or(Reach::None, |region| region.reach)
+    pub fn reach(&self, path: &Path) -> Permission {
+        self.region(path)
+            .map_or(Permission::None, |region| region.reach)
     }
 
     /// Whether something else begins at a path or below it than what is around: then the path can be
@@ -116,7 +117,7 @@ impl Territory {
             .take_while(|region| region.path().starts_with(path));
         below.into_iter().any(|region| {
             let around = region.path().parent().map(|parent| self.reach(parent));
-            around.unwrap_or(Reach::None) != region.reach
+            around.unwrap_or(Permission::None) != region.reach
         })
     }
 }
@@ -129,7 +130,7 @@ impl Rule {
     }
 }
 
-impl Region {
+impl MapEntry {
     /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -203,9 +204,9 @@ pub struct Fence {
 
 /// What the mediator is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Charge {
+pub struct MediatorConfig {
     /// By which it decides.
-    pub territory: Territory,
+    pub territory: AccessMap,
     /// Landlock's rules for the mediator itself, sorted by path: those of the command, writing wherever
     /// a region has it, and listing what it lists for the command.
     pub rules: Vec<Rule>,
@@ -217,7 +218,7 @@ pub struct Charge {
     pub git_config: Option<GitConfig>,
 }
 
-impl Charge {
+impl MediatorConfig {
     /// Device and inode of the object that the rule at exactly this path is about; `None`: there is no
     /// such rule, or it is about what this launch made itself.
     #[must_use]
@@ -232,8 +233,8 @@ impl Charge {
 mod tests {
     use super::*;
 
-    fn region(at: &str, reach: Reach) -> Region {
-        Region {
+    fn region(at: &str, reach: Permission) -> MapEntry {
+        MapEntry {
             at: at.into(),
             reach,
             direct: false,
@@ -243,23 +244,23 @@ mod tests {
 
     #[test]
     fn the_deepest_region_counts_and_pins_what_is_above_it() {
-        let all = Territory::new(vec![
-            region("/p/.git/config", Reach::Read),
-            region("/p", Reach::Write),
-            region("/usr", Reach::Read),
-            region("/p-2", Reach::None),
-            region("/p/src", Reach::Write),
+        let all = AccessMap::new(vec![
+            region("/p/.git/config", Permission::Read),
+            region("/p", Permission::Write),
+            region("/usr", Permission::Read),
+            region("/p-2", Permission::None),
+            region("/p/src", Permission::Write),
         ]);
         for (path, reach) in [
-            ("/p", Reach::Write),
-            ("/p/.git/index", Reach::Write),
-            ("/p/.git/config", Reach::Read),
-            ("/p/.git/config/x", Reach::Read),
-            ("/p/.git/config.lock", Reach::Write),
-            ("/p-2/x", Reach::None),
-            ("/usr/bin", Reach::Read),
-            ("/", Reach::None),
-            ("/etc", Reach::None),
+            ("/p", Permission::Write),
+            ("/p/.git/index", Permission::Write),
+            ("/p/.git/config", Permission::Read),
+            ("/p/.git/config/x", Permission::Read),
+            ("/p/.git/config.lock", Permission::Write),
+            ("/p-2/x", Permission::None),
+            ("/usr/bin", Permission::Read),
+            ("/", Permission::None),
+            ("/etc", Permission::None),
         ] {
             assert_eq!(all.reach(Path::new(path)), reach, "{path}");
         }
@@ -279,7 +280,7 @@ mod tests {
             id,
             right: Right::Read,
         };
-        let charge = Charge {
+        let charge = MediatorConfig {
             territory: all,
             rules: vec![rule("/p", None), rule("/p/src", Some((1, 2)))],
             abi: 6,
@@ -290,7 +291,10 @@ mod tests {
         for path in ["/", "/p", "/p/src/x", "/p/srd"] {
             assert_eq!(charge.planned(Path::new(path)), None, "{path}");
         }
-        let twice = Territory::new(vec![region("/a", Reach::Read), region("/a", Reach::Write)]);
-        assert_eq!(twice.reach(Path::new("/a")), Reach::Write);
+        let twice = AccessMap::new(vec![
+            region("/a", Permission::Read),
+            region("/a", Permission::Write),
+        ]);
+        assert_eq!(twice.reach(Path::new("/a")), Permission::Write);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::access::{Reach, Right, Rule, Territory};
+use super::access::{AccessMap, Permission, Right, Rule};
 use crate::host::HostFacts;
 use crate::plan::check::{DEFECT, is_plain};
 use crate::plan::model::{Access, Mount, Plan, PlanError, kept};
@@ -15,7 +15,7 @@ use crate::plan::model::{Access, Mount, Plan, PlanError, kept};
 /// Names the path that is given too much: a defect of agent-sandbox, never a mistake of the user's.
 pub fn check(
     plan: &Plan,
-    (rules, territory): (&[Rule], &Territory),
+    (rules, territory): (&[Rule], &AccessMap),
     host: &HostFacts,
     stage: &Path,
 ) -> Result<(), PlanError> {
@@ -33,7 +33,7 @@ pub fn check(
 struct Shown<'a> {
     steps: HashMap<&'a Path, &'a Mount>,
     /// Files that the jail has by another name: our own programs, and what is kept or shown below it.
-    elsewhere: HashMap<PathBuf, Reach>,
+    elsewhere: HashMap<PathBuf, Permission>,
     devices: Vec<&'a Path>,
     meeting_places: &'a [PathBuf],
     /// The session's own directory.
@@ -42,18 +42,18 @@ struct Shown<'a> {
 
 impl<'a> Shown<'a> {
     fn of(plan: &'a Plan, rules: &'a [Rule], host: &'a HostFacts, stage: &'a Path) -> Self {
-        let mut elsewhere: HashMap<PathBuf, Reach> = HashMap::new();
+        let mut elsewhere: HashMap<PathBuf, Permission> = HashMap::new();
         for step in &plan.steps {
             let (from, reach) = match &step.mount {
                 Mount::Bind { from, access, .. } if *from != step.at => (from, reach_of(*access)),
-                Mount::Kept { from, .. } => (from, Reach::Write),
+                Mount::Kept { from, .. } => (from, Permission::Write),
                 _ => continue,
             };
             let known = elsewhere.entry(from.clone()).or_insert(reach);
             *known = reach.max(*known);
         }
         if let Some(store) = &plan.keeping.store {
-            elsewhere.insert(kept::shown_in(store), Reach::Read);
+            elsewhere.insert(kept::shown_in(store), Permission::Read);
         }
         let devices = rules.iter().filter(|rule| rule.right == Right::Device);
         Self {
@@ -84,22 +84,26 @@ impl<'a> Shown<'a> {
     }
 
     /// The most that may be given at a path.
-    fn most(&self, path: &Path) -> Reach {
+    fn most(&self, path: &Path) -> Permission {
         if self.is_staged(path) {
-            return Reach::Write;
+            return Permission::Write;
         }
         if self.is_closed(path) {
-            return Reach::None;
+            return Permission::None;
         }
         let device = path.starts_with("/dev") && self.devices.contains(&path);
         let elsewhere = match device {
-            true => Reach::Write,
-            false => self.elsewhere.get(path).copied().unwrap_or(Reach::None),
+            true => Permission::Write,
+            false => self
+                .elsewhere
+                .get(path)
+                .copied()
+                .unwrap_or(Permission::None),
         };
         let mut above = path.ancestors().filter_map(|above| {
             Some(match (above, self.steps.get(above)?) {
                 (at, Mount::Bind { from, access, .. }) if from == at => reach_of(*access),
-                (_, Mount::Proc) => Reach::Read,
+                (_, Mount::Proc) => Permission::Read,
                 // Rules put nothing over a file: the host's own stays in sight.
                 (
                     _,
@@ -110,10 +114,10 @@ impl<'a> Shown<'a> {
                     | Mount::Copy { .. }
                     | Mount::Device { .. },
                 ) => return None,
-                _ => Reach::None,
+                _ => Permission::None,
             })
         });
-        above.next().unwrap_or(Reach::None).max(elsewhere)
+        above.next().unwrap_or(Permission::None).max(elsewhere)
     }
 }
 
@@ -121,7 +125,7 @@ impl<'a> Shown<'a> {
 fn rules_in_territory(
     shown: &Shown<'_>,
     rules: &[Rule],
-    territory: &Territory,
+    territory: &AccessMap,
 ) -> Result<(), String> {
     let by_path: HashMap<&Path, &Rule> = rules.iter().map(|rule| (rule.path(), rule)).collect();
     let given = |path: &Path| {
@@ -141,7 +145,7 @@ fn rules_in_territory(
     for path in rules.iter().map(Rule::path).chain(regions) {
         let most = match territory.reach(path) {
             // What is made there is given by the mediator, thing by thing.
-            Reach::Own => Reach::None,
+            Permission::Own => Permission::None,
             reach => reach,
         };
         if given(path).is_some_and(|given| given > most) {
@@ -153,13 +157,13 @@ fn rules_in_territory(
 
 /// The territory gives no more than the steps show. Between the places of steps and regions neither
 /// changes.
-fn territory_in_steps(shown: &Shown<'_>, plan: &Plan, territory: &Territory) -> Result<(), String> {
+fn territory_in_steps(shown: &Shown<'_>, plan: &Plan, territory: &AccessMap) -> Result<(), String> {
     let places = plan.steps.iter().map(|step| step.at.as_path());
     let regions = territory.regions().iter().map(|region| region.path());
     for path in places.chain(regions) {
         let (given, most) = (territory.reach(path), shown.most(path));
         // Of directories that there is one of for all, the jail has what it made there.
-        let own = given == Reach::Own && !shown.is_closed(path);
+        let own = given == Permission::Own && !shown.is_closed(path);
         if given > most && !own {
             let path = path.display();
             return Err(format!("`{path}` is {given:?}, not {most:?}"));
@@ -168,16 +172,16 @@ fn territory_in_steps(shown: &Shown<'_>, plan: &Plan, territory: &Territory) -> 
     Ok(())
 }
 
-fn reach_of(access: Access) -> Reach {
+fn reach_of(access: Access) -> Permission {
     match access {
-        Access::Read => Reach::Read,
-        Access::Write => Reach::Write,
+        Access::Read => Permission::Read,
+        Access::Write => Permission::Write,
     }
 }
 
-fn reach_by(right: Right) -> Reach {
+fn reach_by(right: Right) -> Permission {
     match right {
-        Right::Read | Right::ReadFiles => Reach::Read,
-        Right::Write | Right::Device => Reach::Write,
+        Right::Read | Right::ReadFiles => Permission::Read,
+        Right::Write | Right::Device => Permission::Write,
     }
 }

@@ -6,7 +6,6 @@ use std::path::{Component, Path, PathBuf};
 
 use agent_sandbox_wire::{SHIMS, SOCKET};
 
-use super::translate::{Staged, Thing};
 use crate::host::HostFacts;
 use crate::plan::model::handouts;
 use crate::plan::model::kept::SHOWN;
@@ -31,6 +30,26 @@ const HANDOUTS_IN_OWN: [(&str, &str); 2] = [
 ];
 /// The batch script, under the name that slurmstepd gives it: `$0` and the command in `ps` say it.
 pub(super) const SCRIPT_IN_OWN: &str = "own/slurm_script";
+
+/// Something in the session's own directory, which stands for what a mount would show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Staged {
+    /// Its place below the session's directory.
+    pub at: PathBuf,
+    /// What it is.
+    pub what: Thing,
+}
+
+/// What is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Thing {
+    /// A directory with this mode.
+    Directory(u32),
+    /// A symbolic link to this.
+    Link(PathBuf),
+    /// A file with this mode and content.
+    File(u32, Vec<u8>),
+}
 
 /// Where things of the plan really are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

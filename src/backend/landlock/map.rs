@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::access::{Reach, Region, Right, Rule};
+use super::access::{MapEntry, Permission, Right, Rule};
 use crate::host::files::{Entry, Files, Kind, Look};
 use crate::plan::model::kept::SHOWN;
 use crate::plan::model::{Access, Mount, PlanError, Step, Why};
@@ -28,11 +28,11 @@ enum Class {
 }
 
 impl Class {
-    fn reach(self) -> Reach {
+    fn reach(self) -> Permission {
         match self {
-            Self::Closed => Reach::None,
-            Self::Read => Reach::Read,
-            Self::Write => Reach::Write,
+            Self::Closed => Permission::None,
+            Self::Read => Permission::Read,
+            Self::Write => Permission::Write,
         }
     }
 }
@@ -52,7 +52,7 @@ pub(super) struct Ground {
     /// What only the mediator gets.
     pub(super) for_mediator: Vec<Rule>,
     /// The regions.
-    pub(super) regions: Vec<Region>,
+    pub(super) regions: Vec<MapEntry>,
     /// Whether a writable directory has something in it that gets less.
     pub(super) guarded: bool,
     /// Whether a directory may be listed of which no rule says so.
@@ -348,7 +348,7 @@ impl Surveyor<'_> {
     }
 
     fn region(&mut self, at: &Path, class: Class, direct: bool, listed: bool) {
-        self.ground.regions.push(Region {
+        self.ground.regions.push(MapEntry {
             at: at.as_os_str().as_bytes().to_vec(),
             reach: class.reach(),
             direct,

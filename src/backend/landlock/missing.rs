@@ -1,46 +1,43 @@
 //! What a jail of Landlock's lacks of one of bubblewrap's: the one table behind what a launch says,
 //! what it refuses, and `docs/reference/backends.md`.
 
-use serde::Serialize;
-
 use super::required::{Feature, Required};
 use super::translate::Fenced;
+use crate::backend::missing::{Kind, MissingFeature};
 use crate::config::source::Layer;
 use crate::host::HostFacts;
 use crate::plan::model::PlanError;
 use crate::policy::{Demand, NetworkMode, Policy, Users};
 
-/// One thing that it lacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Lack {
+/// A feature that it lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
     /// Its name, in words joined by hyphens.
     pub id: &'static str,
-    /// What it means.
+    /// What it means. Whether somebody requires a [`Kind::Demand`] says [`Feature::required`]; the key of the same name
+    /// in `[landlock]` says more.
     pub kind: Kind,
     /// What a jail of bubblewrap's has.
-    #[serde(skip)]
     pub bubblewrap: &'static str,
     /// What is so instead, exactly.
     pub sentence: &'static str,
     /// The launches that it is about.
-    #[serde(skip)]
     pub holds: Holds,
 }
 
-/// What a lack means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// Something can be asked or done inside that bubblewrap keeps from the jail.
-    Open,
-    /// A feature of the policy's is missing. Nothing starts where somebody requires it
-    /// ([`Feature::required`]); the key of the same name in `[landlock]` says more.
-    Demand,
-    /// Something does not work inside, or works otherwise. Nothing is open.
-    Narrower,
+impl Row {
+    /// What a launch is told of it.
+    #[must_use]
+    pub fn feature(&self) -> MissingFeature {
+        MissingFeature {
+            id: self.id,
+            kind: self.kind,
+            sentence: self.sentence,
+        }
+    }
 }
 
-/// Which launches a lack is about.
+/// Which launches a row is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holds {
     /// All.
@@ -91,14 +88,14 @@ impl Holds {
     }
 }
 
-const fn lack(
+const fn row(
     id: &'static str,
     kind: Kind,
     holds: Holds,
     bubblewrap: &'static str,
     sentence: &'static str,
-) -> Lack {
-    Lack {
+) -> Row {
+    Row {
         id,
         kind,
         bubblewrap,
@@ -112,8 +109,8 @@ const USERS: &str = "users";
 const SIZES: &str = "sizes";
 
 /// The table, in the order of the documentation.
-pub const LACKS: &[Lack] = &[
-    lack(
+pub const MISSING: &[Row] = &[
+    row(
         "processes",
         Kind::Open,
         Holds::Always,
@@ -122,7 +119,7 @@ pub const LACKS: &[Lack] = &[
          use of time and memory, limits, cgroup, mounts, numbers of open files), and the list of System V objects; not \
          environment, memory, directories or what is open; none outside can be signalled, traced or changed",
     ),
-    lack(
+    row(
         "metadata",
         Kind::Open,
         Holds::Always,
@@ -131,21 +128,21 @@ pub const LACKS: &[Lack] = &[
          extended attributes and what a link says; what is closed can be neither read, executed, listed, watched nor \
          changed; hiding answers EACCES",
     ),
-    lack(
+    row(
         "moved-files",
         Kind::Open,
         Holds::Always,
         "what is moved out of a given directory is out of reach",
         "what somebody moves out of a given directory while the jail runs can still be read at its new place",
     ),
-    lack(
+    row(
         "cgroup",
         Kind::Open,
         Holds::Always,
         "a cgroup namespace: `/proc/self/cgroup` says `/`",
         "/proc/self/cgroup names the cgroups as the host does",
     ),
-    lack(
+    row(
         "file-system-calls",
         Kind::Open,
         Holds::Always,
@@ -153,28 +150,28 @@ pub const LACKS: &[Lack] = &[
         "ioctl(2) commands that one file system alone has (OCFS2's copies, Lustre's striping, some of btrfs) work on what \
          is open for reading; those that change flags, versions, encryption or verity are refused",
     ),
-    lack(
+    row(
         USERS,
         Kind::Demand,
         Holds::FilteredUsers,
         "`jail.users = \"filtered\"`: the system's users and you",
         "all users and groups in the host's /etc/passwd and /etc/group are listed",
     ),
-    lack(
+    row(
         SIZES,
         Kind::Demand,
         Holds::Always,
         "`jail.tmp_size`, `jail.home_size` and `jail.shm_size` limit what is written to private directories",
         "what is written to TMPDIR, the private home and /dev/shm is limited by the host's file systems alone",
     ),
-    lack(
+    row(
         "tmp",
         Kind::Narrower,
         Holds::Always,
         "`/tmp`, `/var/tmp` and `/run` are private",
         "/tmp, /var/tmp and /run are closed; TMPDIR and XDG_RUNTIME_DIR name private directories",
     ),
-    lack(
+    row(
         "home",
         Kind::Narrower,
         Holds::Always,
@@ -183,7 +180,7 @@ pub const LACKS: &[Lack] = &[
          also to programs that ask the user database for it; a program that saves by renaming a new file over such a \
          link replaces the link, and what it saved goes with the session",
     ),
-    lack(
+    row(
         "shared-memory",
         Kind::Narrower,
         Holds::Always,
@@ -191,49 +188,49 @@ pub const LACKS: &[Lack] = &[
         "/dev/shm is the host's; of what is there the jail opens, changes and removes only files that it made itself, and opens \
          them for writing alone or for both",
     ),
-    lack(
+    row(
         "system-v",
         Kind::Narrower,
         Holds::Always,
         "System V objects and POSIX message queues of its own",
         "System V shared memory, semaphores and message queues, and POSIX message queues, are refused (ENOSYS)",
     ),
-    lack(
+    row(
         "unix-datagrams",
         Kind::Narrower,
         Holds::Always,
         "local datagram sockets, which reach those of the jail",
         "local datagram sockets and pairs of them are refused (EPROTONOSUPPORT)",
     ),
-    lack(
+    row(
         "abstract-sockets",
         Kind::Narrower,
         Holds::BelowAbi(6),
         "abstract local sockets of the jail can be connected to",
         "no abstract local socket can be connected to, not even one made inside (Linux 6.12 has what is needed)",
     ),
-    lack(
+    row(
         "signal-driven",
         Kind::Narrower,
         Holds::Always,
         "a descriptor can be told to send signals when it becomes ready (`O_ASYNC`, `F_SETOWN`)",
         "no descriptor can be told to send signals when it becomes ready, not even to its own process",
     ),
-    lack(
+    row(
         "network",
         Kind::Narrower,
         Holds::Isolated,
         "`network.mode = \"isolated\"`: a loopback of its own",
         "there are no sockets of networks at all, not even for the loopback",
     ),
-    lack(
+    row(
         "peers",
         Kind::Narrower,
         Holds::Always,
         "the server of a local socket is told who connected",
         "the server of a local socket is told the mediator's process number, and the right user, for who connected",
     ),
-    lack(
+    row(
         "undumpable",
         Kind::Narrower,
         Holds::Always,
@@ -241,42 +238,42 @@ pub const LACKS: &[Lack] = &[
         "calls that the mediator carries out, such as connect(2) and chmod(2), fail in a program that makes itself \
          undumpable, as ssh-agent does",
     ),
-    lack(
+    row(
         "terminals",
         Kind::Narrower,
         Holds::Always,
         "a private `/dev/pts`",
         "/dev/pts is closed: a new terminal is had from /dev/ptmx by TIOCGPTPEER, as openpty(3) does, and not by its path",
     ),
-    lack(
+    row(
         "nested",
         Kind::Narrower,
         Holds::Always,
         "`jail.nested = true` permits namespaces; a program may have a Landlock domain or a seccomp listener of its own",
         "namespaces are refused whatever jail.nested says, and so are a program's own Landlock domain (ENOSYS) and seccomp listener (EBUSY)",
     ),
-    lack(
+    row(
         "file-attributes",
         Kind::Narrower,
         Holds::Always,
         "flags of files in writable directories can be changed (`chattr`), leases be taken",
         "flags, versions, encryption and verity of files cannot be changed, and no leases be taken",
     ),
-    lack(
+    row(
         "proc-writing",
         Kind::Narrower,
         Holds::Always,
         "a process may write to its own files in `/proc`",
         "nothing in /proc can be written: oom_score_adj, coredump_filter and the names of other threads stay",
     ),
-    lack(
+    row(
         "process-limit",
         Kind::Narrower,
         Holds::LimitedProcesses,
         "`jail.max_processes` counts the jail's processes (Linux 5.14)",
         "jail.max_processes counts all processes of your user on this host",
     ),
-    lack(
+    row(
         "later-files",
         Kind::Narrower,
         Holds::HiddenInside,
@@ -284,7 +281,7 @@ pub const LACKS: &[Lack] = &[
         "what comes into being beside something hidden stays closed in a directory that is readable; in one that is \
          writable it can be opened but not executed",
     ),
-    lack(
+    row(
         "slurm-commands",
         Kind::Narrower,
         Holds::SlurmHere,
@@ -292,7 +289,7 @@ pub const LACKS: &[Lack] = &[
         "Slurm's own commands stay in sight at their paths, where they can authenticate to nobody; who executes one of them is led \
          to the stand-in, but for processes that are traced or undumpable, and execveat(2)",
     ),
-    lack(
+    row(
         "tasks",
         Kind::Narrower,
         Holds::SlurmWorks,
@@ -306,7 +303,11 @@ pub const LACKS: &[Lack] = &[
 ///
 /// # Errors
 /// Somebody requires a feature that is missing: each key that does, with its place.
-pub fn judge(policy: &Policy, host: &HostFacts, fenced: &Fenced) -> Result<Vec<Lack>, PlanError> {
+pub fn judge(
+    policy: &Policy,
+    host: &HostFacts,
+    fenced: &Fenced,
+) -> Result<Vec<MissingFeature>, PlanError> {
     held(&Circumstances {
         policy,
         abi: fenced.abi,
@@ -320,15 +321,11 @@ pub fn judge(policy: &Policy, host: &HostFacts, fenced: &Fenced) -> Result<Vec<L
 ///
 /// # Errors
 /// As [`judge`].
-pub fn held(now: &Circumstances<'_>) -> Result<Vec<Lack>, PlanError> {
-    let held = LACKS.iter().filter(|lack| lack.holds.in_launch(now));
-    let held: Vec<Lack> = held.copied().collect();
-    let refused: Vec<Refused<'_>> = held
-        .iter()
-        .filter_map(|lack| refused(lack, now.policy))
-        .collect();
+pub fn held(now: &Circumstances<'_>) -> Result<Vec<MissingFeature>, PlanError> {
+    let held = || MISSING.iter().filter(|row| row.holds.in_launch(now));
+    let refused: Vec<Refused<'_>> = held().filter_map(|row| refused(row, now.policy)).collect();
     match refused.as_slice() {
-        [] => Ok(held),
+        [] => Ok(held().map(Row::feature).collect()),
         refused => Err(refusal(now.policy, refused)),
     }
 }
@@ -339,8 +336,8 @@ struct Refused<'a> {
     by: Vec<Required<'a>>,
 }
 
-fn refused<'a>(lack: &Lack, policy: &'a Policy) -> Option<Refused<'a>> {
-    let feature = match lack.id {
+fn refused<'a>(row: &Row, policy: &'a Policy) -> Option<Refused<'a>> {
+    let feature = match row.id {
         USERS => Feature::Users,
         SIZES => Feature::Sizes,
         _ => return None,

@@ -13,5 +13,5 @@ pub mod stage;
 pub mod translate;
 mod variables;
 
-pub use contents::Places;
-pub use translate::{Fenced, Staged, Thing, translate};
+pub use contents::{Places, Staged, Thing};
+pub use translate::{Fenced, translate};

@@ -18,15 +18,65 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, Scope,
 };
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::unistd::Pid;
 
-use super::access::{Right, Rule};
-use crate::sys::{paths, process};
+use super::access::{Fence, Right, Rule};
+use crate::sys::{fds, passing, paths, privileges, process, sockets};
 
 /// The first ABI with scopes (`landlock(7)`).
 const SCOPES: i32 = 6;
 
 /// The newest ABI whose rights are used; what a newer one adds would need rules that nobody plans.
 const NEWEST: i32 = 8;
+
+/// What goes to the mediator with the listener.
+const LISTENER: &[u8] = b"l";
+
+/// Confines this process by Landlock and two filters, whose handing over begins before the first
+/// path that the agent chose is opened. `parent` is the process that forked this one.
+///
+/// # Errors
+/// A sentence: what could not be done.
+pub fn fence_in(fence: &Fence, parent: Pid) -> Result<(), String> {
+    let failed = |what: &str, error: std::io::Error| format!("cannot {what}: {error}");
+    privileges::end_with_parent(Some(parent))
+        .map_err(|error| failed("bind the command to its parent", error))?;
+    // No mount keeps the command from what it is given as an open file.
+    fds::close_on_exec_from(3).map_err(|error| failed("keep descriptors back", error))?;
+    refuse_datagrams()?;
+    let mediator =
+        fds::inherited(fence.mediator).map_err(|error| failed("reach the mediator", error))?;
+    privileges::drop_held().map_err(|error| failed("give capabilities up", error))?;
+    privileges::no_new_privileges().map_err(|error| failed("set no_new_privs", error))?;
+    restrict(&fence.rules, fence.abi)?;
+    // What forked this process cannot be traced, and so this one cannot either: the mediator could
+    // not read the paths that it opens. From here on nobody else inside can, for Landlock keeps those
+    // of another domain from it, and in this domain there is nobody yet.
+    nix::sys::prctl::set_dumpable(true)
+        .map_err(|error| failed("make the command dumpable", error.into()))?;
+    privileges::filter(&fence.filter)
+        .map_err(|error| failed("install the seccomp filter", error))?;
+    let listener = privileges::filter_with_listener(&fence.handing_over)
+        .map_err(|error| failed("install the seccomp filter of the mediator", error))?;
+    passing::send(&mediator, LISTENER, Some(listener.as_fd()))
+        .map_err(|error| failed("reach the mediator", error))
+}
+
+/// A datagram socket sends to any address that it is told, past the mediator. The command can make
+/// none, and must not be given one.
+fn refuse_datagrams() -> Result<(), String> {
+    for (number, name) in (0..).zip(["input", "output", "error"]) {
+        // Only what is a socket has a domain.
+        let is_local = sockets::option(number, libc::SO_DOMAIN).ok() == Some(libc::AF_UNIX);
+        if is_local && sockets::option(number, libc::SO_TYPE).ok() == Some(libc::SOCK_DGRAM) {
+            return Err(format!(
+                "standard {name} is a local datagram socket, which reaches every service of yours; \
+                 give the command a file, a pipe or a terminal"
+            ));
+        }
+    }
+    Ok(())
+}
 
 /// Restricts this process, and what it starts, to the rules for good: every right on files that the
 /// ABI has is taken but for what they give. With ABI 6 signals and abstract sockets reach no process
@@ -196,7 +246,6 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::sys::privileges;
     use crate::sys::process::{Change, Side, exit_now, fork, wait};
 
     fn rule(path: &Path, right: Right) -> Rule {

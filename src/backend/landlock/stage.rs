@@ -19,7 +19,7 @@ use nix::fcntl::{Flock, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fchmod, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use super::translate::{Staged, Thing};
+use super::contents::{Staged, Thing};
 use crate::failure;
 use crate::own_directory::{self, LOCK, is_at, open_below, take_lock};
 use crate::session;

@@ -14,9 +14,11 @@ use std::path::{Path, PathBuf};
 
 use agent_sandbox_wire::command::Command;
 
-use super::access::{Charge, HandedOver, Reach, Region, Right, Rule, StandIn, Territory};
+use super::access::{
+    AccessMap, HandedOver, MapEntry, MediatorConfig, Permission, Right, Rule, StandIn,
+};
 use super::check;
-use super::contents::{self, Places};
+use super::contents::{self, Places, Staged, Thing};
 use super::map::{self, rule};
 use super::variables;
 use crate::host::HostFacts;
@@ -30,26 +32,6 @@ use crate::plan::model::stage::{HOME, OWN, RUN, TMP};
 use crate::plan::model::{Access, INIT, INPUT, Mount, Omitted, Plan, PlanError, Step, kept};
 use crate::policy::NetworkMode;
 
-/// Something in the session's own directory, which stands for what a mount would show.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Staged {
-    /// Its place below the session's directory.
-    pub at: PathBuf,
-    /// What it is.
-    pub what: Thing,
-}
-
-/// What is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Thing {
-    /// A directory with this mode.
-    Directory(u32),
-    /// A symbolic link to this.
-    Link(PathBuf),
-    /// A file with this mode and content.
-    File(u32, Vec<u8>),
-}
-
 /// A plan that Landlock and the mediator can carry out.
 #[derive(Clone, Debug)]
 pub struct Fenced {
@@ -59,7 +41,7 @@ pub struct Fenced {
     /// Landlock's rules for the command, sorted by path.
     pub rules: Vec<Rule>,
     /// What the mediator is told.
-    pub charge: Charge,
+    pub charge: MediatorConfig,
     /// Which calls are handed over to it.
     pub handed_over: HandedOver,
     /// What is made in the session's directory, parents first.
@@ -179,8 +161,8 @@ pub fn translate(
     let fenced = Fenced {
         plan,
         rules: widest(given.rules),
-        charge: Charge {
-            territory: Territory::new(given.regions),
+        charge: MediatorConfig {
+            territory: AccessMap::new(given.regions),
             rules: widest(for_mediator),
             abi,
             stand_in,
@@ -246,7 +228,7 @@ fn bound<'a>(steps: &'a [Step], at: &str) -> Option<&'a Path> {
 }
 
 /// What `agent-sandbox explain` answers from inside, for what this jail shows.
-fn document(plan: &Plan, regions: &[Region]) -> Option<Staged> {
+fn document(plan: &Plan, regions: &[MapEntry]) -> Option<Staged> {
     let step = plan
         .steps
         .iter()
@@ -257,9 +239,9 @@ fn document(plan: &Plan, regions: &[Region]) -> Option<Staged> {
     let program = bound(&plan.steps, CHAPERON_INSIDE).is_some();
     let given = regions.iter().filter_map(|region| {
         let access = match region.reach {
-            Reach::None => return None,
-            Reach::Read => Access::Read,
-            Reach::Write | Reach::Own => Access::Write,
+            Permission::None => return None,
+            Permission::Read => Access::Read,
+            Permission::Write | Permission::Own => Access::Write,
         };
         Some((region.path(), access))
     });
@@ -308,12 +290,12 @@ fn widest(rules: Vec<Rule>) -> Vec<Rule> {
 /// Rules and regions.
 struct Given {
     rules: Vec<Rule>,
-    regions: Vec<Region>,
+    regions: Vec<MapEntry>,
 }
 
 impl Given {
-    fn region(&mut self, at: &Path, reach: Reach, direct: bool) {
-        self.regions.push(Region {
+    fn region(&mut self, at: &Path, reach: Permission, direct: bool) {
+        self.regions.push(MapEntry {
             at: at.as_os_str().as_bytes().to_vec(),
             reach,
             direct,
@@ -331,7 +313,7 @@ impl Given {
             let ours = [PROGRAM, INPUT, INIT, CHAPERON_INSIDE];
             if ours.iter().any(|at| step.at == Path::new(at)) {
                 self.rules.push(rule(from, Some(*id), Right::ReadFiles));
-                self.region(from, Reach::Read, true);
+                self.region(from, Permission::Read, true);
             }
         }
     }
@@ -353,7 +335,7 @@ impl Given {
             if found.kind == Kind::Device && found.real.starts_with("/dev") {
                 self.rules
                     .push(rule(&found.real, Some(found.id), Right::Device));
-                self.region(&found.real, Reach::Write, true);
+                self.region(&found.real, Permission::Write, true);
             }
         }
     }
@@ -365,7 +347,7 @@ impl Given {
             if let Look::Found(found) = files.look(Path::new(path))
                 && found.kind == Kind::Directory
             {
-                self.region(&found.real, Reach::Own, false);
+                self.region(&found.real, Permission::Own, false);
                 rules.push(rule(&found.real, Some(found.id), right));
             }
         }
@@ -377,7 +359,7 @@ impl Given {
         if let (Some(_), Some(store)) = (plan.kept().next(), &plan.keeping.store) {
             let shown = kept::shown_in(store);
             self.rules.push(rule(&shown, None, Right::Read));
-            self.region(&shown, Reach::Read, true);
+            self.region(&shown, Permission::Read, true);
         }
     }
 
@@ -385,18 +367,18 @@ impl Given {
     /// memory.
     fn stage(&mut self, stage: &Path, host: &HostFacts, socket: Option<&Path>) {
         for place in &host.meeting_places {
-            self.region(place, Reach::None, false);
+            self.region(place, Permission::None, false);
         }
-        self.region(stage, Reach::None, false);
+        self.region(stage, Permission::None, false);
         for name in [HOME, TMP, RUN] {
             self.rules.push(rule(&stage.join(name), None, Right::Write));
-            self.region(&stage.join(name), Reach::Write, true);
+            self.region(&stage.join(name), Permission::Write, true);
         }
         self.rules.push(rule(&stage.join(OWN), None, Right::Read));
-        self.region(&stage.join(OWN), Reach::Read, true);
+        self.region(&stage.join(OWN), Permission::Read, true);
         if let Some(socket) = socket {
             // To connect to it is writing; for all else the kernel has no rule, and refuses.
-            self.region(socket, Reach::Write, true);
+            self.region(socket, Permission::Write, true);
         }
     }
 }

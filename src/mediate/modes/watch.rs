@@ -4,7 +4,7 @@
 use nix::errno::Errno;
 
 use super::refused;
-use crate::backend::landlock::access::Reach;
+use crate::backend::landlock::access::Permission;
 use crate::mediate::caller::Caller;
 use crate::mediate::context::{Answer, Context};
 use crate::mediate::place::{self, At, Given, How, Object, Process};
@@ -83,11 +83,11 @@ fn may_watch(context: &Context, object: &Object) -> bool {
         return false;
     };
     match region.reach {
-        Reach::None => false,
-        Reach::Own => context.has_made(object.id),
-        Reach::Read if object.is_directory() && region.path() == path => {
+        Permission::None => false,
+        Permission::Own => context.has_made(object.id),
+        Permission::Read if object.is_directory() && region.path() == path => {
             region.direct || region.listed
         }
-        Reach::Read | Reach::Write => true,
+        Permission::Read | Permission::Write => true,
     }
 }

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::sys::stat::{SFlag, fstat};
 
 use super::{At, Entry, Object, deciding, id};
-use crate::backend::landlock::access::{Charge, Reach, Region};
+use crate::backend::landlock::access::{MapEntry, MediatorConfig, Permission};
 use crate::mediate::context::Context;
 use crate::sys::paths;
 
@@ -28,15 +28,15 @@ pub enum Who {
 
 /// Who carries out a change at a real path.
 #[must_use]
-pub fn who(charge: &Charge, path: &Path) -> Who {
+pub fn who(charge: &MediatorConfig, path: &Path) -> Who {
     let Some(region) = charge.territory.region(path) else {
         return Who::Kernel;
     };
     match region.reach {
-        Reach::None | Reach::Read => Who::Kernel,
-        Reach::Own => Who::Maker,
-        Reach::Write if region.direct && still_ruled(charge, region) => Who::Kernel,
-        Reach::Write => Who::Mediator,
+        Permission::None | Permission::Read => Who::Kernel,
+        Permission::Own => Who::Maker,
+        Permission::Write if region.direct && still_ruled(charge, region) => Who::Kernel,
+        Permission::Write => Who::Mediator,
     }
 }
 
@@ -58,7 +58,7 @@ pub fn who_changes(context: &Context, entry: &Entry) -> Result<Who, Errno> {
 
 /// Whether the object at a region's path is the one that the rule is about. Rules hold for objects:
 /// what was put there since, from inside by the mediator or by anybody outside, has none.
-fn still_ruled(charge: &Charge, region: &Region) -> bool {
+fn still_ruled(charge: &MediatorConfig, region: &MapEntry) -> bool {
     let Some(planned) = charge.planned(region.path()) else {
         return true;
     };
@@ -68,7 +68,7 @@ fn still_ruled(charge: &Charge, region: &Region) -> bool {
 
 /// Whether Landlock judges calls that shorten files.
 #[must_use]
-pub fn judges_truncation(charge: &Charge) -> bool {
+pub fn judges_truncation(charge: &MediatorConfig) -> bool {
     charge.abi >= TRUNCATE_ABI
 }
 
@@ -76,8 +76,8 @@ pub fn judges_truncation(charge: &Charge) -> bool {
 /// on a file system that is read-only, for that is what programs expect of a chmod or a utime that
 /// cannot be; else `EACCES`.
 #[must_use]
-pub fn refusal(reach: Reach) -> Errno {
-    if reach == Reach::Read {
+pub fn refusal(reach: Permission) -> Errno {
+    if reach == Permission::Read {
         Errno::EROFS
     } else {
         Errno::EACCES
@@ -92,11 +92,12 @@ pub fn may_change(context: &Context, object: &Object) -> Result<(), Errno> {
     if matches!(object.kind, SFlag::S_IFCHR | SFlag::S_IFBLK) {
         return Err(Errno::EACCES);
     }
-    let reach =
-        deciding(&object.at).map_or(Reach::None, |path| context.charge.territory.reach(path));
+    let reach = deciding(&object.at).map_or(Permission::None, |path| {
+        context.charge.territory.reach(path)
+    });
     match reach {
-        Reach::Write => Ok(()),
-        Reach::Own if context.has_made(object.id) => Ok(()),
+        Permission::Write => Ok(()),
+        Permission::Own if context.has_made(object.id) => Ok(()),
         reach => Err(refusal(reach)),
     }
 }

@@ -8,7 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use agent_sandbox::backend::landlock::access::{Charge, Reach, Region, Right, Rule, Territory};
+use agent_sandbox::backend::landlock::access::{
+    AccessMap, MapEntry, MediatorConfig, Permission, Right, Rule,
+};
 use agent_sandbox::sys::process::{Change, landlock_abi, wait};
 use tempfile::TempDir;
 
@@ -139,33 +141,33 @@ impl World {
         self.shared.join(path)
     }
 
-    fn territory(&self) -> Territory {
-        let region = |at: PathBuf, reach, direct| Region {
+    fn territory(&self) -> AccessMap {
+        let region = |at: PathBuf, reach, direct| MapEntry {
             at: at.as_os_str().as_bytes().to_vec(),
             reach,
             direct,
             listed: false,
         };
         let mut regions = vec![
-            region(self.at("p"), Reach::Write, false),
-            region(self.shared(""), Reach::Own, false),
-            region(self.shared("closed"), Reach::None, false),
-            region(PathBuf::from("/proc"), Reach::Read, true),
-            region(PathBuf::from("/usr"), Reach::Read, true),
-            region(PathBuf::from("/dev/null"), Reach::Write, true),
+            region(self.at("p"), Permission::Write, false),
+            region(self.shared(""), Permission::Own, false),
+            region(self.shared("closed"), Permission::None, false),
+            region(PathBuf::from("/proc"), Permission::Read, true),
+            region(PathBuf::from("/usr"), Permission::Read, true),
+            region(PathBuf::from("/dev/null"), Permission::Write, true),
         ];
         for (path, reach, direct) in [
-            ("p/.git/config", Reach::Read, true),
-            ("p/.git/hooks", Reach::Read, true),
-            ("p/missing/closed", Reach::Read, true),
-            ("p/hidden", Reach::None, false),
-            ("p/dark", Reach::None, false),
-            ("p/src", Reach::Write, true),
-            ("p/file", Reach::Write, true),
-            ("out", Reach::Read, true),
-            ("tree", Reach::Read, false),
-            ("tree/shut", Reach::Read, false),
-            ("tree/shut/hidden", Reach::None, false),
+            ("p/.git/config", Permission::Read, true),
+            ("p/.git/hooks", Permission::Read, true),
+            ("p/missing/closed", Permission::Read, true),
+            ("p/hidden", Permission::None, false),
+            ("p/dark", Permission::None, false),
+            ("p/src", Permission::Write, true),
+            ("p/file", Permission::Write, true),
+            ("out", Permission::Read, true),
+            ("tree", Permission::Read, false),
+            ("tree/shut", Permission::Read, false),
+            ("tree/shut/hidden", Permission::None, false),
         ] {
             regions.push(region(self.at(path), reach, direct));
         }
@@ -176,11 +178,11 @@ impl World {
                 region.at.pop();
             }
         }
-        Territory::new(regions)
+        AccessMap::new(regions)
     }
 
     /// What the mediator is told, and what the command is.
-    fn charges(&self, abi: i32) -> (Charge, Charge) {
+    fn charges(&self, abi: i32) -> (MediatorConfig, MediatorConfig) {
         let rule = |path: PathBuf, right| {
             let there = fs::metadata(&path).ok();
             Rule {
@@ -201,7 +203,7 @@ impl World {
         ];
         let sorted = |mut rules: Vec<Rule>| {
             rules.sort_by(|one, other| one.path().cmp(other.path()));
-            Charge {
+            MediatorConfig {
                 territory: self.territory(),
                 rules,
                 abi,

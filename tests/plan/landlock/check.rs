@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_sandbox::backend::landlock::access::{Reach, Region, Right, Rule, Territory};
+use agent_sandbox::backend::landlock::access::{AccessMap, MapEntry, Permission, Right, Rule};
 use agent_sandbox::backend::landlock::check::check;
 use agent_sandbox::backend::landlock::{Fenced, Staged, Thing};
 use agent_sandbox::plan::Mount;
@@ -51,15 +51,15 @@ fn rule(path: &str, right: Right) -> Rule {
     }
 }
 
-fn change_regions(fenced: &mut Fenced, change: impl FnOnce(&mut Vec<Region>)) {
+fn change_regions(fenced: &mut Fenced, change: impl FnOnce(&mut Vec<MapEntry>)) {
     let mut regions = fenced.charge.territory.regions().to_vec();
     change(&mut regions);
-    fenced.charge.territory = Territory::new(regions);
+    fenced.charge.territory = AccessMap::new(regions);
 }
 
-fn set_reach(fenced: &mut Fenced, path: &str, reach: Reach) {
+fn set_reach(fenced: &mut Fenced, path: &str, reach: Permission) {
     change_regions(fenced, |regions| {
-        regions.push(Region {
+        regions.push(MapEntry {
             at: path.into(),
             reach,
             direct: false,
@@ -118,28 +118,28 @@ fn rules_that_give_too_much() {
 #[test]
 fn a_territory_that_is_too_wide() {
     for (path, reach, with) in [
-        (KEY, Reach::Write, "is Write, not None"),
-        (KEY, Reach::Read, "is Read, not None"),
+        (KEY, Permission::Write, "is Write, not None"),
+        (KEY, Permission::Read, "is Read, not None"),
         (
             "/home/ada/project/.git/config",
-            Reach::Write,
+            Permission::Write,
             "is Write, not Read",
         ),
-        ("/usr", Reach::Write, "is Write, not Read"),
-        ("/home/ada/project/main.c", Reach::Read, "a rule opens"),
+        ("/usr", Permission::Write, "is Write, not Read"),
+        ("/home/ada/project/main.c", Permission::Read, "a rule opens"),
         (
             "/home/ada/.local/state/agent-sandbox",
-            Reach::Write,
+            Permission::Write,
             "is Write, not None",
         ),
         (
             "/dev/shm/agent-sandbox-1000",
-            Reach::Own,
+            Permission::Own,
             "is Own, not None",
         ),
-        ("/dev/sda", Reach::Write, "is Write, not None"),
-        (OTHERS, Reach::Read, "is Read, not None"),
-        (STAGE, Reach::Write, "is Write, not None"),
+        ("/dev/sda", Permission::Write, "is Write, not None"),
+        (OTHERS, Permission::Read, "is Read, not None"),
+        (STAGE, Permission::Write, "is Write, not None"),
     ] {
         refused(with, |fenced| set_reach(fenced, path, reach));
     }
@@ -191,6 +191,6 @@ fn the_judge_finds_what_does_not_fit() {
         });
     });
     found("is None and should be Read", &|fenced| {
-        set_reach(fenced, "/usr/bin", Reach::None)
+        set_reach(fenced, "/usr/bin", Permission::None)
     });
 }

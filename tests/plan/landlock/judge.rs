@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use agent_sandbox::backend::landlock::access::{Reach, Right, Rule};
+use agent_sandbox::backend::landlock::access::{Permission, Right, Rule};
 use agent_sandbox::backend::landlock::{Fenced, Thing, translate};
 use agent_sandbox::host::HostFacts;
 use agent_sandbox::host::files::{Files, Look};
@@ -19,30 +19,30 @@ use crate::scenario::Scenario;
 use crate::tree::{Tree, What};
 
 /// What the steps of a plan say about a real path, by the deepest that decides.
-fn said(plan: &Plan, host: &HostFacts, tree: &Tree, path: &Path) -> Reach {
+fn said(plan: &Plan, host: &HostFacts, tree: &Tree, path: &Path) -> Permission {
     if host
         .meeting_places
         .iter()
         .any(|place| path.starts_with(place))
     {
-        return Reach::None;
+        return Permission::None;
     }
-    let mut reach = Reach::None;
+    let mut reach = Permission::None;
     for step in plan.steps.iter().filter(|step| path.starts_with(&step.at)) {
         reach = match &step.mount {
             Mount::Bind { from, access, .. } if *from == step.at => match access {
-                Access::Read => Reach::Read,
-                Access::Write => Reach::Write,
+                Access::Read => Permission::Read,
+                Access::Write => Permission::Write,
             },
-            Mount::Proc => Reach::Read,
+            Mount::Proc => Permission::Read,
             Mount::HideFile
             | Mount::HideDirectory
             | Mount::Tmpfs { .. }
             | Mount::Directory { .. }
-            | Mount::Dev => Reach::None,
+            | Mount::Dev => Permission::None,
             Mount::Link { .. } => match tree.get(&step.at).map(|node| &node.what) {
                 Some(What::Link(_)) | None => reach,
-                _ => Reach::None,
+                _ => Permission::None,
             },
             _ => reach,
         };
@@ -52,13 +52,13 @@ fn said(plan: &Plan, host: &HostFacts, tree: &Tree, path: &Path) -> Reach {
 
 /// What Landlock lets be done with each existing file, as the kernel finds it: the rules at it and
 /// above it.
-fn ruled(rules: &[Rule], path: &Path) -> Reach {
+fn ruled(rules: &[Rule], path: &Path) -> Permission {
     let rules = rules.iter().filter(|rule| path.starts_with(rule.path()));
     let each = rules.map(|rule| match rule.right {
-        Right::Read | Right::ReadFiles => Reach::Read,
-        Right::Write | Right::Device => Reach::Write,
+        Right::Read | Right::ReadFiles => Permission::Read,
+        Right::Write | Right::Device => Permission::Write,
     });
-    each.max().unwrap_or(Reach::None)
+    each.max().unwrap_or(Permission::None)
 }
 
 pub(super) fn complaints(fenced: &Fenced, scenario: &Scenario) -> Vec<String> {
@@ -130,9 +130,9 @@ fn misshapen(fenced: &Fenced) -> Vec<String> {
         let ruled = ruled(&fenced.rules, region.path());
         let socket = fenced.socket.as_deref() == Some(region.path());
         let fits = match region.reach {
-            Reach::None | Reach::Own => !region.direct && ruled == Reach::None,
-            Reach::Read => region.direct == (ruled == Reach::Read),
-            Reach::Write => socket || region.direct == (ruled == Reach::Write),
+            Permission::None | Permission::Own => !region.direct && ruled == Permission::None,
+            Permission::Read => region.direct == (ruled == Permission::Read),
+            Permission::Write => socket || region.direct == (ruled == Permission::Write),
         };
         if !fits {
             let (at, direct) = (region.path().display(), region.direct);

@@ -33,7 +33,7 @@ fn ids(now: &Circumstances<'_>) -> BTreeSet<&'static str> {
     held(now)
         .expect("it starts")
         .iter()
-        .map(|lack| lack.id)
+        .map(|row| row.id)
         .collect()
 }
 
@@ -172,41 +172,36 @@ fn what_the_site_refuses_nobody_permits() {
 #[test]
 fn rows_are_well_formed() {
     let mut seen = BTreeSet::new();
-    for lack in LACKS {
+    for row in MISSING {
         let word = |c: char| c.is_ascii_lowercase() || c == '-';
         assert!(
-            lack.id.chars().all(word) && seen.insert(lack.id),
+            row.id.chars().all(word) && seen.insert(row.id),
             "{}",
-            lack.id
+            row.id
         );
-        for text in [lack.bubblewrap, lack.sentence] {
+        for text in [row.bubblewrap, row.sentence] {
             assert!(
                 text.len() > 15 && !text.contains(['\n', '|']) && !text.contains("  "),
                 "{}: {text}",
-                lack.id
+                row.id
             );
-            assert!(!text.ends_with('.'), "{}", lack.id);
+            assert!(!text.ends_with('.'), "{}", row.id);
         }
         // It is printed on a terminal.
-        assert!(!lack.sentence.contains('`'), "{}", lack.id);
+        assert!(!row.sentence.contains('`'), "{}", row.id);
         let strict = policy(&[(
             Layer::User,
             "[landlock]\nsizes = \"refuse\"\nusers = \"refuse\"\n",
         )]);
-        let demand = refused(lack, &strict).is_some();
-        assert_eq!(demand, lack.kind == Kind::Demand, "{}", lack.id);
+        let demand = refused(row, &strict).is_some();
+        assert_eq!(demand, row.kind == Kind::Demand, "{}", row.id);
     }
 }
 
 fn documented(kind: Kind) -> String {
-    let rows = LACKS.iter().filter(|lack| lack.kind == kind);
-    rows.map(|lack| {
-        format!(
-            "| `{}` | {} | {} |\n",
-            lack.id, lack.bubblewrap, lack.sentence
-        )
-    })
-    .collect()
+    let rows = MISSING.iter().filter(|row| row.kind == kind);
+    rows.map(|row| format!("| `{}` | {} | {} |\n", row.id, row.bubblewrap, row.sentence))
+        .collect()
 }
 
 #[test]
@@ -222,7 +217,7 @@ fn the_reference_page_shows_this_table() {
     let rows = page.lines().filter(|line| line.starts_with("| `")).count();
     assert_eq!(
         rows,
-        LACKS.len(),
+        MISSING.len(),
         "docs/reference/backends.md has rows of its own"
     );
 }
