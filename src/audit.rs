@@ -154,7 +154,9 @@ fn open(path: &Path) -> io::Result<File> {
 pub fn rfc3339(seconds: f64) -> String {
     // The cast saturates, and makes 0 of what is no number.
     let time = jiff::Timestamp::from_second(seconds.max(0.0) as i64);
-    time.unwrap_or(jiff::Timestamp::MAX).strftime("%FT%TZ").to_string()
+    time.unwrap_or(jiff::Timestamp::MAX)
+        .strftime("%FT%TZ")
+        .to_string()
 }
 
 #[cfg(test)]
