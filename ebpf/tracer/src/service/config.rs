@@ -131,6 +131,10 @@ pub struct UserLimits {
     /// Requests of one user in a second; a [`crate::service::limits::COSTLY`] one counts as several. Who asks more
     /// often waits.
     pub requests_per_second: u32,
+    /// Milliseconds of the processor in a second that the tracer searches one user's commands for secrets. A command of a
+    /// hundred bytes takes up to ten microseconds: 50 are five thousand programs started each second. Commands that come
+    /// faster are recorded without their arguments.
+    pub command_milliseconds: u32,
     /// Bytes that wait for one slow reader.
     pub queue_bytes: u32,
     /// Bytes that wait for all slow readers.
@@ -190,6 +194,7 @@ impl Default for UserLimits {
             processes_per_user: 2048,
             forbidden_per_user: 16384,
             requests_per_second: 300,
+            command_milliseconds: 50,
             queue_bytes: 1 << 18,
             queue_bytes_total: 8 << 20,
         }
@@ -285,6 +290,7 @@ impl Config {
                 10,
                 1_000_000,
             ),
+            ("command_milliseconds", limits.command_milliseconds, 1, 1000),
             ("queue_bytes", limits.queue_bytes, 1 << 17, 1 << 30),
             (
                 "queue_bytes_total",
@@ -341,6 +347,7 @@ mod tests {
             days = 30
             [limits]
             traces_per_user = 7
+            command_milliseconds = 200
         "#;
         let config = Config::parse("t", text).unwrap();
         assert_eq!(config.records, PathBuf::from("/srv/trails"));
@@ -349,6 +356,7 @@ mod tests {
         assert_eq!(config.required.events, kinds);
         assert!(config.required.missing && config.sinks.journald && !config.sinks.syslog);
         assert_eq!((config.keep.days, config.limits.traces_per_user), (30, 7));
+        assert_eq!(config.limits.command_milliseconds, 200);
     }
 
     #[test]

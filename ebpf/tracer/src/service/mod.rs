@@ -112,6 +112,7 @@ pub fn trail_settings(config: &Config, node: &str) -> Result<trail::Settings> {
         redact: config.redact.patterns.clone(),
         journald: config.sinks.journald,
         syslog: config.sinks.syslog,
+        command_milliseconds: config.limits.command_milliseconds,
     })
 }
 

@@ -4,33 +4,52 @@ use std::collections::HashMap;
 
 use super::clock::SECOND;
 
-/// Nanoseconds of the processor that one user's commands may take in a second of the clock. A command of a hundred bytes
-/// takes up to ten microseconds: that is five thousand programs started each second.
-const RATE: u64 = SECOND / 20;
+/// What so many seconds give may be taken at once.
+const BURST: u64 = 5;
 
-/// So much may be taken at once.
-const BURST: u64 = SECOND / 4;
-
-/// What users have taken and not been given back yet, in nanoseconds.
-#[derive(Debug, Default)]
-pub(super) struct Allowance(HashMap<u32, u64>);
+/// What users have taken and not been given back yet.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    /// Milliseconds of the processor that one user's commands may take in a second of the clock.
+    rate: u32,
+    /// In nanoseconds, by user.
+    taken: HashMap<u32, u64>,
+}
 
 impl Allowance {
+    pub(super) fn new(rate: u32) -> Self {
+        Self {
+            rate,
+            taken: HashMap::new(),
+        }
+    }
+
+    /// Commands may take so many milliseconds a second from now on.
+    pub(super) fn set(&mut self, rate: u32) {
+        self.rate = rate;
+    }
+
     /// Whether the user has time left.
     pub(super) fn has(&self, uid: u32) -> bool {
-        self.0.get(&uid).is_none_or(|taken| *taken < BURST)
+        let most = BURST * self.in_a_second();
+        self.taken.get(&uid).is_none_or(|taken| *taken < most)
+    }
+
+    /// In nanoseconds.
+    fn in_a_second(&self) -> u64 {
+        SECOND / 1000 * u64::from(self.rate)
     }
 
     /// The user has taken so many nanoseconds.
     pub(super) fn take(&mut self, uid: u32, nanoseconds: u64) {
-        let taken = self.0.entry(uid).or_default();
+        let taken = self.taken.entry(uid).or_default();
         *taken = taken.saturating_add(nanoseconds);
     }
 
     /// So many nanoseconds have passed. Who owes nothing is forgotten.
     pub(super) fn pass(&mut self, nanoseconds: u64) {
-        let back = nanoseconds / (SECOND / RATE);
-        self.0.retain(|_, taken| {
+        let back = nanoseconds / 1000 * u64::from(self.rate);
+        self.taken.retain(|_, taken| {
             *taken = taken.saturating_sub(back);
             *taken > 0
         });
@@ -43,10 +62,10 @@ mod tests {
 
     #[test]
     fn who_takes_too_much_waits_and_nobody_else_does() {
-        let mut allowance = Allowance::default();
-        allowance.take(1, BURST - 1);
+        let mut allowance = Allowance::new(50);
+        allowance.take(1, SECOND / 4 - 1);
         assert!(allowance.has(1));
-        allowance.take(1, BURST);
+        allowance.take(1, SECOND / 4);
         assert!(!allowance.has(1));
         assert!(allowance.has(2));
         allowance.pass(SECOND);
@@ -54,6 +73,10 @@ mod tests {
         allowance.pass(5 * SECOND);
         assert!(allowance.has(1));
         allowance.pass(10 * SECOND);
-        assert!(allowance.0.is_empty());
+        assert!(allowance.taken.is_empty());
+        allowance.take(1, SECOND);
+        assert!(!allowance.has(1));
+        allowance.set(1000);
+        assert!(allowance.has(1), "a site may give more");
     }
 }

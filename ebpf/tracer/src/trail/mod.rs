@@ -56,6 +56,8 @@ pub struct Settings {
     pub journald: bool,
     /// Records go to syslog, too.
     pub syslog: bool,
+    /// Milliseconds of the processor in a second that searching one user's commands for secrets may take.
+    pub command_milliseconds: u32,
 }
 
 /// Why trails cannot be kept at all.
@@ -130,10 +132,15 @@ impl Trails {
         Ok(Self {
             site,
             fold: Fold::new(),
-            out: Out::new(store, sinks, now),
+            out: Out::new(store, sinks, settings.command_milliseconds, now),
             ended: Vec::new(),
             events: 0,
         })
+    }
+
+    /// As [`Settings::command_milliseconds`], from now on.
+    pub fn limit_commands(&mut self, milliseconds: u32) {
+        self.out.limit_commands(milliseconds);
     }
 
     /// A trail begins: its header is written. `trail.trace` is the trace's id; the events of traces whose

@@ -45,7 +45,7 @@ pub(super) struct Out {
 }
 
 impl Out {
-    pub(super) fn new(store: Store, sinks: Vec<Sink>, now: Now) -> Self {
+    pub(super) fn new(store: Store, sinks: Vec<Sink>, command_milliseconds: u32, now: Now) -> Self {
         Self {
             writers: HashMap::new(),
             dirty: BTreeSet::new(),
@@ -56,9 +56,14 @@ impl Out {
             lost: 0,
             failing: BTreeMap::new(),
             aging: None,
-            allowance: Allowance::default(),
+            allowance: Allowance::new(command_milliseconds),
             now,
         }
+    }
+
+    /// As [`super::Settings::command_milliseconds`], from now on.
+    pub(super) fn limit_commands(&mut self, milliseconds: u32) {
+        self.allowance.set(milliseconds);
     }
 
     /// A trail begins, or goes on: what it has to say first is written.

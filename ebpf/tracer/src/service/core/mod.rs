@@ -161,6 +161,8 @@ impl<K: Kernel> Core<K> {
     /// Goes on by another configuration, as far as it may change.
     pub fn reconfigure(&mut self, config: Config) {
         self.usage.limit(config.limits);
+        self.trails
+            .limit_commands(config.limits.command_milliseconds);
         self.config.limits = config.limits;
         self.config.required = config.required;
     }
