@@ -58,7 +58,7 @@ pub struct Wish {
     pub events: Vec<EventKind>,
     /// Opens of what does not exist.
     pub missing: bool,
-    /// Of the opens that were allowed each so manieth.
+    /// Of the opens that were allowed every Nth.
     pub every: u32,
     /// What is hidden: attempts on it are recorded.
     pub hidden: Vec<HiddenNames>,
