@@ -172,7 +172,7 @@ fn a_command_that_asks_to_be_traced_and_stops_goes_on() {
 }
 
 #[test]
-fn a_dry_run_shows_rules_and_territory_and_leaves_nothing() {
+fn a_dry_run_shows_rules_and_access_map_and_leaves_nothing() {
     let world = world();
     let words = ["--backend", "landlock", "--dry-run"];
     let json = world
@@ -198,7 +198,7 @@ fn a_dry_run_shows_rules_and_territory_and_leaves_nothing() {
     for part in [
         "jail         landlock",
         "\nrules of Landlock",
-        "\nterritory",
+        "\naccess map",
     ] {
         assert!(text.out().contains(part), "{part}: {text}");
     }

@@ -117,6 +117,37 @@ pub(crate) fn stays(file: &str, markdown: &str, below: &str) -> Vec<String> {
         .collect()
 }
 
+/// Complaints about files of the tree that a page names between backticks and that are not there. A word in capitals
+/// stands for a name.
+pub(crate) fn named_files(
+    file: &str,
+    markdown: &str,
+    below: &[&str],
+    there: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let is_path = |text: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "./-_".contains(c);
+        below.iter().any(|dir| text.starts_with(dir)) && text.chars().all(plain)
+    };
+    let has_name = |text: &str| {
+        let words = text.split(|c: char| !c.is_ascii_alphabetic());
+        let stands_for = |word: &str| word.len() > 1 && word.chars().all(char::is_uppercase);
+        !text.ends_with(".md") && words.clone().any(stands_for)
+    };
+    markdown
+        .lines()
+        .zip(1..)
+        .flat_map(|(line, number)| {
+            line.split('`')
+                .skip(1)
+                .step_by(2)
+                .map(move |text| (number, text))
+        })
+        .filter(|(_, text)| is_path(text) && !has_name(text) && !there(text))
+        .map(|(number, text)| format!("{file}:{number}: there is no {text}"))
+        .collect()
+}
+
 /// Complaints about a summary that does not list each page once. `pages` are paths from the root.
 pub(crate) fn summary<'a>(
     file: &str,
@@ -213,6 +244,16 @@ mod tests {
         );
         assert_eq!(check("[g](guide/)"), Vec::<String>::new());
         assert_eq!(check("[g](guide/README.md#x)").len(), 1);
+    }
+
+    #[test]
+    fn a_file_that_is_named_and_not_there_is_refused() {
+        let check = |markdown| named_files("d.md", markdown, &["src/"], |path| path == "src/a.rs");
+        assert_eq!(
+            check("`src/a.rs`, `b.rs`, `src/NAME.rs`, src/c.rs"),
+            Vec::<String>::new()
+        );
+        assert_eq!(check("x\n`src/b.rs`"), ["d.md:2: there is no src/b.rs"]);
     }
 
     #[test]

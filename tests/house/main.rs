@@ -252,6 +252,25 @@ fn links_in_documents_lead_somewhere() {
 }
 
 #[test]
+fn files_that_pages_name_are_there() {
+    // Decisions tell how it was when they were made.
+    let page = |file: &str| file.ends_with(".md") && !file.starts_with("docs/decisions/");
+    let below = [
+        "src/",
+        "tests/",
+        "chaperon/",
+        "ebpf/",
+        "profiles/",
+        "lmod/",
+        ".ci/",
+    ];
+    let there = |path: &str| root().join(path).exists();
+    settle(each(page, |file, markdown| {
+        book::named_files(file, markdown, &below, there)
+    }));
+}
+
+#[test]
 fn the_book_lists_every_page_once_and_leads_nowhere_else() {
     let page = |file: &str| file.starts_with("docs/") && file.ends_with(".md");
     let tree = tree();
