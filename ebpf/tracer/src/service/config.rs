@@ -24,8 +24,7 @@ pub struct Config {
     /// Size of the ring buffer, in bytes: a power of two (`BPF_MAP_TYPE_RINGBUF`).
     pub ring_bytes: u32,
     /// What every trace records, whatever its request says.
-    #[serde(rename = "demand")]
-    pub required: Required,
+    pub demand: Required,
     /// Secrets.
     pub redact: Redact,
     /// Where records go beside their files.
@@ -164,7 +163,7 @@ impl Default for Config {
             bpffs: "/sys/fs/bpf".into(),
             object: Object::default(),
             ring_bytes: 4 << 20,
-            required: Required::default(),
+            demand: Required::default(),
             redact: Redact::default(),
             sinks: Sinks::default(),
             keep: Keep::default(),
@@ -353,8 +352,8 @@ mod tests {
         assert_eq!(config.records, PathBuf::from("/srv/trails"));
         assert_eq!(config.object, Object::Tracepoints);
         let kinds = [EventName(Kind::Exec), EventName(Kind::Connect)];
-        assert_eq!(config.required.events, kinds);
-        assert!(config.required.missing && config.sinks.journald && !config.sinks.syslog);
+        assert_eq!(config.demand.events, kinds);
+        assert!(config.demand.missing && config.sinks.journald && !config.sinks.syslog);
         assert_eq!((config.keep.days, config.limits.traces_per_user), (30, 7));
         assert_eq!(config.limits.command_milliseconds, 200);
     }

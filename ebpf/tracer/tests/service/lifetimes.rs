@@ -89,7 +89,7 @@ fn a_trace_of_a_connection_ends_when_it_is_asked_to_and_when_the_connection_is_c
 #[test]
 fn what_the_site_demands_is_recorded_without_being_asked_for() {
     let world = World::with(|config| {
-        config.required = Required {
+        config.demand = Required {
             events: vec![EventName(Kind::Connect)],
             missing: true,
             every: 5,

@@ -164,7 +164,7 @@ impl<K: Kernel> Core<K> {
         self.trails
             .limit_commands(config.limits.command_milliseconds);
         self.config.limits = config.limits;
-        self.config.required = config.required;
+        self.config.demand = config.demand;
     }
 
     /// Reads events, so many and for so long at most. Returns how many there were.

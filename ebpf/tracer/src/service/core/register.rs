@@ -131,7 +131,7 @@ impl<K: Kernel> Core<K> {
                 return Err(no("this cgroup is traced for another user"));
             }
         }
-        let coverage = Coverage::new(&register, &self.config.required);
+        let coverage = Coverage::new(&register, &self.config.demand);
         let mut registered = Registered {
             id: 0,
             joins: false,
