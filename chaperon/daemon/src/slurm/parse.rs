@@ -5,6 +5,7 @@
 
 mod canonical;
 mod directives;
+mod script_line;
 mod translated;
 mod values;
 mod variables;

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::directives::{lines, word};
+use super::script_line::{lines, word};
 use super::words::{accept, mistake, quoted};
 use super::{Given, Origin, Table};
 use crate::refusal::Refusal;
