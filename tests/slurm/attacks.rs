@@ -139,7 +139,7 @@ fn the_directory_that_was_asked_for_is_shown() {
          squeue -h -j $id -o %Z; squeue -h -j $id -O WorkDir:300
          scontrol show job $id | grep WorkDir
          scancel $id; until sacct -X -n -j $id -o State | grep -q CANCELLED; do sleep 0.3; done; sacct -X -P -j $id -o State,WorkDir,JobName
-         salloc --no-shell -Q -t 1 -J kept --chdir=sub; squeue -h -n kept -o %Z; scancel -n kept
+         salloc --no-shell -Q -t 1 -J kept$$ --chdir=sub; squeue -h -n kept$$ -o %Z; scancel -n kept$$
          srun --chdir=sub bash -c pwd",
     );
     let output = world
