@@ -209,6 +209,8 @@ impl Ready for Planning {
             watch: run.confinement.watch.take().map(observed::without_calls),
             ..Confinement::default()
         };
+        // The mediator of this jail is the only one: a listener that init might send is not answered by a second.
+        company.mediated = None;
         let mut fence = Fence {
             rules: fenced.rules,
             abi: fenced.abi,
