@@ -30,10 +30,10 @@ PAGES       := $(BUILT)/pages
 SITE_RECORD := $(BUILT)/.site-dir
 SITE_DIR    ?= $(or $(shell cat '$(SITE_RECORD)' 2>/dev/null),/etc/agent-sandbox)
 # Everything that they are made of: with it, `sudo make install` after `make build` needs no cargo.
-SOURCES     := $(shell find src chaperon ebpf profiles docs/pages docs/reference/cli.md build.rs Cargo.toml Cargo.lock \
+SOURCES     := $(shell find src base landlock chaperon ebpf profiles docs/pages docs/reference/cli.md build.rs Cargo.toml Cargo.lock \
                  -type f 2>/dev/null)
 
-.PHONY: help demo recording quick test test-agents bench build static install uninstall lint clean
+.PHONY: help demo recording quick fuzz test test-agents bench build static install uninstall lint clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -55,8 +55,12 @@ recording: ## record the session that the README shows, anew, as docs/session.sv
 quick: ## try a change in under a minute, without root or Slurm (P=chaperon: one crate)
 	@tests/quick $(P)
 
-test: ## install what the tests need, build, run all of them, count
-	@tests/run
+fuzz: ## policies, plans and messages of chance, for as long as that takes (P=wire: one crate)
+	@NEXTEST_PROFILE=fuzz PROPTEST_CASES=$${PROPTEST_CASES:-20000} \
+		AGENT_SANDBOX_TEST_SEED=$${AGENT_SANDBOX_TEST_SEED:-$$(date +%s)} tests/quick $(P)
+
+test: ## install what the tests need, build, run all of them, count (SHORT=1: without what differs little)
+	@tests/run $(if $(SHORT),--short)
 
 test-agents: ## the real agents alone: install them, drive each from end to end in the jail
 	@tests/run agents

@@ -105,6 +105,26 @@ pub enum Call {
     Print(String),
 }
 
+impl Call {
+    /// How often `-v` was given.
+    pub fn verbose(&self) -> u8 {
+        match self {
+            Self::Run { options, .. }
+            | Self::Policy { options }
+            | Self::Explain { options, .. }
+            | Self::ExplainBackend { options }
+            | Self::Log { options, .. }
+            | Self::ProfileList { options }
+            | Self::ProfileShow { options, .. }
+            | Self::ProfileInit { options, .. }
+            | Self::Sessions { options, .. }
+            | Self::Doctor { options, .. } => options.verbose,
+            Self::Trail(call) => call.options.verbose,
+            Self::Notify { .. } | Self::Print(_) => 0,
+        }
+    }
+}
+
 /// Which kernel facility makes the jail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
@@ -167,9 +187,9 @@ pub struct Options {
     /// Do not print the banner
     #[arg(short, long)]
     pub quiet: bool,
-    /// Say more about what is left out
-    #[arg(short, long)]
-    pub verbose: bool,
+    /// Say what is left out, and log the launch; -vv and -vvv log more
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
 }
 
 impl Options {
@@ -192,7 +212,7 @@ impl Options {
             dry_run: self.dry_run || more.dry_run,
             json: self.json || more.json,
             quiet: self.quiet || more.quiet,
-            verbose: self.verbose || more.verbose,
+            verbose: self.verbose.saturating_add(more.verbose),
         }
     }
 }

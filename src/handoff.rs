@@ -3,8 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::landlock::access::Fence;
-
 /// No datagram is longer; the longest is a path in [`Report::Refused`].
 pub const LONGEST_DATAGRAM: usize = 16 * 1024;
 
@@ -53,6 +51,8 @@ pub struct Run {
     /// Whether [`Request::Go`] is waited for, behind [`Report::Held`], before a path is opened that was chosen
     /// inside, and before the command is executed.
     pub held: bool,
+    /// Whether the jail's network namespace is lent with [`Report::Held`]: the launcher has it filtered.
+    pub lends_network: bool,
     /// The private home, if it is to be told what was installed there and goes with it.
     pub home: Option<Vec<u8>>,
 }
@@ -70,9 +70,6 @@ pub struct Confinement {
     /// The only places below which anything may be written, as Landlock sees to it; `None`: mounts
     /// alone decide.
     pub writable: Option<Vec<Vec<u8>>>,
-    /// Landlock and a mediator as the whole jail, in place of the three above; `None`: mounts and
-    /// namespaces are the jail.
-    pub fence: Option<Box<Fence>>,
     /// The filter that hands the calls over of which a mediator outside knows ids that the jail's user
     /// namespace lacks; `None`: there is no mediator, or the process has such a filter already.
     pub mediated: Option<Box<Mediated>>,
@@ -80,7 +77,7 @@ pub struct Confinement {
     pub watch: Option<Box<Watch>>,
 }
 
-/// The programs of a filter that a mediator answers, see `backend::seccomp::group`.
+/// The programs of a filter that a mediator answers, see `backend::bubblewrap::mediated`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mediated {
     /// Hands calls over.
@@ -154,7 +151,8 @@ pub struct Expect {
 pub enum Report {
     /// Comes with the descriptor of init's mount namespace, first of all, if so ordered.
     Unfinished,
-    /// The jail is there, and what becomes the command has confined itself: it goes on at [`Request::Go`].
+    /// The jail is there, and what becomes the command has confined itself: it goes on at [`Request::Go`]. If so ordered, it
+    /// comes with the descriptor of init's network namespace.
     Held,
     /// The jail is as planned; the command is about to be started.
     Ready,

@@ -149,7 +149,7 @@ fn of_node(known: Known) -> Vec<User> {
                 .flat_map(entries)
                 .filter_map(|entry| {
                     let uid = entry.metadata().ok()?.uid();
-                    (entry.file_name() == *host::meeting_name(uid)).then_some(uid)
+                    (entry.file_name() == *host::join_directory_name(uid)).then_some(uid)
                 }),
         );
         let text = fs::read_to_string("/etc/passwd").unwrap_or_default();

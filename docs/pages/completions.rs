@@ -2,6 +2,7 @@
 //! front of them, in a file for each shell: that the first word which is no option is a command of
 //! the user's, with arguments of its own; and that profiles are asked for.
 
+use agent_sandbox::policy::stated::{KEYS, Key};
 use anyhow::{Result, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, ValueHint};
@@ -11,6 +12,8 @@ use crate::PROGRAM;
 
 /// Stands for the profiles' names in clap's scripts, until the shell's own way to ask for them does.
 const PROFILES: &str = "PROFILE-NAMES";
+/// The same for the keys of the policy, and the values of those that have few.
+const SET: &str = "KEYS-OF-THE-POLICY";
 
 /// Each script: the shell's name, the file's name, the text.
 ///
@@ -41,8 +44,13 @@ pub(crate) fn scripts(command: &Command) -> Result<Vec<(&'static str, String, St
             .replace("@VALUE_OPTIONS@", &values.join("|"))
             .replace("@SUBCOMMANDS@", &subcommands.join("|"))
             .replace("@SUBCOMMAND_WORDS@", &subcommands.join(" "))
+            .replace("@KEYS@", &keys())
     };
-    let bash = asked(&script(Shell::Bash, &command), "$(_agent_sandbox_profiles)")?;
+    let bash = asked(
+        &script(Shell::Bash, &command),
+        "$(_agent_sandbox_profiles)",
+        "$(_agent_sandbox_keys)",
+    )?;
     // clap registers its own function; ours calls it.
     let (bash, _) = bash
         .split_once("\nif [[ \"${BASH_VERSINFO[0]}\"")
@@ -62,8 +70,9 @@ pub(crate) fn scripts(command: &Command) -> Result<Vec<(&'static str, String, St
     );
     let zsh = script(Shell::Zsh, &command);
     let zsh = zsh.replace(&format!("({PROFILES})"), "_agent_sandbox_profiles");
+    let zsh = zsh.replace(&format!("({SET})"), "_agent_sandbox_keys");
     ensure!(
-        !zsh.contains(PROFILES),
+        !zsh.contains(PROFILES) && !zsh.contains(SET) && zsh.contains("_agent_sandbox_keys"),
         "a place in clap's script for zsh is not filled"
     );
     let (zsh, _) = zsh
@@ -79,6 +88,7 @@ pub(crate) fn scripts(command: &Command) -> Result<Vec<(&'static str, String, St
         &format!("{PROFILES}\\t''"),
         "(__fish_agent_sandbox_profiles)",
     );
+    let fish = fish.replace(&format!("{SET}\\t''"), "(__fish_agent_sandbox_keys)");
     // An option whose value is just being typed is no command yet.
     let unfinished = "2>/dev/null\n    or return\n";
     ensure!(
@@ -97,7 +107,7 @@ pub(crate) fn scripts(command: &Command) -> Result<Vec<(&'static str, String, St
         "-n \"__fish_agent_sandbox_needs_command; and not contains -- -- (commandline -opc)\" -f -a ",
     );
     ensure!(
-        !fish.contains(PROFILES),
+        !fish.contains(PROFILES) && !fish.contains(SET),
         "a place in clap's script for fish is not filled"
     );
     Ok(vec![
@@ -156,12 +166,29 @@ fn fish_words(built: &Command) -> String {
     lines
 }
 
-fn asked(script: &str, how: &str) -> Result<String> {
+fn asked(script: &str, profiles: &str, keys: &str) -> Result<String> {
     ensure!(
-        script.contains(PROFILES),
-        "clap's script has no place for the profiles"
+        script.contains(PROFILES) && script.contains(SET),
+        "clap's script has no place for the profiles or the keys"
     );
-    Ok(script.replace(PROFILES, how))
+    Ok(script.replace(PROFILES, profiles).replace(SET, keys))
+}
+
+/// What may stand behind `--set`: each key with its `=`, and each value of one that has few.
+fn keys() -> String {
+    let words = |key: &Key| match (key.words(), key.form) {
+        (words, _) if words.is_empty() && key.form.contains("`false`") => vec!["true", "false"],
+        (_, form) if form.starts_with("list") => Vec::new(),
+        (words, _) => words,
+    };
+    let all = KEYS.iter().flat_map(|key| {
+        let key_alone = format!("{}=", key.name);
+        let values = words(key)
+            .into_iter()
+            .map(move |word| format!("{}={word}", key.name));
+        std::iter::once(key_alone).chain(values)
+    });
+    all.collect::<Vec<_>>().join(" ")
 }
 
 fn script(shell: Shell, command: &Command) -> String {
@@ -190,6 +217,9 @@ fn options_and_subcommands(command: &Command) -> Command {
 
 /// What completes the value, by the name that help gives it.
 fn kind(arg: Arg) -> Arg {
+    if !arg.get_action().takes_values() {
+        return arg;
+    }
     let name = arg
         .get_value_names()
         .and_then(|names| names.first())
@@ -201,6 +231,7 @@ fn kind(arg: Arg) -> Arg {
             let words = listed(&arg);
             arg.value_parser(PossibleValuesParser::new(words))
         }
+        Some("SECTION.KEY=VALUE") => arg.value_parser(PossibleValuesParser::new([SET])),
         Some("NAME") if arg.get_long() != Some("env") => {
             arg.value_parser(PossibleValuesParser::new([PROFILES]))
         }

@@ -4,6 +4,17 @@ _agent_sandbox_profiles() {
     agent-sandbox profile list 2> /dev/null | awk 'NR > 1 && /^[A-Za-z0-9._-]+ / { print $1 }'
 }
 
+# What --set takes: the keys of the policy, and behind `=` the values of one that has few.
+_agent_sandbox_keys() {
+    local word
+    for word in @KEYS@; do
+        case $cur in
+            *=*) [[ $word == *= ]] || printf '%s\n' "$word" ;;
+            *) [[ $word != *= ]] || printf '%s\n' "$word" ;;
+        esac
+    done
+}
+
 # In front of clap's function: where the user's own command begins, that command completes itself.
 _agent_sandbox_front() {
     # bash splits words at `=` and `:` as well. Here a word is what the shell makes of it; `at` says
@@ -72,6 +83,10 @@ _agent_sandbox_delegate() {
         [[ $COMP_WORDBREAKS == *=* ]] || prefix=${word%%=*}=
     fi
     _agent__sandbox agent-sandbox "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+    # A key with a value behind `=`, where bash completes the value alone.
+    local typed=${COMP_WORDS[COMP_CWORD]}
+    if [[ $typed == *=* && $COMP_WORDBREAKS == *=* ]]; then COMPREPLY=("${COMPREPLY[@]#"${typed%%=*}="}"); fi
+    if [[ ${COMPREPLY[0]-} == *= ]]; then compopt -o nospace 2> /dev/null; fi
     if [[ -n $prefix ]]; then COMPREPLY=("${COMPREPLY[@]/#/$prefix}"); fi
 }
 

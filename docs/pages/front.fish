@@ -3,6 +3,16 @@ function __fish_agent_sandbox_profiles
     agent-sandbox profile list 2>/dev/null | tail -n +2 | string match -r '^[A-Za-z0-9._-]+(?= )'
 end
 
+# What --set takes: the keys of the policy, and behind `=` the values of one that has few.
+function __fish_agent_sandbox_keys
+    set -l words @KEYS@
+    if string match -q "*=*" -- (commandline -ct | string replace -r "^--set=" "")
+        printf '%s\n' $words
+    else
+        string match -r '.*=$' -- $words
+    end
+end
+
 # The user's own command and its arguments, without agent-sandbox and its options.
 function __fish_agent_sandbox_own_command
     set -l cmd (commandline -opc)

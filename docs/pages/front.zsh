@@ -5,6 +5,19 @@ _agent_sandbox_profiles() {
     _describe -t profiles profile names
 }
 
+# What --set takes: the keys of the policy, and behind `=` the values of one that has few.
+_agent_sandbox_keys() {
+    local -a known=(@KEYS@)
+    local key
+    if [[ $PREFIX = *=* ]]; then
+        key=${PREFIX%%=*}=
+        compset -P '*='
+        compadd -- ${${(M)known:#$key?*}#$key}
+    else
+        compadd -S '' -- ${(M)known:#*=}
+    fi
+}
+
 # In front of clap's function: where the user's own command begins, that command completes itself.
 _agent_sandbox_front() {
     local -i i=2

@@ -12,7 +12,8 @@ use crate::{PROGRAM, markdown, policy};
 const MANUAL: &str = "User Commands";
 const ADMINISTRATION: &str = "System Administration";
 /// Sections of the reference that the program's page repeats, with their titles there.
-const SECTIONS: [(&str, &str); 4] = [
+const SECTIONS: [(&str, &str); 5] = [
+    ("Log", "LOG"),
     ("Exit codes", "EXIT STATUS"),
     ("Signals and the terminal", "SIGNALS"),
     ("Environment variables", "ENVIRONMENT"),

@@ -5,6 +5,9 @@
 //! older one lacks of the last three is left for the launcher to do, before anything runs inside
 //! ([`Left`]).
 
+pub mod mediated;
+pub mod mediator;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -161,7 +164,7 @@ pub fn call(plan: &Plan, filter: Vec<u8>, finisher: Finisher) -> Call {
     for namespace in ["user", "pid", "ipc", "uts", "cgroup"] {
         call.flag(&format!("--unshare-{namespace}"));
     }
-    if plan.network.value == NetworkMode::Isolated {
+    if plan.network.value != NetworkMode::Open {
         call.flag("--unshare-net");
     }
     if !plan.nested.value && finisher == Finisher::Bubblewrap {

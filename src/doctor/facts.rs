@@ -162,7 +162,7 @@ pub struct DirectoryFacts {
     /// Its name.
     pub path: PathBuf,
     /// What stands there.
-    pub standing: Standing,
+    pub state: DirectoryState,
     /// Its real path, or that of the part that exists.
     pub real: PathBuf,
     /// The type of its file system.
@@ -175,7 +175,7 @@ pub struct DirectoryFacts {
 
 /// What stands at a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum DirectoryState {
     /// Nothing yet; it can be made.
     #[default]
     Missing,

@@ -62,7 +62,7 @@ const CHECKS: &[Check] = &[
 
 /// What people ask about and this version does not have. It is said, and is neither ok nor broken.
 const ABSENT: [&str; 1] = [
-    "network: connections are not judged by host; network.mode gives a jail the node's network or none",
+    "network: network.mode = \"filtered\" needs bubblewrap, and jobs of such sessions have no network yet",
 ];
 
 /// The names of all checks.

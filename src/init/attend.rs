@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 
 use super::control::{Control, FAILED};
 use super::copies::Copies;
-use super::said::Said;
+use super::messages::Messages;
 use crate::handoff::{End, Report, Request};
 use crate::sys::process::Change;
 use crate::sys::{passing, process};
@@ -25,10 +25,10 @@ pub(super) struct Attendance<'a> {
     signals: &'a SignalFd,
     command: Pid,
     by_slurm: bool,
-    /// Whether Landlock and a mediator are the jail.
-    fenced: bool,
+    /// Whether the jail has no pid namespace of its own.
+    without_pid_namespace: bool,
     copies: Copies,
-    said: Said,
+    said: Messages,
     /// Where the child passes the standard error that it opened.
     errors: Option<OwnedFd>,
     /// What the launcher asked for before the command was started.
@@ -53,9 +53,9 @@ impl<'a> Attendance<'a> {
             signals,
             command,
             by_slurm,
-            fenced: false,
+            without_pid_namespace: false,
             copies: Copies::default(),
-            said: Said::default(),
+            said: Messages::default(),
             errors: None,
             early: Vec::new(),
             end: None,
@@ -64,8 +64,8 @@ impl<'a> Attendance<'a> {
         }
     }
 
-    pub(super) fn fenced(mut self, fenced: bool) -> Self {
-        self.fenced = fenced;
+    pub(super) fn without_pid_namespace(mut self, without: bool) -> Self {
+        self.without_pid_namespace = without;
         self
     }
 
@@ -151,7 +151,7 @@ impl<'a> Attendance<'a> {
             let number = i32::try_from(info.ssi_signo).unwrap_or(0);
             // Processes outside of the jail have no pid in it; where there is no pid namespace, those
             // inside cannot signal this process.
-            let outside = self.fenced || info.ssi_pid == 0;
+            let outside = self.without_pid_namespace || info.ssi_pid == 0;
             if self.by_slurm && number != libc::SIGCHLD && outside {
                 self.copies.seen(number, Instant::now());
             }

@@ -10,9 +10,11 @@ use nix::sys::socket::MsgFlags;
 use nix::unistd::Pid;
 
 use super::attend::Attendance;
+use super::confine::ConfinedBy;
 use super::control::{Control, FAILED};
 use super::{confine, execute, gone, streams, watched};
 use crate::handoff::{ErrorStream, Mediated, Report, Request, Run};
+use crate::sys::namespaces::{self, Kind};
 use crate::sys::{fds, passing, privileges, process};
 
 /// What the child and the process that stands by it say to each other, of a command that is held.
@@ -25,7 +27,12 @@ const LONGEST_PATH: usize = 4096;
 ///
 /// # Errors
 /// A sentence: what kept it from being started.
-pub(super) fn attend(control: &Control, signals: &SignalFd, run: &Run) -> Result<i32, String> {
+pub(super) fn attend(
+    control: &Control,
+    signals: &SignalFd,
+    run: &Run,
+    by: ConfinedBy<'_>,
+) -> Result<i32, String> {
     // On this pair the child passes the standard error that it opened.
     let (ours, theirs) =
         passing::pair().map_err(|error| format!("cannot make a pair of sockets: {error}"))?;
@@ -36,12 +43,12 @@ pub(super) fn attend(control: &Control, signals: &SignalFd, run: &Run) -> Result
     match process::fork().map_err(|error| format!("cannot fork: {error}"))? {
         process::Side::Child => {
             drop(ours);
-            become_command(control, run, theirs, parent)
+            become_command(control, run, theirs, (parent, by))
         }
         process::Side::Parent(command) => {
             drop(theirs);
             let early = match run.held {
-                true => hold(control, &ours),
+                true => hold(control, &ours, run.lends_network)?,
                 false => Some(Vec::new()),
             };
             // The launcher does not want it any more, or is gone: so will be whoever waits.
@@ -50,7 +57,7 @@ pub(super) fn attend(control: &Control, signals: &SignalFd, run: &Run) -> Result
             };
             let opens = run.streams.error != ErrorStream::AsItComes;
             let code = Attendance::new(control, signals, command, run.by_slurm)
-                .fenced(run.confinement.fence.is_some())
+                .without_pid_namespace(matches!(by, ConfinedBy::Itself(_)))
                 .with_errors(opens.then_some(ours))
                 .with_early(early)
                 .run();
@@ -70,25 +77,40 @@ pub(super) fn attend(control: &Control, signals: &SignalFd, run: &Run) -> Result
 
 /// Holds the child where it has confined itself, until the launcher lets it go on. The answer is what the launcher
 /// asked before that, which is then for the command; `None` if it does not let it go on.
-fn hold(control: &Control, child: &OwnedFd) -> Option<Vec<Request>> {
+///
+/// # Errors
+/// A sentence: the network cannot be lent.
+fn hold(
+    control: &Control,
+    child: &OwnedFd,
+    lends_network: bool,
+) -> Result<Option<Vec<Request>>, String> {
     let mut word = [0; 1];
     match passing::receive(child, &mut word, MsgFlags::empty()) {
         Ok((1.., _)) => {}
         // It has said why, and ends.
-        _ => return Some(Vec::new()),
+        _ => return Ok(Some(Vec::new())),
     }
-    control.send(&Report::Held);
+    match lends_network {
+        false => control.send(&Report::Held),
+        true => {
+            let network = namespaces::own(Kind::Network)
+                .map_err(|error| format!("cannot open the jail's network namespace: {error}"))?;
+            control.send_with(&Report::Held, Some(network.as_fd()));
+        }
+    }
     let mut early = Vec::new();
     loop {
-        match control.receive()? {
-            Request::Go => break,
-            other => early.push(other),
+        match control.receive() {
+            None => return Ok(None),
+            Some(Request::Go) => break,
+            Some(other) => early.push(other),
         }
     }
     control.send(&Report::Ready);
     // Without it the child ends, which is seen.
     let _ = passing::send(child, WORD, None);
-    Some(early)
+    Ok(Some(early))
 }
 
 /// In the child: waits until it may go on.
@@ -119,8 +141,13 @@ fn hand_over(control: &Control, mediated: &Mediated) -> std::io::Result<()> {
 }
 
 /// The child: becomes the command.
-fn become_command(control: &Control, run: &Run, init: OwnedFd, parent: Pid) -> ! {
-    let cwd = match confine::confine(run, parent) {
+fn become_command(
+    control: &Control,
+    run: &Run,
+    init: OwnedFd,
+    (parent, by): (Pid, ConfinedBy<'_>),
+) -> ! {
+    let cwd = match confine::confine(run, parent, by) {
         Ok(cwd) => cwd,
         Err(reason) => {
             control.send(&Report::Refused(reason));

@@ -10,16 +10,29 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 
 use super::streams;
-use crate::backend::landlock::restrict;
 use crate::handoff::Run;
 use crate::sys::{paths, process};
 
-/// Confines this process as ordered and enters the current directory, which is the answer. `parent`
-/// is the process that forked this one.
+/// What confines the command.
+#[derive(Clone, Copy)]
+pub enum ConfinedBy<'a> {
+    /// The jail in which this process is already: bubblewrap's, or one that it has joined.
+    Jail,
+    /// The process that becomes the command does it, once it is in its directory. The function gets the process that
+    /// forked it, and fails with a sentence.
+    Itself(&'a dyn Fn(Pid) -> Result<(), String>),
+}
+
+/// Confines this process as ordered, and enters the current directory, which is the answer. `parent` is the process that
+/// forked this one.
 ///
 /// # Errors
 /// A sentence: what could not be done.
-pub(super) fn confine(run: &Run, parent: Pid) -> Result<&[u8], String> {
+pub(super) fn confine<'a>(
+    run: &'a Run,
+    parent: Pid,
+    by: ConfinedBy<'_>,
+) -> Result<&'a [u8], String> {
     if let Some(most) = run.confinement.max_processes {
         let (_, hard) =
             getrlimit(Resource::RLIMIT_NPROC).map_err(|error| format!("getrlimit: {error}"))?;
@@ -28,10 +41,10 @@ pub(super) fn confine(run: &Run, parent: Pid) -> Result<&[u8], String> {
             .map_err(|error| format!("cannot limit processes: {error}"))?;
     }
     streams::clear(&run.streams).map_err(|error| format!("cannot open `/dev/null`: {error}"))?;
-    if let Some(fence) = &run.confinement.fence {
+    if let ConfinedBy::Itself(itself) = by {
         let cwd = enter(run)?;
         set_umask(run);
-        restrict::fence_in(fence, parent)?;
+        itself(parent)?;
         default_signals()?;
         return Ok(cwd);
     }
@@ -74,7 +87,7 @@ fn enter(run: &Run) -> Result<&[u8], String> {
 /// Keeps the command from processes outside and, if so ordered, from abstract unix sockets (Landlock
 /// ABI 6), and from writing anywhere but below `writable`.
 fn scope(sockets: bool, writable: Option<&[Vec<u8>]>) -> Result<(), Box<dyn std::error::Error>> {
-    use ::landlock::{
+    use landlock::{
         ABI, AccessFs, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
         RulesetCreatedAttr, Scope,
     };

@@ -19,7 +19,7 @@ mod copies;
 mod execute;
 pub mod gone;
 mod keep;
-mod said;
+mod messages;
 pub mod socket;
 mod streams;
 mod watched;
@@ -35,6 +35,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
+pub use self::confine::ConfinedBy;
 use self::control::{Control, FAILED};
 use crate::handoff::{Order, Report, Request, Run};
 use crate::sys::namespaces::{self, Kind};
@@ -72,7 +73,7 @@ fn run(arguments: &[OsString]) -> Result<i32, ()> {
     serve(Some(stderr), control, order)
 }
 
-/// Goes on as the init of a room in a jail that is there already: in a pid namespace of its own,
+/// Goes on as the init of a step in a jail that is there already: in a pid namespace of its own,
 /// without any right left. No program is executed, for those inside could have put another in its
 /// place. Everything but the standard streams, `control` and `order` is closed. Never returns.
 pub fn go_on(control: OwnedFd, order: OwnedFd) -> ! {
@@ -171,17 +172,18 @@ fn start(control: &Control, order: &Order) -> Result<i32, String> {
         control.send_with(&Report::Listening, Some(socket.as_fd()));
     }
     match &order.run {
-        Some(run) => command::attend(control, &signals, run),
+        Some(run) => command::attend(control, &signals, run, ConfinedBy::Jail),
         None => keep::keep(control, &signals),
     }
 }
 
 /// Takes this process for a task inside of a jail that it has joined: starts the command, stands by
-/// it, and tells the launcher at the other end of `control`. Never returns.
-pub fn attend(control: OwnedFd, run: &Run) -> ! {
+/// it, and tells the launcher at the other end of `control`. Where the command's process confines itself there is no jail to
+/// join and no pid namespace. Never returns.
+pub fn attend(control: OwnedFd, run: &Run, by: ConfinedBy<'_>) -> ! {
     let control = Control(control);
     let done =
-        hold_signals(run.by_slurm).and_then(|signals| command::attend(&control, &signals, run));
+        hold_signals(run.by_slurm).and_then(|signals| command::attend(&control, &signals, run, by));
     process::exit_now(done.unwrap_or_else(|reason| {
         control.send(&Report::Refused(reason));
         FAILED

@@ -41,12 +41,15 @@ fn stand_by(
     instead: Option<&Reason>,
 ) -> Result<Outcome> {
     let Wanted {
-        seal, asked, job, ..
+        snapshot,
+        asked,
+        job,
+        ..
     } = wanted;
-    let mut prepared = launch::prepare_sealed(seal, asked)?;
+    let mut prepared = launch::prepare_from_snapshot(snapshot, asked)?;
     let ready = backend.prepare(&mut prepared, instead)?;
     let plan = ready.plan();
-    let told = &prepared.seal.told;
+    let told = &prepared.snapshot.told;
     let mut lacking = ready.told();
     let all = lacking.clone();
     lacking.retain(|line| !told.contains(line));
@@ -55,8 +58,8 @@ fn stand_by(
         announcements.belongs_to(&prepared.host.state_directory);
     }
     let tracer = prepared.tracer(plan, is_first())?;
-    if let (Some(wish), None) = (&plan.trace.wish, &tracer) {
-        untraced::note(&prepared.host.state_directory, wish);
+    if let (Some(request), None) = (&plan.trace.request, &tracer) {
+        untraced::note(&prepared.host.state_directory, request);
     }
     let mut company = company(announcements)?;
     company.chaperon = Chaperon::new(&prepared, plan, all, Some(job))?;

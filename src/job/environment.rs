@@ -108,14 +108,14 @@ fn parse(entries: &[Vec<u8>]) -> Variables {
 
 #[cfg(test)]
 mod tests {
-    use agent_sandbox_wire::capsule::{Options, Seal, Streams};
+    use agent_sandbox_wire::capsule::{Options, PolicySnapshot, Streams};
 
     use super::*;
 
     fn capsule(base: &[&str], inside: &[&str], program: Program) -> Capsule {
         let bytes = |all: &[&str]| all.iter().map(|one| one.as_bytes().to_vec()).collect();
         Capsule {
-            seal: Seal {
+            snapshot: PolicySnapshot {
                 session: "s0000000".into(),
                 project: b"/home/ada/project".to_vec(),
                 layers: Vec::new(),

@@ -8,9 +8,9 @@
 
 mod alone;
 pub mod environment;
+pub mod own_program;
 pub mod patterns;
 pub mod program;
-pub mod standing;
 pub mod task;
 
 use std::ffi::{OsStr, OsString};
@@ -30,13 +30,14 @@ use crate::handoff::{Confinement, ErrorStream, Run, Streams};
 use crate::launch::announcements::Announcements;
 use crate::launch::choice;
 use crate::launch::supervisor::{Jail, Outcome};
-use crate::launch::{self, Asked, supervisor, traced, untraced};
+use crate::launch::{self, JobRequest, supervisor, traced, untraced};
+use crate::logging;
 use crate::plan::Job;
 use crate::plan::build::memory;
 use crate::plan::model::trace::step_name;
 use crate::report;
 use crate::share::join::{self, Welcome};
-use crate::share::join_socket::{NodeJob, Room};
+use crate::share::join_socket::{NodeJob, StepId};
 use crate::share::{self, Wanted};
 use crate::sys::{fds, process};
 use patterns::Names;
@@ -53,7 +54,8 @@ const NO_STREAM: i32 = 53;
 /// `agent-sandbox job SCRIPT [ARGUMENTS]`: runs the capsule in the batch script SCRIPT. The
 /// arguments of the user's script are in the capsule. Answers the exit code.
 pub fn job(arguments: &[OsString]) -> u8 {
-    let safe = standing::make_sure();
+    let safe = own_program::make_sure();
+    logging::start(0);
     // First of all: what stands there already was said by Slurm and the site.
     let announcements = Announcements::open();
     conclude(run_job(arguments, announcements, safe), Some(NO_STREAM))
@@ -62,7 +64,9 @@ pub fn job(arguments: &[OsString]) -> u8 {
 /// `agent-sandbox task`: runs the capsule in the environment as a task of a step. Answers the exit
 /// code.
 pub fn task(arguments: &[OsString]) -> u8 {
-    conclude(run_task(arguments, standing::make_sure()), None)
+    let safe = own_program::make_sure();
+    logging::start(0);
+    conclude(run_task(arguments, safe), None)
 }
 
 fn run_job(
@@ -137,7 +141,7 @@ struct Task {
     streams: Streams,
     job: JobContext,
     announcements: Option<Announcements>,
-    /// Whether the program is out of its own tasks' reach ([`standing::make_sure`]).
+    /// Whether the program is out of its own tasks' reach ([`own_program::make_sure`]).
     safe: Result<()>,
 }
 
@@ -150,7 +154,7 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
         announcements,
         safe,
     } = task;
-    let session = &capsule.seal.session;
+    let session = &capsule.snapshot.session;
     let plain = session.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if session.is_empty() || session.len() > LONGEST_SESSION || !plain {
         bail!("the capsule names no session");
@@ -162,21 +166,21 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
         .iter()
         .map(|word| word.as_bytes().to_vec())
         .collect();
-    let room = match script {
-        Some(_) => Room::Batch,
-        None => Room::Step(number("SLURM_STEP_ID").unwrap_or(0)),
+    let id = match script {
+        Some(_) => StepId::Batch,
+        None => StepId::Step(number("SLURM_STEP_ID").unwrap_or(0)),
     };
-    let step = match room {
-        Room::Batch => "batch".to_owned(),
-        Room::Step(step) => step_name(step),
+    let step = match id {
+        StepId::Batch => "batch".to_owned(),
+        StepId::Step(step) => step_name(step),
     };
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let memory = memory::of_node(&meminfo).map(|total| memory::of_job(&node, total));
     let wanted = Wanted {
         place: here(job.id),
-        room,
-        seal: capsule.seal.clone(),
-        asked: Asked {
+        step: id,
+        snapshot: capsule.snapshot.clone(),
+        asked: JobRequest {
             cwd: PathBuf::from(OsStr::from_bytes(&capsule.cwd)),
             command,
             job: Job {
@@ -184,10 +188,10 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
                 script,
                 memory,
                 step: Some((job.id, step)),
-                traced: capsule.seal.traced,
+                traced: capsule.snapshot.traced,
             },
         },
-        ranks: room != Room::Batch && tasks_here() != Some(1),
+        ranks: id != StepId::Batch && tasks_here() != Some(1),
         job,
     };
     // What both kinds of jail run.
@@ -203,16 +207,17 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
         by_slurm: true,
         pmi: pmi()?,
         held: false,
+        lends_network: false,
         home: None,
     };
-    let asked = launch::seal::backend(&capsule.seal);
+    let asked = launch::snapshot::backend(&capsule.snapshot);
     let backend = choice::first(asked);
     let arrived = backend
         .is_shared()
         .then(|| safe.and_then(|()| share::arrive(&wanted)));
     let outcome = match arrived {
         Some(Ok((welcome, connection))) => {
-            let outcome = share_room(&welcome, &connection, run, announcements)?;
+            let outcome = share_step(&welcome, &connection, run, announcements)?;
             join::leave(welcome, connection);
             outcome
         }
@@ -225,8 +230,8 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
     Ok((outcome, name))
 }
 
-/// Runs the command in the room to which this process has come.
-fn share_room(
+/// Runs the command in the step to which this process has come.
+fn share_step(
     welcome: &Welcome,
     connection: &OwnedFd,
     run: Run,
@@ -238,13 +243,13 @@ fn share_room(
         cwd_else: Some(terms.cwd_else.clone()),
         environment: terms.environment.clone(),
         search: terms.search.clone(),
-        confinement: terms.sealed.confinement.clone(),
+        confinement: terms.restrictions.confinement.clone(),
         ..run
     };
     stand_by(welcome, connection, run, announcements)
 }
 
-/// Joins the room and stands by the command to its end.
+/// Joins the step and stands by the command to its end.
 fn stand_by(
     welcome: &Welcome,
     connection: &OwnedFd,
@@ -256,11 +261,11 @@ fn stand_by(
     }
     let mut company = company(announcements)?;
     // While paths still mean what they mean outside of the jail.
-    let wish = welcome.terms.wish.as_ref();
-    let tracer = wish.map(|wish| traced::for_task(wish, is_first()));
+    let request = welcome.terms.trace_request.as_ref();
+    let tracer = request.map(|request| traced::for_task(request, is_first()));
     let tracer = tracer.transpose()?.flatten();
-    if let (Some(wish), None) = (wish, &tracer) {
-        untraced::note(Path::new(OsStr::from_bytes(&welcome.terms.state)), wish);
+    if let (Some(request), None) = (request, &tracer) {
+        untraced::note(Path::new(OsStr::from_bytes(&welcome.terms.state)), request);
     }
     company.hold(&mut run, tracer);
     supervisor::hold_signals(true).context("cannot hold signals back")?;

@@ -11,7 +11,7 @@ use crate::failure;
 use crate::host::files::{Files, Look};
 use crate::plan::Plan;
 use crate::plan::explain::change::Ways;
-use crate::plan::explain::{self, Standing};
+use crate::plan::explain::{self, Visibility};
 
 /// Search paths. What `module load` added stands in them.
 const LISTS: [&str; 2] = [env_vars::PATH, env_vars::LD_LIBRARY_PATH];
@@ -115,5 +115,5 @@ fn is_absent(prepared: &Prepared, plan: &Plan, path: &Path) -> bool {
         places: None,
     };
     let answer = explain::path(plan, &prepared.files, path, &ways);
-    matches!(answer.standing, Standing::Absent | Standing::Hidden)
+    matches!(answer.verdict, Visibility::Absent | Visibility::Hidden)
 }

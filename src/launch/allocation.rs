@@ -19,7 +19,7 @@ use super::prepared::Prepared;
 use crate::env_vars;
 use crate::host::HostFacts;
 use crate::host::allocation::{self, Allocation, Detected, FORMAT, Job, Session};
-use crate::plan::build::slurm::standing;
+use crate::plan::build::slurm::availability;
 use crate::plan::model::slurm::Use;
 
 /// How long Slurm may take to answer. Without a controller its commands try for minutes.
@@ -37,7 +37,7 @@ impl Prepared {
     /// Finds the allocation around this process, if the policy lets a session use it, and notes it.
     pub fn find_allocation(&mut self) {
         let off = self.policy.slurm.allocation.value == order::Allocation::Off;
-        let on = standing(&self.policy, &self.host).is_ok_and(|slurm| slurm.value == Use::On);
+        let on = availability(&self.policy, &self.host).is_ok_and(|slurm| slurm.value == Use::On);
         if on && !off {
             self.adopt(find(&self.host));
         }
@@ -46,7 +46,7 @@ impl Prepared {
     /// Notes what was found.
     pub(super) fn adopt(&mut self, found: Detected) {
         if let Detected::Ours(ours) = &found {
-            self.seal.allocation.clone_from(&ours.numbers);
+            self.snapshot.allocation.clone_from(&ours.numbers);
             self.host.allocation = Some(ours.clone());
         }
         self.allocation = found;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::prepared::Prepared;
-use super::said;
+use super::start_messages;
 use super::supervisor::{Company, Outcome};
 use crate::backend::missing::MissingFeature;
 use crate::failure::Failure;
@@ -68,7 +68,7 @@ pub trait Ready {
     /// repeat it.
     fn told(&self) -> Vec<String> {
         let weaker = Some(self.weaker(false)).filter(|line| !line.is_empty());
-        let shortcomings = said::shortcomings(self.plan(), false);
+        let shortcomings = start_messages::shortcomings(self.plan(), false);
         weaker.into_iter().chain(shortcomings).collect()
     }
 

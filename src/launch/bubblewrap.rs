@@ -12,9 +12,9 @@ use anyhow::{Context, Result};
 
 use super::backend::{Backend, Planned, Ready, Reason, Running};
 use super::finish::Finish;
-use super::kept::{self, Standing};
 use super::orders::filter;
 use super::prepared::Prepared;
+use super::state::{self, StateChanges};
 use super::supervisor::{self, Company, Jail, Outcome};
 use crate::backend::bubblewrap::{self, Finisher};
 use crate::backend::missing::MissingFeature;
@@ -87,12 +87,12 @@ impl Backend for Bubblewrap {
             Some(program) => program.clone(),
             None => find()?,
         };
-        let (plan, standing) = kept::ready(prepared)?;
+        let (plan, state_changes) = state::ready(prepared)?;
         prepared.make_places(&plan)?;
         Ok(Box::new(Planning {
             program,
             plan,
-            standing,
+            state_changes,
         }))
     }
 }
@@ -101,7 +101,7 @@ impl Backend for Bubblewrap {
 struct Planning {
     program: PathBuf,
     plan: Plan,
-    standing: Standing,
+    state_changes: StateChanges,
 }
 
 impl Ready for Planning {
@@ -125,12 +125,15 @@ impl Ready for Planning {
         let Self {
             program,
             plan,
-            standing,
+            state_changes,
         } = *self;
         match begin(&program, plan, run, company) {
-            Ok(jail) => Ok(Box::new(Begun { jail, standing })),
+            Ok(jail) => Ok(Box::new(Begun {
+                jail,
+                state_changes,
+            })),
             Err(error) => {
-                standing.end();
+                state_changes.end();
                 Err(error)
             }
         }
@@ -159,21 +162,22 @@ fn begin(program: &Path, plan: Plan, run: Run, company: &mut Company) -> Result<
 /// A jail that runs.
 struct Begun {
     jail: (Jail, OwnedFd),
-    standing: Standing,
+    state_changes: StateChanges,
 }
 
 impl Running for Begun {
     fn supervise(self: Box<Self>, company: &mut Company) -> Result<Outcome> {
         let Self {
             jail: (jail, control),
-            standing,
+            state_changes,
         } = *self;
         let outcome = supervisor::supervise(jail, control, company);
         // What stood by the command goes before its state is put away.
         company.chaperon = None;
+        company.network = None;
         company.tracer = None;
         company.group = None;
-        standing.end();
+        state_changes.end();
         Ok(outcome?)
     }
 }
@@ -280,6 +284,7 @@ pub fn start(bwrap: &Path, mut call: bubblewrap::Call, mut order: Order) -> Resu
         .with_context(|| format!("cannot start `{}`", bwrap.display()))?;
     drop((call, contents, options, order, theirs, stderr, text));
     process::release_memory();
+    process::release_text();
     Ok(Started {
         bwrap: child,
         control: ours,

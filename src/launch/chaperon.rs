@@ -1,49 +1,37 @@
 //! The launcher's side of the chaperon: what it is told, and its start at the first call from
 //! inside. A session that never asks for Slurm never has one.
 
-use std::ffi::{CString, OsStr};
-use std::fs::OpenOptions;
+use std::ffi::OsStr;
 use std::io;
-use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use agent_sandbox_wire::explain::Question;
-use agent_sandbox_wire::order::{JobContext, Order, Place};
+use agent_sandbox_wire::order::{JailPath, JobContext, Order};
 use anyhow::{Context, Result};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, waitpid};
-use nix::unistd::{Pid, setsid};
+use bstr::ByteSlice;
 
+use super::companion::Companion;
 use super::prepared::{FIRST_TIMEOUT, Prepared};
 use crate::env_vars;
 use crate::failure::{self, Failure};
 use crate::host::HostFacts;
 use crate::host::files::HostFiles;
 use crate::host::slurm::{self, Conf};
+use crate::logging;
 use crate::plan::{Mount, Plan, Step};
 use crate::sys::fds;
-use crate::sys::process::{self, Side};
 
 /// Variables of the caller's that the real commands get: how they speak and tell the time.
 const PASSED: [&str; 3] = ["LANG", "LANGUAGE", "TZ"];
 /// A longer name of a language or a time zone is none.
 const LONGEST_VALUE: usize = 64;
-/// How long a chaperon may take to end before it is killed, in milliseconds. It ends at once, unless an
-/// `sbatch` of its own is about to get a job: that has 6 s.
-const PATIENCE_MS: u16 = 8000;
 /// What the chaperon had to say stands here, below the state directory. Its audit record is kept
 /// elsewhere: this is for what should not happen.
-const LOG: &str = "slurm/chaperon.log";
-/// A larger log is begun anew, in bytes.
-const LARGEST_LOG: u64 = 1 << 20;
-
+pub(super) const LOG: &str = "slurm/chaperon.log";
 /// A chaperon that runs, or that will when it is needed.
 #[derive(Debug)]
 pub struct Chaperon {
@@ -51,14 +39,7 @@ pub struct Chaperon {
     order: Option<OwnedFd>,
     listener: Option<OwnedFd>,
     log: PathBuf,
-    running: Option<Running>,
-}
-
-#[derive(Debug)]
-struct Running {
-    pid: Pid,
-    /// The chaperon ends when the launcher's end is closed.
-    life: UnixStream,
+    running: Option<Companion>,
 }
 
 impl Chaperon {
@@ -84,12 +65,12 @@ impl Chaperon {
             .context("the chaperon is not installed")?;
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let rules = &prepared.policy.slurm;
-        let mut seal = prepared.seal.clone();
-        told.retain(|line| !seal.told.contains(line));
-        seal.told.extend(told);
-        seal.traced |= prepared.is_traced;
+        let mut snapshot = prepared.snapshot.clone();
+        told.retain(|line| !snapshot.told.contains(line));
+        snapshot.told.extend(told);
+        snapshot.traced |= prepared.is_traced;
         let order = Order {
-            seal,
+            snapshot,
             scope: rules.scope.value,
             queries: rules.queries.value,
             allocation: rules.allocation.value,
@@ -146,50 +127,24 @@ impl Chaperon {
             return Ok(());
         };
         let (life, theirs) = UnixStream::pair()?;
-        let log = log(&self.log)?;
-        let null = OpenOptions::new().read(true).open("/dev/null")?;
         let theirs = OwnedFd::from(theirs);
         let given = [&order, &listener, &theirs];
-        let numbers = given.map(|fd| fd.as_raw_fd().to_string());
-        let words = ["agent-sandbox-chaperon", "serve"]
-            .into_iter()
-            .chain(numbers.iter().map(String::as_str));
-        let argv: Vec<CString> = words.map(CString::new).collect::<Result<_, _>>()?;
-        let path = CString::new(self.program.as_os_str().as_bytes())?;
-        match process::fork()? {
-            Side::Child => {
-                let become_it = || -> io::Result<()> {
-                    // Away from the terminal, whose keys are for the command inside.
-                    setsid()?;
-                    process::default_signals()?;
-                    fds::become_standard(&null, 0)?;
-                    fds::become_standard(&log, 1)?;
-                    fds::become_standard(&log, 2)?;
-                    given.into_iter().try_for_each(fds::inheritable)?;
-                    Err(process::exec(&path, &argv, &[]))
-                };
-                let _ = become_it();
-                process::exit_now(127)
-            }
-            Side::Parent(pid) => self.running = Some(Running { pid, life }),
-        }
+        self.running = Some(Companion::start(
+            &self.program,
+            "serve",
+            &given,
+            life.into(),
+            &self.log,
+        )?);
         Ok(())
     }
 
     /// Ends the chaperon and waits for its end, for a bounded time.
     pub fn end(&mut self) {
         self.listener = None;
-        let Some(Running { pid, life }) = self.running.take() else {
-            return;
-        };
-        // The other end is the chaperon's alone: it is closed when the process is gone.
-        let _ = life.shutdown(Shutdown::Write);
-        let mut gone = [PollFd::new(life.as_fd(), PollFlags::POLLIN)];
-        while let Err(Errno::EINTR) = poll(&mut gone, PollTimeout::from(PATIENCE_MS)) {}
-        if gone[0].revents().is_none_or(|events| events.is_empty()) {
-            let _ = kill(pid, Signal::SIGKILL);
+        if let Some(running) = self.running.take() {
+            running.end();
         }
-        while let Err(Errno::EINTR) = waitpid(pid, None::<WaitPidFlag>) {}
     }
 }
 
@@ -200,13 +155,13 @@ impl Drop for Chaperon {
 }
 
 /// A place of the jail's, as far as files can stand in it.
-fn place(step: &Step) -> Option<Place> {
+fn place(step: &Step) -> Option<JailPath> {
     let own = match step.mount {
         Mount::Bind { .. } | Mount::Kept { .. } => false,
         Mount::Tmpfs { .. } | Mount::Directory { .. } | Mount::HideDirectory => true,
         _ => return None,
     };
-    Some(Place {
+    Some(JailPath {
         at: step.at.as_os_str().as_bytes().to_vec(),
         own,
     })
@@ -246,32 +201,6 @@ pub fn program() -> Result<PathBuf> {
     })?)
 }
 
-/// The file for what the chaperon has to say; `/dev/null` where there can be none.
-fn log(path: &Path) -> io::Result<OwnedFd> {
-    let open = || -> io::Result<std::fs::File> {
-        if let Some(directory) = path.parent() {
-            std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(directory)?;
-        }
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(path)?;
-        if file.metadata()?.len() > LARGEST_LOG {
-            file.set_len(0)?;
-        }
-        Ok(file)
-    };
-    match open() {
-        Ok(file) => Ok(file.into()),
-        Err(_) => Ok(OpenOptions::new().write(true).open("/dev/null")?.into()),
-    }
-}
-
 fn user(host: &HostFacts) -> String {
     host.user.clone().unwrap_or_else(|| host.uid.to_string())
 }
@@ -295,6 +224,11 @@ pub fn environment(host: &HostFacts, conf: &Conf) -> Vec<Vec<u8>> {
     if let Conf::At(path) = conf {
         set(env_vars::SLURM_CONF, path.as_os_str());
     }
+    // Jobs have it from the real command, and log as their session does.
+    let filter = logging::filter();
+    if let Some(filter) = &filter {
+        set(env_vars::LOG, OsStr::new(filter));
+    }
     let passed = host.environment.iter().filter(|(name, value)| {
         let name = name.to_str().unwrap_or_default();
         (PASSED.contains(&name) || name.starts_with("LC_")) && is_plain(name, value)
@@ -311,8 +245,7 @@ fn is_plain(name: &str, value: &OsStr) -> bool {
     let text = value.as_bytes();
     let letters = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.@:,+".contains(byte);
     let zone = |byte: &u8| letters(byte) || *byte == b'/';
-    let path =
-        text.starts_with(b"/") || text.starts_with(b":") || text.windows(2).any(|two| two == b"..");
+    let path = text.starts_with(b"/") || text.starts_with(b":") || text.contains_str("..");
     text.len() <= LONGEST_VALUE
         && !path
         && if name == "TZ" {

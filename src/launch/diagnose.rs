@@ -5,6 +5,9 @@
     reason = "an effect module: it looks at the kernel's settings"
 )]
 
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+
 use crate::sys::process;
 
 /// What was found when bubblewrap failed.
@@ -35,6 +38,19 @@ pub struct Cause {
 const MOST_NAMESPACES: &str = "/proc/sys/user/max_user_namespaces";
 /// Where Debian's kernels say whether users may make any.
 const DEBIAN_SWITCH: &str = "/proc/sys/kernel/unprivileged_userns_clone";
+
+/// What bubblewrap may say before it is cut off; it says one line.
+const LONGEST_COMPLAINT: u64 = 16 * 1024;
+
+/// What bubblewrap said when it failed.
+pub(crate) fn complaint(pipe: UnixStream) -> String {
+    let mut text = Vec::new();
+    // Everything that bubblewrap wrote is in the socket by now; whoever holds the other end open
+    // must not keep the launcher waiting.
+    let _ = pipe.set_nonblocking(true);
+    let _ = pipe.take(LONGEST_COMPLAINT).read_to_end(&mut text);
+    String::from_utf8_lossy(&text).trim().to_owned()
+}
 
 /// A number in a file of the kernel's.
 fn number(path: &str) -> Option<u64> {

@@ -26,7 +26,7 @@ pub fn conclude(outcome: Outcome, command: &OsStr) -> Result<u8> {
         .hint("nothing was started; try again, and see who changes the path if it stays")
         .into()),
         Outcome::NotExecuted(errno) => Err(not_executed(errno, command).into()),
-        Outcome::Untraced(failure) => Err(failure.into()),
+        Outcome::Withheld(failure) => Err(failure.into()),
         Outcome::NoStream { path, errno, .. } => Err(Failure::new(format!(
             "cannot open `{}`: {}",
             OsStr::from_bytes(&path).display(),

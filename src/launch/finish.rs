@@ -71,7 +71,8 @@ impl Finish {
     }
 
     fn carry_out(&self, mounts: &OwnedFd) -> std::result::Result<(), String> {
-        let own = own_jail(mounts).map_err(|error| format!("its namespaces: {error}"))?;
+        let own = owner_of_jail(mounts, Kind::Mount)
+            .map_err(|error| format!("its namespaces: {error}"))?;
         let (ours, theirs) = passing::pair().map_err(|error| error.to_string())?;
         match process::fork().map_err(|error| format!("cannot fork: {error}"))? {
             process::Side::Child => {
@@ -160,13 +161,16 @@ impl Finish {
     }
 }
 
-/// The user namespace that owns the mounts, if it is one that this user made below the caller's own.
-fn own_jail(mounts: &OwnedFd) -> io::Result<OwnedFd> {
+/// The user namespace that owns a namespace of the jail's, if it is one that this user made below the caller's own.
+///
+/// # Errors
+/// It is none, or not of that kind.
+pub(super) fn owner_of_jail(namespace: &OwnedFd, kind: Kind) -> io::Result<OwnedFd> {
     let other = || io::Error::other("they are not those of this jail");
-    if namespaces::kind_of(mounts)? != Kind::Mount {
+    if namespaces::kind_of(namespace)? != kind {
         return Err(other());
     }
-    let owner = namespaces::owner(mounts)?;
+    let owner = namespaces::owner(namespace)?;
     let above = namespaces::parent(&owner).map_err(|_| other())?;
     let own = namespaces::own(Kind::User)?;
     if namespaces::owner_uid(&owner)? != getuid().as_raw() || !namespaces::same(above, own)? {

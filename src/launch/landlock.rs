@@ -11,25 +11,25 @@ use anyhow::{Context, Result};
 use nix::unistd::{Pid, ttyname};
 
 use super::backend::{Backend, Planned, Ready, Reason, Running};
-use super::kept::{self, Standing};
 use super::observed;
 use super::orders::filter;
 use super::prepared::Prepared;
+use super::state::{self, StateChanges};
 use super::supervisor::{self, Company, Jail, Outcome};
-use crate::backend::landlock::access::{Fence, Permission};
-use crate::backend::landlock::missing;
-use crate::backend::landlock::stage::Stage;
-use crate::backend::landlock::{Fenced, translate};
 use crate::backend::missing::MissingFeature;
-use crate::backend::seccomp::mediated;
 use crate::failure::Failure;
 use crate::handoff::{Confinement, Run};
 use crate::host::mediation;
-use crate::init;
-use crate::mediate;
+use crate::init::{self, ConfinedBy};
+use agent_sandbox_landlock::access::Permission;
+use agent_sandbox_landlock::restrict;
+use agent_sandbox_landlock::stage::Stage;
+use agent_sandbox_landlock::{Translated, translate};
+use agent_sandbox_landlock::{handed_over, mediator, missing};
+
 use crate::mediate::sight::calls::WATCHED;
-use crate::plan::Plan;
 use crate::plan::model::stage::HOME;
+use crate::plan::{Plan, Why};
 use crate::sys::{passing, process};
 
 /// A jail that is about to be started.
@@ -38,17 +38,17 @@ struct Planning {
     /// Why it is none of bubblewrap's, if nobody asked for it.
     instead: Option<Reason>,
     stage: Stage,
-    standing: Standing,
+    state_changes: StateChanges,
 }
 
 /// A jail that runs.
 struct Begun {
     mediator: Pid,
-    /// When the mediator began, see [`mediate::ending::start_of`].
+    /// When the mediator began, see [`mediator::ending::start_of`].
     since: u64,
     control: OwnedFd,
     stage: Stage,
-    standing: Standing,
+    state_changes: StateChanges,
 }
 
 /// Jails that Landlock and a mediator make.
@@ -90,27 +90,27 @@ impl Backend for Landlock {
     fn prepare(&self, prepared: &mut Prepared, instead: Option<&Reason>) -> Result<Box<dyn Ready>> {
         refuse_if_impossible()?;
         let stage = Stage::new(prepared.host.uid, &prepared.invocation.session)?;
-        let (plan, standing) = kept::ready(prepared)?;
+        let (plan, state_changes) = state::ready(prepared)?;
         let made = translated(prepared, plan, stage.path(), instead)?;
-        prepared.make_places(&made.fenced.plan)?;
-        kept::show(&made.fenced.plan)?;
-        stage.fill(&made.fenced.staged)?;
+        prepared.make_places(&made.translated.plan)?;
+        state::show(&made.translated.plan)?;
+        stage.fill(&made.translated.staged)?;
         if prepared.invocation.job.is_some() {
-            refuse_writable_program(prepared, &made.fenced)?;
+            refuse_writable_program(prepared, &made.translated)?;
         }
         Ok(Box::new(Planning {
             made,
             instead: instead.cloned(),
             stage,
-            standing,
+            state_changes,
         }))
     }
 }
 
 /// Of a job, in which the next task runs the program that this one could have replaced.
-fn refuse_writable_program(prepared: &Prepared, fenced: &Fenced) -> Result<()> {
+fn refuse_writable_program(prepared: &Prepared, translated: &Translated) -> Result<()> {
     let executable = &prepared.host.executable;
-    if fenced.charge.territory.reach(executable) != Permission::Write {
+    if translated.config.access_map.permission(executable) != Permission::Write {
         return Ok(());
     }
     Err(Failure::new(format!(
@@ -124,7 +124,7 @@ fn refuse_writable_program(prepared: &Prepared, fenced: &Fenced) -> Result<()> {
 /// What the jail will be.
 struct Made {
     /// How it is made.
-    fenced: Fenced,
+    translated: Translated,
     /// What it lacks of one of bubblewrap's.
     missing: Vec<MissingFeature>,
 }
@@ -135,20 +135,35 @@ fn translated(
     stage: &Path,
     instead: Option<&Reason>,
 ) -> Result<Made> {
-    let mut fenced = translate(plan, &prepared.host, &prepared.files, stage, &terminals())?;
-    let rules = fenced.rules.iter().map(|rule| rule.path().to_owned());
-    let regions = fenced.charge.territory.regions().iter();
-    let shown = regions.filter(|region| region.reach != Permission::None);
-    let shown = rules.chain(shown.map(|region| region.path().to_owned()));
-    let plan = &mut fenced.plan;
+    if plan.filter.is_some() {
+        return Err(unfiltered(&plan).into());
+    }
+    let mut translated = translate(plan, &prepared.host, &prepared.files, stage, &terminals())?;
+    let rules = translated.rules.iter().map(|rule| rule.path().to_owned());
+    let entries = translated.config.access_map.entries().iter();
+    let shown = entries.filter(|entry| entry.permission != Permission::None);
+    let shown = rules.chain(shown.map(|entry| entry.path().to_owned()));
+    let plan = &mut translated.plan;
     plan.trace
         .forbid(&plan.hidden, shown.collect(), &prepared.files);
-    let missing = missing::judge(&prepared.policy, &prepared.host, &fenced)?;
+    let missing = missing::judge(&prepared.policy, &prepared.host, &translated)?;
     // They are about mounts; what this jail lacks is said by its own table.
-    fenced.plan.weaknesses.clear();
+    translated.plan.weaknesses.clear();
     let ids = missing.iter().map(|one| one.id.to_owned()).collect();
-    fenced.say_what_is_missing(instead.map(|reason| reason.what.clone()), ids);
-    Ok(Made { fenced, missing })
+    translated.say_what_is_missing(instead.map(|reason| reason.what.clone()), ids);
+    Ok(Made {
+        translated,
+        missing,
+    })
+}
+
+/// A jail of Landlock's has the host's network or none.
+fn unfiltered(plan: &Plan) -> Failure {
+    Failure::new(format!(
+        "the network cannot be filtered ({}): Landlock makes no network of the jail's own",
+        Why::key("network.mode", &plan.network)
+    ))
+    .hint("user: use --backend bwrap where bubblewrap works, or --set network.mode=isolated for a run without a network")
 }
 
 /// Refuses a host on which Landlock and a mediator would be no jail.
@@ -175,7 +190,7 @@ fn terminals() -> Vec<OsString> {
 
 impl Ready for Planning {
     fn plan(&self) -> &Plan {
-        &self.made.fenced.plan
+        &self.made.translated.plan
     }
 
     fn home(&self) -> PathBuf {
@@ -183,7 +198,7 @@ impl Ready for Planning {
     }
 
     fn real(&self, inside: &Path) -> PathBuf {
-        self.made.fenced.places.real(inside)
+        self.made.translated.places.real(inside)
     }
 
     fn weaker(&self, verbose: bool) -> String {
@@ -199,59 +214,59 @@ impl Ready for Planning {
     /// Starts the mediator, and it the command. `run`'s confinement is set here.
     fn start(self: Box<Self>, mut run: Run, company: &mut Company) -> Result<Box<dyn Running>> {
         let Self {
-            made: Made { fenced, .. },
+            made: Made { translated, .. },
             stage,
-            standing,
+            state_changes,
             ..
         } = *self;
         run.confinement = Confinement {
-            max_processes: fenced.plan.max_processes.value,
+            max_processes: translated.plan.max_processes.value,
             watch: run.confinement.watch.take().map(observed::without_calls),
             ..Confinement::default()
         };
         // The mediator of this jail is the only one: a listener that init might send is not answered by a second.
         company.mediated = None;
-        let mut fence = Fence {
-            rules: fenced.rules,
-            abi: fenced.abi,
-            filter: filter(&fenced.plan)?,
-            handing_over: match &company.witness {
-                Some(_) => mediated::watching(fenced.handed_over, WATCHED),
-                None => mediated::program(fenced.handed_over),
+        let mut confinement = restrict::Confinement {
+            rules: translated.rules,
+            abi: translated.abi,
+            filter: filter(&translated.plan)?,
+            handing_over: match &company.recorder {
+                Some(_) => handed_over::watching(translated.handed_over, WATCHED),
+                None => handed_over::program(translated.handed_over),
             },
             mediator: -1,
         };
-        if let (Some(path), Some(chaperon)) = (&fenced.socket, &mut company.chaperon) {
+        if let (Some(path), Some(chaperon)) = (&translated.socket, &mut company.chaperon) {
             let socket = init::socket::listening(path)
                 .with_context(|| format!("cannot listen at `{}`", path.display()))?;
             chaperon.listening(socket);
         }
-        let charge = fenced.charge;
-        drop((fenced.plan, fenced.staged));
+        let config = translated.config;
+        drop((translated.plan, translated.staged));
         supervisor::hold_signals(company.by_slurm).context("cannot hold signals back")?;
         // What outlives the mediator is the launcher's to end.
         nix::sys::prctl::set_child_subreaper(true).context("cannot become a subreaper")?;
         let (ours, theirs) = passing::pair().context("cannot make a pair of sockets")?;
-        let mut kept = vec![theirs.as_raw_fd()];
-        kept.extend(run.pmi);
-        let witness = company.witness.as_ref().map(observed::hear);
-        let witness = witness
+        let mut state = vec![theirs.as_raw_fd()];
+        state.extend(run.pmi);
+        let recorder = company.recorder.as_ref().map(observed::hear);
+        let recorder = recorder
             .transpose()
             .context("cannot make a pair of sockets")?;
-        let mediator = mediate::start_watched(charge, &kept, witness, move |listener| {
-            fence.mediator = listener.as_raw_fd();
-            run.confinement.fence = Some(Box::new(fence));
-            init::attend(theirs, &run)
+        let mediator = mediator::start_watched(config, &state, recorder, move |listener| {
+            confinement.mediator = listener.as_raw_fd();
+            let confine = |parent| restrict::confine(&confinement, parent);
+            init::attend(theirs, &run, ConfinedBy::Itself(&confine))
         })
         .context("cannot start the mediator")?;
-        let since = mediate::ending::start_of(mediator).context("cannot look at the mediator")?;
+        let since = mediator::ending::start_of(mediator).context("cannot look at the mediator")?;
         process::release_memory();
         Ok(Box::new(Begun {
             mediator,
             since,
             control: ours,
             stage,
-            standing,
+            state_changes,
         }))
     }
 }
@@ -263,17 +278,17 @@ impl Running for Begun {
             since,
             control,
             stage,
-            standing,
+            state_changes,
         } = *self;
         let outcome = supervisor::supervise(Jail::Joined(mediator), control, company);
         // The chaperon is a child as well, and none that is left over.
         company.chaperon = None;
         // A mediator that ends by itself leaves nothing.
         if company.killed || outcome.is_err() {
-            mediate::ending::end_leftovers(since);
+            mediator::ending::end_leftovers(since);
         }
         drop(stage);
-        standing.end();
+        state_changes.end();
         match outcome? {
             Outcome::NoJail(_) => Err(Failure::new(
                 "the jail ended before the command was started: its mediator was killed, or failed",

@@ -29,11 +29,11 @@ use crate::host::files::real_as_far_as_it_exists;
 use crate::plan::Plan;
 use crate::plan::build::obeyed;
 use crate::plan::build::obeyed::Care;
-use crate::plan::model::kept;
+use crate::plan::model::persistent;
 use crate::policy::{Git, Settings};
 use crate::session;
 use crate::sys::paths::{self, by_descriptor};
-use look::{Found, GIT, Mark, Seen};
+use look::{GIT, Mark, ObeyedFile, Seen};
 use record::{Below, Open, Own, Record};
 
 /// How long a launch looks through a project before the command starts.
@@ -93,8 +93,8 @@ impl Left {
         // Where the plan has it, too: a home may have a link in its path.
         let state = real_as_far_as_it_exists(&prepared.files, &host.state_directory);
         let mut left = Self {
-            store: kept::store(&state, Some(&project)),
-            stores: kept::stores(&state),
+            store: persistent::store(&state, Some(&project)),
+            stores: persistent::stores(&state),
             records: session::directory(host.uid, &host.state_directory),
             session: plan.session.clone(),
             protects: (
@@ -252,7 +252,7 @@ impl Left {
     }
 
     /// What was not there before, or is another file; first what names commands by itself.
-    fn news(&self, at: &OwnedFd, record: &Record, seen: &Seen) -> Vec<(PathBuf, Found)> {
+    fn news(&self, at: &OwnedFd, record: &Record, seen: &Seen) -> Vec<(PathBuf, ObeyedFile)> {
         let known = record.marks();
         let mut all = Vec::new();
         for (path, found) in &seen.found {
@@ -274,7 +274,13 @@ impl Left {
     }
 
     /// Sets a file aside, if it has to be; and whether that is worth no word.
-    fn settle(&self, at: &OwnedFd, record: &Record, path: &Path, found: &Found) -> (Became, bool) {
+    fn settle(
+        &self,
+        at: &OwnedFd,
+        record: &Record,
+        path: &Path,
+        found: &ObeyedFile,
+    ) -> (Became, bool) {
         let stays = |why: &str| (Became::Stays(why.to_owned()), false);
         let was_known = record.known.iter().any(|(known, _)| known.0 == path);
         let protects = match found.by {
@@ -550,7 +556,7 @@ fn set_aside_name(name: &OsStr) -> OsString {
     aside
 }
 
-fn line(path: &Path, found: &Found, became: &Became) -> String {
+fn line(path: &Path, found: &ObeyedFile, became: &Became) -> String {
     let (path, by) = (named(path), found.by);
     match became {
         Became::Aside(name) => format!(

@@ -19,7 +19,7 @@ use crate::cli::Options;
 use crate::env_vars;
 use crate::plan::Plan;
 use crate::plan::explain::change::{Ways, shell_word};
-use crate::plan::explain::{self, Standing};
+use crate::plan::explain::{self, Visibility};
 use crate::policy::paths::quote;
 
 /// Symbolic links of which the last part of a path may lead through (`MAXSYMLINKS`, path_resolution(7)).
@@ -73,15 +73,17 @@ fn missing(prepared: &Prepared, found: &Path) -> Result<Vec<String>> {
     let ways = Ways {
         policy: &prepared.policy,
         config: &prepared.config,
-        places: Some((&plan.ground, &prepared.files)),
+        places: Some((&plan.site_bounds, &prepared.files)),
     };
     let home = &prepared.host.home;
     let (mut refused, mut reads) = (Vec::new(), Vec::new());
     for directory in needed(&plan, prepared, found) {
         let answer = explain::path(&plan, &prepared.files, &directory, &ways);
-        match answer.standing {
-            Standing::ReadOnly | Standing::Writable => {}
-            Standing::Absent | Standing::Private if answer.change.possible => reads.push(directory),
+        match answer.verdict {
+            Visibility::ReadOnly | Visibility::Writable => {}
+            Visibility::Absent | Visibility::Private if answer.change.possible => {
+                reads.push(directory)
+            }
             _ => refused.push(format!("`{}`: {}", directory.display(), answer.change.text)),
         }
     }

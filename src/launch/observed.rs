@@ -9,7 +9,6 @@ use std::path::Path;
 use nix::sys::utsname::uname;
 
 use super::prepared::Prepared;
-use crate::backend::seccomp::watched;
 use crate::config::load::RawLayer;
 use crate::config::source::{Layer, Source, Sourced};
 use crate::handoff::Watch;
@@ -18,6 +17,7 @@ use crate::observe::recorder;
 use crate::plan::Plan;
 use crate::policy::trace::Events;
 use crate::policy::{HomeMode, Policy, SlurmMode, Trace, TraceMode};
+use crate::seccomp::watched;
 use crate::sys::passing;
 
 /// What messages name as the place of what such a run is given.
@@ -103,7 +103,7 @@ pub(super) fn asks_for_audit(policy: &Policy) -> bool {
 
 /// How the command of this plan is watched, if it is; `home` is the private one.
 pub(super) fn watch(prepared: &Prepared, plan: &Plan, home: &Path) -> Option<Box<Watch>> {
-    let recorder = prepared.witness.as_ref()?;
+    let recorder = prepared.recorder.as_ref()?;
     let host = &prepared.host;
     let reals = host.home_reals.iter().map(std::path::PathBuf::as_path);
     let named = [host.home.as_path(), plan.home.as_path(), home];

@@ -1,11 +1,11 @@
 //! What init and the mediator are told to carry out of a plan.
 
-use crate::backend::seccomp::{self, group};
+use crate::backend::bubblewrap::{mediated as handed_over, mediator};
 use crate::env_vars;
 use crate::handoff::{Confinement, Mediated, Run, Streams};
 use crate::host::HostFacts;
-use crate::mediate;
 use crate::plan::{Plan, Variable};
+use crate::seccomp;
 use crate::session::{self, Registered};
 use anyhow::{Context, Result};
 use std::ffi::{OsStr, OsString};
@@ -45,6 +45,7 @@ pub(super) fn command(plan: &Plan) -> Run {
         streams: Streams::default(),
         by_slurm: false,
         pmi: None,
+        lends_network: false,
         home: None,
         held: false,
     }
@@ -83,7 +84,6 @@ pub fn confinement(plan: &Plan) -> Confinement {
         scoped_sockets: plan.landlock_scope,
         writable: plan.landlock_writes.then(writable),
         mediated: plan.mediated.then(|| Box::new(mediated(false))),
-        fence: None,
         watch: None,
     }
 }
@@ -91,11 +91,11 @@ pub fn confinement(plan: &Plan) -> Confinement {
 /// The filter of the calls that a mediator answers, for a jail of this process's user and group.
 pub(super) fn mediated(renames: bool) -> Mediated {
     let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
-    let group::Programs {
+    let handed_over::Programs {
         handing_over,
         with_sockets,
         refusing,
-    } = group::programs(uid.as_raw(), gid.as_raw(), renames);
+    } = handed_over::programs(uid.as_raw(), gid.as_raw(), renames);
     Mediated {
         handing_over,
         with_sockets,
@@ -104,10 +104,10 @@ pub(super) fn mediated(renames: bool) -> Mediated {
 }
 
 /// What a mediator beside the jail keeps to.
-pub fn mediated_terms(plan: &Plan) -> Option<mediate::group::Terms> {
+pub fn mediated_terms(plan: &Plan) -> Option<mediator::Terms> {
     let writable = confinement(plan).writable;
     let paths = |all: Vec<Vec<u8>>| all.into_iter().map(|path| OsString::from_vec(path).into());
-    plan.mediated.then(|| mediate::group::Terms {
+    plan.mediated.then(|| mediator::Terms {
         writable: writable.map(|all| paths(all).collect()),
         git_config: None,
     })

@@ -1,20 +1,21 @@
 //! Reads the policy and looks at the host.
 
 use super::options::{absolute, additions, current_directory, locations};
-use super::prepared::{Asked, FIRST_TIMEOUT, Prepared, logins};
-use super::{modules, observed, seal, tracer};
+use super::prepared::{FIRST_TIMEOUT, JobRequest, Prepared, logins};
+use super::{modules, observed, snapshot, tracer};
 use crate::cli::Options;
 use crate::config::load::{RawLayer, Request, load};
 use crate::host::allocation::Detected;
 use crate::host::files::{Files, HostFiles, Look};
 use crate::host::mediation::NoMediator;
 use crate::host::{self, HostFacts};
+use crate::logging::Stopwatch;
 use crate::observe::recorder;
 use crate::plan::{self, Invocation};
 use crate::policy::Policy;
 use crate::policy::merge::merge;
 use crate::session::{self};
-use agent_sandbox_wire::capsule::Seal;
+use agent_sandbox_wire::capsule::PolicySnapshot;
 use anyhow::Result;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -32,8 +33,9 @@ pub(super) fn prepare_session(
     options: &Options,
     command: &[OsString],
     session: String,
-    witness: Option<recorder::Shared>,
+    recorder: Option<recorder::Shared>,
 ) -> Result<Prepared> {
+    let mut watch = Stopwatch::start();
     let locations = locations()?;
     let cwd = current_directory()?;
     let project = match &options.project {
@@ -50,31 +52,37 @@ pub(super) fn prepare_session(
         profiles: &options.profile,
         command: command
             .first()
-            .filter(|_| witness.is_none())
+            .filter(|_| recorder.is_none())
             .and_then(|command| Path::new(command).file_name()),
         project: Some(real_project.as_deref().unwrap_or(&project)),
         set: &options.set,
         circumstances: &host::circumstances::probe,
     };
     let mut layers: Vec<RawLayer> = load(&request)?;
-    if witness.is_some() {
+    if recorder.is_some() {
         observed::without_what_is_given(&mut layers);
     }
     let mut policy = merge(&layers, &additions(options, &cwd)?)?;
-    if witness.is_some() {
+    if recorder.is_some() {
         observed::make_private(&mut policy);
     }
+    log_policy(&layers, &mut watch);
     files.set_timeout(policy.files.timeout_ms.value);
     let named = [project.clone(), cwd.clone()];
     let (files, mut host) = host::settled::probe(files, None, &policy, &named)?;
-    if witness.is_some() {
+    if recorder.is_some() {
         host.no_mediator = Some(NoMediator::Watched);
     }
+    tracing::info!(target: "launch", took = ?watch.lap(), "host examined");
     if !policy.modules.load.is_empty() {
         host.environment = modules::load(&policy.modules.load, &host.environment)?;
+        let modules = policy.modules.load.len();
+        tracing::info!(target: "launch", took = ?watch.lap(), modules, "modules loaded");
     }
     host.find_slurm(&policy, &files);
+    log_slurm(&host, &mut watch);
     let tracer = look_for_tracer(&policy, &mut host);
+    tracing::info!(target: "tracer", took = ?watch.lap(), listens = host.traced, "tracer looked for");
     let config = match locations.config_dir.strip_prefix(&locations.home) {
         Ok(below) => format!("~/{}/config.toml", below.display()),
         Err(_) => locations
@@ -95,9 +103,9 @@ pub(super) fn prepare_session(
     let node = nix::unistd::gethostname().unwrap_or_default();
     let node = node.to_string_lossy();
     let (cwd, session) = (&invocation.cwd, &invocation.session);
-    let seal = Seal {
-        variables: seal::sealed_variables(&policy, &host.environment),
-        ..seal::seal(options, cwd, session, real, &layers, &node)
+    let snapshot = PolicySnapshot {
+        variables: snapshot::path_variables(&policy, &host.environment),
+        ..snapshot::take(options, cwd, session, real, &layers, &node)
     };
     Ok(Prepared {
         policy,
@@ -106,14 +114,29 @@ pub(super) fn prepare_session(
         invocation,
         config,
         layers: names,
-        seal,
-        witness,
+        snapshot,
+        recorder,
         logins: logins(&layers),
         has_profile: layers.iter().any(|layer| layer.profile.is_some()),
         tracer,
         is_traced: false,
         allocation: Detected::Nothing,
     })
+}
+
+fn log_policy(layers: &[RawLayer], watch: &mut Stopwatch) {
+    tracing::info!(target: "launch", took = ?watch.lap(), layers = layers.len(), "policy read");
+    for layer in layers {
+        tracing::debug!(target: "launch", layer = ?layer.layer, file = %layer.file, "layer");
+    }
+}
+
+fn log_slurm(host: &HostFacts, watch: &mut Stopwatch) {
+    let commands = host.slurm.as_ref().map(|slurm| slurm.commands.len());
+    tracing::info!(target: "slurm", took = ?watch.lap(), commands, "Slurm looked for");
+    for (command, path) in host.slurm.iter().flat_map(|slurm| &slurm.commands) {
+        tracing::debug!(target: "slurm", %command, path = %path.display(), "command");
+    }
 }
 
 fn look_for_tracer(policy: &Policy, host: &mut HostFacts) -> tracer::TracerState {
@@ -126,21 +149,29 @@ fn look_for_tracer(policy: &Policy, host: &mut HostFacts) -> tracer::TracerState
 ///
 /// # Errors
 /// This version does not understand the policy, or something is wrong with the node.
-pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
-    let (layers, additions) = seal::unseal(&seal)?;
+pub fn prepare_from_snapshot(snapshot: PolicySnapshot, asked: JobRequest) -> Result<Prepared> {
+    let mut watch = Stopwatch::start();
+    let (layers, additions) = snapshot::restore(&snapshot)?;
     let policy = merge(&layers, &additions)?;
+    log_policy(&layers, &mut watch);
     let files = HostFiles::new(policy.files.timeout_ms.value);
-    let project = PathBuf::from(OsStr::from_bytes(&seal.project));
-    let (sealed, named) = (seal::variables(&seal), std::slice::from_ref(&project));
-    let (files, mut host) = host::settled::probe(files, Some(&sealed), &policy, named)?;
+    let project = PathBuf::from(OsStr::from_bytes(&snapshot.project));
+    let (carried, named) = (
+        snapshot::variables(&snapshot),
+        std::slice::from_ref(&project),
+    );
+    let (files, mut host) = host::settled::probe(files, Some(&carried), &policy, named)?;
+    tracing::info!(target: "launch", took = ?watch.lap(), "host examined");
     host.find_slurm(&policy, &files);
+    log_slurm(&host, &mut watch);
     let tracer = look_for_tracer(&policy, &mut host);
+    tracing::info!(target: "tracer", took = ?watch.lap(), listens = host.traced, "tracer looked for");
     let names = layers.iter().map(|layer| layer.file.to_string()).collect();
     let invocation = Invocation {
         project: Some(project),
         cwd: plan::build::submitted::path(&host, &asked.cwd),
         command: asked.command,
-        session: seal.session.clone(),
+        session: snapshot.session.clone(),
         job: Some(asked.job),
     };
     Ok(Prepared {
@@ -150,8 +181,8 @@ pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
         invocation,
         config: "config.toml".to_owned(),
         layers: names,
-        seal,
-        witness: None,
+        snapshot,
+        recorder: None,
         logins: Vec::new(),
         has_profile: true,
         tracer,
@@ -167,7 +198,7 @@ pub fn prepare_sealed(seal: Seal, asked: Asked) -> Result<Prepared> {
 pub fn prepare_watched(
     options: &Options,
     command: &[OsString],
-    witness: recorder::Shared,
+    recorder: recorder::Shared,
 ) -> Result<Prepared> {
-    prepare_session(options, command, session::new_id()?, Some(witness))
+    prepare_session(options, command, session::new_id()?, Some(recorder))
 }

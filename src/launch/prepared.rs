@@ -1,6 +1,6 @@
 //! What is known before anything is started.
 
-use super::{meeting, tracer};
+use super::{join_directories, tracer};
 use crate::config::agent::Marker;
 use crate::config::load::RawLayer;
 use crate::host::HostFacts;
@@ -10,7 +10,7 @@ use crate::host::mount_table::MountTable;
 use crate::observe::recorder;
 use crate::plan::{self, Invocation, Plan};
 use crate::policy::Policy;
-use agent_sandbox_wire::capsule::Seal;
+use agent_sandbox_wire::capsule::PolicySnapshot;
 use anyhow::Result;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,9 +34,9 @@ pub struct Prepared {
     /// Files and options that took part, weakest first.
     pub layers: Vec<String>,
     /// What the jobs of this session carry.
-    pub seal: Seal,
+    pub snapshot: PolicySnapshot,
     /// What watches the run, of one that is watched.
-    pub witness: Option<recorder::Shared>,
+    pub recorder: Option<recorder::Shared>,
     /// How one logs in to the agents of this launch.
     pub logins: Vec<Login>,
     /// Whether a profile takes part.
@@ -51,7 +51,7 @@ pub struct Prepared {
 
 /// What a capsule asks for, as far as it decides nothing.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct JobRequest {
     /// The current directory.
     pub cwd: PathBuf,
     /// The command and its arguments.
@@ -85,7 +85,9 @@ impl Prepared {
     /// # Errors
     /// One cannot be made.
     pub fn make_places(&self, plan: &Plan) -> Result<()> {
-        meeting::make_places(&plan::build::meeting::places_to_make(plan, &self.host))
+        join_directories::make_places(&plan::build::join_directories::places_to_make(
+            plan, &self.host,
+        ))
     }
 
     /// A plan without a project, for questions about the rules alone.

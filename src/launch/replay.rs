@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agent_sandbox_events::client::{Connection, Unanswered};
-use agent_sandbox_events::protocol::{Request, Response, VERSION, Which};
+use agent_sandbox_events::protocol::Which;
+use agent_sandbox_events::record::What;
+use agent_sandbox_events::trails::Reader;
 
 use super::tracer::TracerState;
 use crate::failure::one_line;
@@ -51,51 +53,32 @@ fn read_all(
     reading: &mut Reading<'_>,
 ) -> Result<(), String> {
     connection.wait_for(ANSWER).map_err(broken)?;
-    let ends = wait_for_the_end(connection, traced).map_err(broken)?;
-    let request = Request::Read {
-        version: VERSION,
-        which: Which::Trace(traced.trace),
-        history: true,
-        follow: false,
-    };
-    let (begin, mut bytes) = (Instant::now(), 0);
-    let mut answer = connection.ask(&request);
+    let which = Which::Session(traced.session.clone());
+    let mut trail = Reader::new(connection, which).map_err(broken)?;
+    let (begin, mut bytes, mut ended) = (Instant::now(), 0, false);
     loop {
-        match answer.map_err(broken)? {
-            Response::Lines(lines) => {
-                bytes += lines.len();
-                // What the tracer writes is UTF-8; what is none is no record.
-                for line in String::from_utf8_lossy(&lines).lines() {
-                    reading.line(line);
-                }
+        let records = trail.follow().map_err(broken)?;
+        // The trail of a run ends when all of its processes have.
+        if records.is_empty() && (ended || begin.elapsed() > PATIENCE) {
+            break;
+        }
+        if records.is_empty() {
+            std::thread::sleep(LOOK);
+        }
+        for (record, line) in records {
+            if record.trail.trace == traced.trace {
+                ended |= matches!(record.what, What::End(_));
+                bytes += line.len();
+                reading.line(&line);
             }
-            Response::Done if ends => return Ok(()),
-            Response::Done => {
-                return Err("processes of the run went on, and what they did is not seen".into());
-            }
-            _ => return Err(broken(Unanswered::Strange)),
         }
         if begin.elapsed() > LONGEST || bytes > MOST_BYTES {
             return Err("the trail was too long to be read to its end".into());
         }
-        answer = connection.next();
     }
-}
-
-/// Waits for the end of a trail, for a while; whether it has come.
-fn wait_for_the_end(connection: &Connection, traced: &Traced) -> Result<bool, Unanswered> {
-    let begin = Instant::now();
-    loop {
-        let Response::Trails(trails) = connection.ask(&Request::List { version: VERSION })? else {
-            return Err(Unanswered::Strange);
-        };
-        let lives = trails.iter().any(|one| {
-            one.live && one.trace == traced.trace && one.session.as_deref() == Some(&traced.session)
-        });
-        if !lives || begin.elapsed() > PATIENCE {
-            return Ok(!lives);
-        }
-        std::thread::sleep(LOOK);
+    match ended {
+        true => Ok(()),
+        false => Err("processes of the run went on, and what they did is not seen".into()),
     }
 }
 

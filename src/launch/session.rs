@@ -3,14 +3,17 @@
 use super::backend::{Backend, Reason, Running, with_reason};
 use super::chaperon::Chaperon;
 use super::ending::conclude;
+use super::network::Filter;
 use super::orders::{mediated, mediated_terms, register};
 use super::prepare::prepare_session;
 use super::prepared::Prepared;
 use super::supervisor::{Company, Outcome};
-use super::{absent, choice, observed, orders, said};
+use super::{absent, choice, observed, orders, start_messages};
 use crate::cli::Options;
 use crate::env_vars;
 use crate::failure::Failure;
+use crate::logging::Stopwatch;
+use crate::plan::Plan;
 use crate::plan::build::git;
 use crate::session::Registered;
 use crate::sys::fds;
@@ -58,18 +61,25 @@ pub fn run(options: &Options, command: &[OsString], mut prepared: Prepared) -> R
     let found = prepared.allocation.clone();
     let asked = options.backend.unwrap_or_default();
     let (backend, instead) = choice::for_launch(asked)?;
+    log_choice(backend.as_ref(), instead.as_ref());
     let session = prepared.invocation.session.clone();
-    let witness = prepared.witness.clone();
+    let recorder = prepared.recorder.clone();
     let (mut outcome, mut name) = run_by(backend.as_ref(), options, prepared, instead.as_ref())?;
     if let Outcome::NoJail(_) = outcome
         && let Some((other, reason)) = choice::fallback(asked)
     {
+        log_choice(other, Some(&reason));
         // What the launcher knew of the host is gone, for it does not stay with a jail that works.
-        let mut again = prepare_session(options, command, session, witness)?;
+        let mut again = prepare_session(options, command, session, recorder)?;
         again.adopt(found);
         (outcome, name) = run_by(other, options, again, Some(&reason))?;
     }
     conclude(outcome, &name)
+}
+
+fn log_choice(backend: &dyn Backend, instead: Option<&Reason>) {
+    let because = instead.map(|reason| tracing::field::display(&reason.what));
+    tracing::info!(target: "launch", backend = backend.word(), because, "backend chosen");
 }
 
 /// How it went with this backend, and the command's name. `instead` is why the other one does not make the jail, if nobody
@@ -93,16 +103,20 @@ fn start(
     instead: Option<&Reason>,
 ) -> Result<(Box<dyn Running>, Company, Registered, OsString)> {
     let mut prepared = prepared;
+    let mut watch = Stopwatch::start();
     let ready = backend.prepare(&mut prepared, instead)?;
     let plan = ready.plan();
+    log_plan(plan, &mut watch);
     let tracer = prepared.tracer(plan, true)?;
-    let announcement = said::announcement(plan, options, || {
+    tracing::info!(target: "tracer", took = ?watch.lap(), traced = tracer.is_some(), "tracer asked");
+    let announcement = start_messages::announcement(plan, options, || {
         let logins = prepared.login_hint(plan) + &absent::note(&prepared, plan);
-        logins + &prepared.shell_hint() + &ready.weaker(options.verbose)
+        logins + &prepared.shell_hint() + &ready.weaker(options.verbose > 0)
     });
     let mut company = Company {
         chaperon: Chaperon::new(&prepared, plan, ready.told(), None)?,
-        witness: prepared.witness.clone(),
+        network: Filter::new(&prepared, plan, !options.quiet)?,
+        recorder: prepared.recorder.clone(),
         announcement: announcement + &prepared.said_of_allocation(options.quiet),
         mediated: mediated_terms(plan),
         ..Company::default()
@@ -117,9 +131,32 @@ fn start(
         terms.git_config = Some(config);
         run.confinement.mediated = Some(Box::new(mediated(true)));
     }
+    if let Some(filter) = &mut company.network {
+        filter
+            .start()
+            .context("cannot start the network's filter")?;
+    }
     company.hold(&mut run, tracer);
     // The launcher stays for as long as the command runs; what it knew need not stay with it.
     drop(prepared);
     let running = ready.start(run, &mut company)?;
+    tracing::info!(target: "launch", took = ?watch.lap(), "jail started");
     Ok((running, company, registered, name))
+}
+
+/// The plan in numbers, and what is left out and shown by name. Never values of variables.
+fn log_plan(plan: &Plan, watch: &mut Stopwatch) {
+    tracing::info!(
+        target: "plan", took = ?watch.lap(), session = %plan.session, mounts = plan.steps.len(),
+        variables = plan.variables.len(), left_out = plan.omitted.len(), network = ?plan.network.value, "planned"
+    );
+    for omitted in &plan.omitted {
+        tracing::debug!(target: "plan", path = %omitted.path, why = %omitted.reason, rule = %omitted.why, "left out");
+    }
+    for step in &plan.steps {
+        tracing::trace!(target: "plan", at = %step.at.display(), writable = step.mount.is_writable(), rule = %step.why, "mount");
+    }
+    for variable in &plan.variables {
+        tracing::trace!(target: "plan", name = %variable.name.display(), "variable");
+    }
 }

@@ -7,31 +7,30 @@
 //! signal is: Slurm sends those that the user asks for.
 
 use std::ffi::OsStr;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigHandler, SigSet, Signal, kill, raise};
+use nix::sys::signal::{SigHandler, SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
 
 use super::announcements::Announcements;
 use super::cgroup::Group;
 use super::chaperon::Chaperon;
 use super::finish::{self, Finish};
+pub use super::jail::Jail;
+use super::network::Filter;
 use super::traced::Tracer;
+use crate::backend::bubblewrap::mediator::{Standby, Terms};
 use crate::failure::{self, Failure};
 use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request, Run};
 use crate::init::gone;
-use crate::mediate::group::{Standby, Terms};
+use crate::logging;
 use crate::observe::recorder;
 use crate::sys::{passing, process};
 
@@ -48,8 +47,6 @@ const HANDED_ON: [Signal; 8] = [
 ];
 /// Signals that stop a process; which of them stops the command, the command decides.
 const STOPPING: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
-/// What bubblewrap may say before it is cut off; it says one line.
-const LONGEST_COMPLAINT: u64 = 16 * 1024;
 /// When Slurm's words are looked for once more after a signal: it says some of them just behind it.
 const LISTEN_AGAIN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];
 
@@ -73,8 +70,8 @@ pub enum Outcome {
     Refused(String),
     /// bubblewrap did not get as far as init; its own words.
     NoJail(String),
-    /// The policy demands that it is traced, and it could not be; nothing was started.
-    Untraced(Failure),
+    /// The policy demands what could not be had (to be traced, a network that is filtered); nothing was started.
+    Withheld(Failure),
 }
 
 /// Holds back the signals that [`supervise`] handles. Programs started from here on ignore those
@@ -119,6 +116,8 @@ fn held(by_slurm: bool) -> SigSet {
 pub struct Company {
     /// The way to Slurm.
     pub chaperon: Option<Chaperon>,
+    /// The filter of a network that is filtered.
+    pub network: Option<Filter>,
     /// What Slurm says about the job.
     pub announcements: Option<Announcements>,
     /// Whether Slurm started the launcher.
@@ -128,7 +127,7 @@ pub struct Company {
     /// What is left of building the jail.
     pub finish: Option<Finish>,
     /// What watches the command.
-    pub witness: Option<recorder::Shared>,
+    pub recorder: Option<recorder::Shared>,
     /// What is said when the jail is there, right before the command starts.
     pub announcement: String,
     /// What the mediator beside the jail keeps to; `None`: there is none.
@@ -142,96 +141,11 @@ pub struct Company {
 }
 
 impl Company {
-    /// Has a command held until the tracer traces it, if there is one, and the announcement is made.
+    /// Has a command held until the tracer traces it and its network is filtered, if they are, and the announcement is made.
     pub fn hold(&mut self, run: &mut Run, tracer: Option<Tracer>) {
-        run.held = tracer.is_some() || !self.announcement.is_empty();
+        run.lends_network = self.network.is_some();
+        run.held = tracer.is_some() || run.lends_network || !self.announcement.is_empty();
         self.tracer = tracer.map(|tracer| (tracer, run.argv.clone()));
-    }
-}
-
-/// The process below the launcher that ends with the command.
-#[derive(Debug)]
-pub enum Jail {
-    /// bubblewrap, around init.
-    Built {
-        /// The process.
-        bwrap: Child,
-        /// What it says if it gets nowhere.
-        complaint: UnixStream,
-    },
-    /// The attendant of a command in a jail that was joined.
-    Joined(Pid),
-    /// One that has ended.
-    Over {
-        /// By a signal.
-        killed: bool,
-    },
-}
-
-impl Jail {
-    fn is_over(&mut self) -> io::Result<bool> {
-        match self {
-            Self::Built { bwrap, .. } => Ok(bwrap.try_wait()?.is_some()),
-            Self::Joined(pid) => {
-                let status = waitpid(*pid, Some(WaitPidFlag::WNOHANG));
-                let over = !matches!(status, Ok(WaitStatus::StillAlive));
-                if over {
-                    self.note(status);
-                }
-                Ok(over)
-            }
-            Self::Over { .. } => Ok(true),
-        }
-    }
-
-    /// The process from which everything of the jail descends.
-    fn first(&self) -> Option<u32> {
-        match self {
-            Self::Built { bwrap, .. } => Some(bwrap.id()),
-            Self::Joined(pid) => u32::try_from(pid.as_raw()).ok(),
-            Self::Over { .. } => None,
-        }
-    }
-
-    fn wait(&mut self) -> io::Result<()> {
-        match self {
-            Self::Built { bwrap, .. } => drop(bwrap.wait()?),
-            Self::Joined(pid) => {
-                let pid = *pid;
-                let status = loop {
-                    match waitpid(pid, None) {
-                        Err(Errno::EINTR) => {}
-                        status => break status,
-                    }
-                };
-                self.note(status);
-            }
-            Self::Over { .. } => {}
-        }
-        Ok(())
-    }
-
-    fn note(&mut self, status: nix::Result<WaitStatus>) {
-        *self = Self::Over {
-            killed: matches!(status, Ok(WaitStatus::Signaled(..))),
-        };
-    }
-
-    fn kill(&mut self) {
-        // One that is over needs no signal; it is not reaped before this returns.
-        match self {
-            Self::Built { bwrap, .. } => drop(bwrap.kill()),
-            Self::Joined(pid) => drop(kill(*pid, Signal::SIGKILL)),
-            Self::Over { .. } => {}
-        }
-    }
-
-    /// What can be said of one that never came to be.
-    fn complaint(self) -> String {
-        match self {
-            Self::Built { complaint, .. } => read_complaint(complaint),
-            Self::Joined(_) | Self::Over { .. } => String::new(),
-        }
     }
 }
 
@@ -242,6 +156,7 @@ impl Jail {
 pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io::Result<Outcome> {
     let held = held(company.by_slurm);
     held.thread_block()?;
+    let _terminal = logging::hold();
     let signals = SignalFd::with_flags(&held, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let mut supervisor = Supervisor {
         control,
@@ -255,12 +170,12 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
     };
     supervisor.make_group(&jail);
     supervisor.wait(&mut jail)?;
-    if let Some(witness) = &supervisor.company.witness {
-        witness.borrow_mut().finish();
+    if let Some(recorder) = &supervisor.company.recorder {
+        recorder.borrow_mut().finish();
     }
     supervisor.company.killed = matches!(jail, Jail::Over { killed: true });
     let started = supervisor.started;
-    Ok(supervisor.outcome.unwrap_or_else(|| {
+    let outcome = supervisor.outcome.unwrap_or_else(|| {
         if started {
             // Killed with everything in it: by the kernel's out-of-memory killer, or by an
             // administrator.
@@ -268,7 +183,9 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
         } else {
             Outcome::NoJail(jail.complaint())
         }
-    }))
+    });
+    tracing::info!(target: "launch", ?outcome, "jail is over");
+    Ok(outcome)
 }
 
 struct Supervisor<'a> {
@@ -279,7 +196,7 @@ struct Supervisor<'a> {
     /// Whether init got as far as the command.
     started: bool,
     mediator: Option<Standby>,
-    /// The jail's mount namespace, until its mounts are finished.
+    /// The jail's mount namespace, until its mounts are finished; its network, until that is filtered.
     lent: Option<OwnedFd>,
     /// When the announcements is looked at again.
     listen_again: Vec<Instant>,
@@ -298,8 +215,8 @@ impl Supervisor<'_> {
             }
             let called = self.company.chaperon.as_ref().and_then(Chaperon::waiting);
             let parent = self.company.parent.as_ref();
-            let watched = self.company.witness.as_ref();
-            let watched = watched.and_then(|witness| witness.borrow().waiting());
+            let watched = self.company.recorder.as_ref();
+            let watched = watched.and_then(|recorder| recorder.borrow().waiting());
             let mediated = self.mediator.as_ref().and_then(Standby::waiting);
             let mut ready = [
                 PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
@@ -326,8 +243,8 @@ impl Supervisor<'_> {
             if let (true, true, Some(mediator)) = (mediates, handed_over, &mut self.mediator) {
                 mediator.begin();
             }
-            if let (true, Some(_), Some(witness)) = (waits, &watched, &self.company.witness) {
-                witness.borrow_mut().answer();
+            if let (true, Some(_), Some(recorder)) = (waits, &watched, &self.company.recorder) {
+                recorder.borrow_mut().answer();
             }
             if has_parent && orphaned {
                 jail.kill();
@@ -358,7 +275,7 @@ impl Supervisor<'_> {
                     }
                     Some(Report::Held) => {
                         if let Err(failure) = self.let_go_on(jail) {
-                            self.outcome = Some(Outcome::Untraced(failure));
+                            self.outcome = Some(Outcome::Withheld(failure));
                             // Who is held sees that it never goes on, and ends.
                             shutdown(self.control.as_raw_fd(), Shutdown::Both)?;
                             return jail.wait();
@@ -396,9 +313,12 @@ impl Supervisor<'_> {
             self.company.group = self.company.group.take().filter(moved);
             let cgroup = self.company.group.as_ref().map(Group::id);
             let traced = tracer.begin(first, &command, cgroup)?;
-            if let Some(witness) = &self.company.witness {
-                witness.borrow_mut().traced = traced;
+            if let Some(recorder) = &self.company.recorder {
+                recorder.borrow_mut().traced = traced;
             }
+        }
+        if let Some(filter) = &mut self.company.network {
+            filter.attach(self.lent.take())?;
         }
         failure::say(&std::mem::take(&mut self.company.announcement));
         self.request(&Request::Go);
@@ -418,6 +338,7 @@ impl Supervisor<'_> {
         match report {
             Report::Ready => {
                 self.started = true;
+                tracing::info!(target: "launch", "the command starts");
                 let before = self
                     .company
                     .announcements
@@ -481,11 +402,11 @@ impl Supervisor<'_> {
                             let terms = self.company.mediated.take();
                             self.mediator = terms.map(|terms| Standby::new(listener, terms));
                         }
-                        (Report::Unfinished, lent) => self.lent = lent,
+                        (Report::Unfinished | Report::Held, lent) => self.lent = lent,
                         (Report::Watched, Some(listener)) => {
-                            if let Some(witness) = &self.company.witness {
+                            if let Some(recorder) = &self.company.recorder {
                                 // Without it the command's calls fail, and it does not start.
-                                let _ = witness.borrow_mut().listen(listener);
+                                let _ = recorder.borrow_mut().listen(listener);
                             }
                         }
                         _ => {}
@@ -497,10 +418,10 @@ impl Supervisor<'_> {
     }
 
     fn note_left(&mut self, report: &Report) {
-        let Some(witness) = &self.company.witness else {
+        let Some(recorder) = &self.company.recorder else {
             return;
         };
-        let seen = &mut witness.borrow_mut().seen;
+        let seen = &mut recorder.borrow_mut().seen;
         match report {
             Report::Left { path, directory } => {
                 seen.note_left(Path::new(OsStr::from_bytes(path)), *directory);
@@ -563,6 +484,7 @@ impl Supervisor<'_> {
                 let now = Instant::now();
                 self.listen_again = LISTEN_AGAIN.map(|after| now + after).to_vec();
             }
+            tracing::debug!(target: "launch", number, from = info.ssi_pid, "signal handed on");
             self.request(&Request::Signal(number));
         }
         Ok(())
@@ -572,6 +494,7 @@ impl Supervisor<'_> {
     /// What continues the launcher continues the command.
     fn stop_like_the_command(&mut self, signal: i32) -> io::Result<()> {
         let signal = Signal::try_from(signal).unwrap_or(Signal::SIGSTOP);
+        tracing::debug!(target: "launch", %signal, "stopped like the command");
         let mut one = SigSet::empty();
         one.add(signal);
         if signal != Signal::SIGSTOP {
@@ -588,13 +511,4 @@ impl Supervisor<'_> {
         self.request(&Request::Signal(Signal::SIGCONT as i32));
         Ok(())
     }
-}
-
-pub(crate) fn read_complaint(pipe: UnixStream) -> String {
-    let mut text = Vec::new();
-    // Everything that bubblewrap wrote is in the socket by now; whoever holds the other end open
-    // must not keep the launcher waiting.
-    let _ = pipe.set_nonblocking(true);
-    let _ = pipe.take(LONGEST_COMPLAINT).read_to_end(&mut text);
-    String::from_utf8_lossy(&text).trim().to_owned()
 }

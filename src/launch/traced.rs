@@ -27,7 +27,7 @@ use crate::config::site::Site;
 use crate::failure::{self, Failure};
 use crate::observe::trail::Traced;
 use crate::plan::Plan;
-use crate::plan::model::trace::{RawPath, Wish, told};
+use crate::plan::model::trace::{RawPath, TraceRequest, told};
 use crate::sys::paths;
 
 /// As many things are forbidden at most: each is an open file for a moment, of which a process usually has 1024.
@@ -37,7 +37,7 @@ const MOST_FORBIDDEN: usize = 750;
 #[derive(Debug)]
 pub struct Tracer {
     connection: Connection,
-    wish: Wish,
+    request: TraceRequest,
     forbidden: Vec<OwnedFd>,
     /// Whether what is lacking is said.
     says: bool,
@@ -54,10 +54,10 @@ impl Prepared {
     /// # Errors
     /// The policy demands what cannot be had.
     pub fn tracer(&mut self, plan: &Plan, says: bool) -> Result<Option<Tracer>, Failure> {
-        match &plan.trace.wish {
-            Some(wish) => {
-                let modest = self.witness.is_some() && observed::asks_for_audit(&self.policy);
-                let ready = ready(std::mem::take(&mut self.tracer), wish, says, modest)?;
+        match &plan.trace.request {
+            Some(request) => {
+                let modest = self.recorder.is_some() && observed::asks_for_audit(&self.policy);
+                let ready = ready(std::mem::take(&mut self.tracer), request, says, modest)?;
                 self.is_traced = ready.is_some();
                 Ok(ready)
             }
@@ -71,39 +71,39 @@ impl Prepared {
 ///
 /// # Errors
 /// As [`Prepared::tracer`].
-pub fn for_task(wish: &Wish, says: bool) -> Result<Option<Tracer>, Failure> {
+pub fn for_task(request: &TraceRequest, says: bool) -> Result<Option<Tracer>, Failure> {
     let site = Site::of_this_build();
-    let found = connect(wish.socket.path(), &site);
-    ready(found, wish, says, false)
+    let found = connect(request.socket.path(), &site);
+    ready(found, request, says, false)
 }
 
 fn ready(
     found: TracerState,
-    wish: &Wish,
+    request: &TraceRequest,
     says: bool,
     modest: bool,
 ) -> Result<Option<Tracer>, Failure> {
     let connection = match found {
         TracerState::Unwanted => return Ok(None),
         TracerState::Listens(connection) => connection,
-        TracerState::Unfit(trouble) => return without(wish, trouble, says).map(|()| None),
+        TracerState::Unfit(trouble) => return without(request, trouble, says).map(|()| None),
         TracerState::Nothing => {
             let what = format!(
                 "no tracer runs on this node (nobody listens at `{}`)",
-                wish.socket.path().display()
+                request.socket.path().display()
             );
             let hint = "admin: start agent-sandbox-tracer on this node".to_owned();
             let trouble = Trouble::new(what, Some(hint));
             // That there is none is as usual as that there is one, but for who wants it to deny.
-            return match (wish.required, wish.enforce) {
+            return match (request.required, request.enforce) {
                 (false, Enforce::Off | Enforce::Audit) => Ok(None),
-                _ => without(wish, trouble, says).map(|()| None),
+                _ => without(request, trouble, says).map(|()| None),
             };
         }
     };
     let mut tracer = Tracer {
         connection,
-        wish: wish.clone(),
+        request: request.clone(),
         forbidden: Vec::new(),
         says,
         waits: Cell::new(false),
@@ -111,30 +111,30 @@ fn ready(
     };
     match tracer.arm() {
         Ok(()) => Ok(Some(tracer)),
-        Err(trouble) => without(wish, trouble.of_one_who_listens(), says).map(|()| None),
+        Err(trouble) => without(request, trouble.of_one_who_listens(), says).map(|()| None),
     }
 }
 
 /// What becomes of a launch that cannot be traced as asked.
-fn without(wish: &Wish, trouble: Trouble, says: bool) -> Result<(), Failure> {
+fn without(request: &TraceRequest, trouble: Trouble, says: bool) -> Result<(), Failure> {
     let Trouble {
         what,
         hint,
         listens,
     } = trouble;
-    if wish.required {
+    if request.required {
         let mut failure = Failure::new(format!(
             "the policy demands that this is traced, and it cannot be: {what}"
         ));
         failure.hints.extend(hint);
-        return Err(failure.hint(format!("what demands it: {}", wish.rule)));
+        return Err(failure.hint(format!("what demands it: {}", request.rule)));
     }
-    if wish.held && listens {
+    if request.held && listens {
         let mut failure = Failure::new(format!(
             "the session of this job was to be traced, and this cannot be: {what}"
         ));
         failure.hints.extend(hint);
-        return Err(failure.hint(format!("what asks for it: {}", wish.rule)));
+        return Err(failure.hint(format!("what asks for it: {}", request.rule)));
     }
     warn(says, &format!("this is not traced: {what}"));
     Ok(())
@@ -168,7 +168,7 @@ impl Tracer {
 
     /// Makes the second layer ready, if one is asked for.
     fn arm(&mut self) -> Result<(), Trouble> {
-        if self.wish.enforce == Enforce::Off {
+        if self.request.enforce == Enforce::Off {
             return Ok(());
         }
         let request = Request::Status { version: VERSION };
@@ -178,7 +178,7 @@ impl Tracer {
         if self.modest {
             if !status.enforces || self.open_forbidden().is_err() {
                 self.forbidden.clear();
-                self.wish.enforce = Enforce::Off;
+                self.request.enforce = Enforce::Off;
             }
             return Ok(());
         }
@@ -189,21 +189,21 @@ impl Tracer {
             "the tracer can deny nothing on this kernel ({} {}), and {} asks for it",
             failure::one_line(&status.object),
             failure::one_line(&status.kernel),
-            self.wish.enforce_rule
+            self.request.enforce_rule
         );
-        if self.wish.required {
+        if self.request.required {
             let hint = "`agent-sandbox doctor` says what it needs for that".to_owned();
             return Err(Trouble::new(what, Some(hint)));
         }
         warn(self.says, &what);
-        self.wish.enforce = Enforce::Off;
+        self.request.enforce = Enforce::Off;
         Ok(())
     }
 
     /// Opens what is forbidden, as it is at this moment.
     fn open_forbidden(&mut self) -> Result<(), Trouble> {
-        let shown = identities(&self.wish.shown);
-        for path in &self.wish.forbidden {
+        let shown = identities(&self.request.shown);
+        for path in &self.request.forbidden {
             let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
             let file = match open(path.path(), flags, Mode::empty()) {
                 Ok(file) => file,
@@ -234,7 +234,7 @@ impl Tracer {
     /// What is traced is not what is in them: the launcher and the chaperon are as well, which would fill the trail and
     /// be denied what is the jail's alone to miss.
     pub fn session(&self) -> Option<&str> {
-        (self.wish.step.is_none()).then_some(&self.wish.session)
+        (self.request.step.is_none()).then_some(&self.request.session)
     }
 
     /// Has a process traced, with all that it has started, and all that is in a cgroup. Returns when the trace has
@@ -248,10 +248,10 @@ impl Tracer {
         command: &[Vec<u8>],
         cgroup: Option<u64>,
     ) -> Result<Option<Traced>, Failure> {
-        let (wish, says) = (self.wish.clone(), self.says);
+        let (request, says) = (self.request.clone(), self.says);
         match self.conversation(process, command, cgroup) {
             Ok(traced) => Ok(Some(traced)),
-            Err(trouble) => without(&wish, trouble.of_one_who_listens(), says).map(|()| None),
+            Err(trouble) => without(&request, trouble.of_one_who_listens(), says).map(|()| None),
         }
     }
 
@@ -261,12 +261,12 @@ impl Tracer {
         command: &[Vec<u8>],
         cgroup: Option<u64>,
     ) -> Result<Traced, Trouble> {
-        let (wish, says) = (self.wish.clone(), self.says);
-        let required = wish.required && wish.enforce == Enforce::On;
-        let (job, step) = wish.step.unzip();
+        let (request, says) = (self.request.clone(), self.says);
+        let required = request.required && request.enforce == Enforce::On;
+        let (job, step) = request.step.unzip();
         let register = Register {
             version: VERSION,
-            session: Some(wish.session.clone()),
+            session: Some(request.session.clone()),
             job,
             step,
             command: told(command),
@@ -275,14 +275,14 @@ impl Tracer {
                 descendants: true,
                 cgroup,
             },
-            events: wish.events,
-            every: wish.every,
-            missing: wish.missing,
-            hidden: wish.hidden,
-            redact: wish.redact,
-            enforce: wish.enforce,
-            no_internet: wish.no_internet,
-            no_user_namespace: wish.no_user_namespace,
+            events: request.events,
+            every: request.every,
+            missing: request.missing,
+            hidden: request.hidden,
+            redact: request.redact,
+            enforce: request.enforce,
+            no_internet: request.no_internet,
+            no_user_namespace: request.no_user_namespace,
             lifetime: Lifetime::Tasks,
         };
         let done = |response| match response {
@@ -321,7 +321,7 @@ impl Tracer {
         }
         done(self.ask(&Request::Begin, &[])?)?;
         Ok(Traced {
-            session: wish.session,
+            session: request.session,
             trace,
             first: process,
         })

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use agent_sandbox_events::ask::Untraced;
 
-use crate::plan::model::trace::Wish;
+use crate::plan::model::trace::TraceRequest;
 
 /// Below the state directory, which no jail sees: a file for each session.
 const NOTES: &str = "untraced";
@@ -24,18 +24,18 @@ pub const MOST_NOTES: usize = 500;
 
 /// Notes that a step runs without a trace, if its session was traced. What cannot be written is not said: it is no reason to
 /// keep the step from running.
-pub fn note(state: &Path, wish: &Wish) {
-    let (true, Some((job, step))) = (wish.held, &wish.step) else {
+pub fn note(state: &Path, request: &TraceRequest) {
+    let (true, Some((job, step))) = (request.held, &request.step) else {
         return;
     };
     // It becomes the name of a file, and came with the job.
     let plain = |byte: u8| byte.is_ascii_alphanumeric();
-    if wish.session.is_empty() || !wish.session.bytes().all(plain) {
+    if request.session.is_empty() || !request.session.bytes().all(plain) {
         return;
     }
     let node = nix::unistd::gethostname().unwrap_or_default().into_vec();
     let untraced = Untraced {
-        session: wish.session.clone(),
+        session: request.session.clone(),
         job: *job,
         step: step.clone(),
         node: String::from_utf8_lossy(&node).into_owned(),

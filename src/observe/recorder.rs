@@ -17,7 +17,7 @@ use super::seen::Seen;
 use super::trail::Traced;
 use crate::mediate::caller::Caller;
 use crate::mediate::sight::{self, Sighting};
-use crate::sys::notify::{self, Desk};
+use crate::sys::notify::{self, Buffers};
 use crate::sys::passing;
 
 /// As many calls are answered before the supervisor looks at its other duties.
@@ -41,7 +41,7 @@ pub struct Recorder {
 /// From where it knows.
 enum Source {
     /// The listener of the filter that hands calls over.
-    Listener(Arc<OwnedFd>, Desk),
+    Listener(Arc<OwnedFd>, Buffers),
     /// A socket whose other end the mediator has ([`sight::tell`]).
     Mediator(Arc<OwnedFd>),
 }
@@ -58,11 +58,11 @@ impl Recorder {
     /// # Errors
     /// The kernel has no notifications. Calls fail with `ENOSYS` then, for the listener is closed.
     pub fn listen(&mut self, listener: OwnedFd) -> io::Result<()> {
-        let desk = Desk::new()?;
+        let buffers = Buffers::new()?;
         // An older kernel takes a little longer.
         let _ = notify::wake_on_the_same_processor(&listener);
         self.seen.calls = true;
-        self.source = Some(Source::Listener(Arc::new(listener), desk));
+        self.source = Some(Source::Listener(Arc::new(listener), buffers));
         Ok(())
     }
 
@@ -99,8 +99,8 @@ impl Recorder {
                 .is_some_and(|is| is.contains(PollFlags::POLLIN));
             let goes_on = readable
                 && match source {
-                    Source::Listener(listener, desk) => {
-                        answer_one(&mut self.seen, listener, desk);
+                    Source::Listener(listener, buffers) => {
+                        answer_one(&mut self.seen, listener, buffers);
                         true
                     }
                     Source::Mediator(socket) => hear_one(&mut self.seen, socket),
@@ -120,16 +120,16 @@ impl Recorder {
     }
 }
 
-fn answer_one(seen: &mut Seen, listener: &Arc<OwnedFd>, desk: &mut Desk) {
+fn answer_one(seen: &mut Seen, listener: &Arc<OwnedFd>, buffers: &mut Buffers) {
     // One that is gone meanwhile needs no answer.
-    let Ok(call) = desk.receive(&**listener) else {
+    let Ok(call) = buffers.receive(&**listener) else {
         return;
     };
     for sighting in sight::look(&Caller::new(call, Arc::clone(listener))) {
         note(seen, sighting);
     }
-    if desk.let_go_on(&**listener, call.id).is_err() {
-        let _ = desk.refuse(&**listener, call.id, libc::ENOSYS);
+    if buffers.let_go_on(&**listener, call.id).is_err() {
+        let _ = buffers.refuse(&**listener, call.id, libc::ENOSYS);
     }
 }
 

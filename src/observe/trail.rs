@@ -137,12 +137,7 @@ impl<'a> Reading<'a> {
                 self.told.skipped = end.skipped;
                 self.told.ended = true;
             }
-            What::Header(_)
-            | What::Fork(_)
-            | What::Exit(_)
-            | What::Listen(_)
-            | What::Lost(_)
-            | What::Removed(_) => {}
+            What::Header(_) | What::Fork(_) | What::Exit(_) | What::Listen(_) | What::Lost(_) => {}
         }
     }
 

@@ -8,6 +8,7 @@ use super::sort::{Entry, Listed, Sorted};
 use crate::failure::{one_line, visible};
 use crate::observe::seen::Seen;
 use crate::observe::seen::TrailSummary;
+use crate::policy::hosts::is_host;
 
 /// The most names of hosts, and of addresses, in the file.
 const MOST_HOSTS: usize = 40;
@@ -241,11 +242,12 @@ fn profile(out: &mut Lines, run: &Run<'_>) {
     out.remark("seen = \"its version\"");
     out.remark("login = \"what a user does to log in\"");
     if !run.seen.names.is_empty() {
-        out.remark("Names that it asked a name server about; the network does not depend on them.");
+        out.remark("Names that it asked a name server about. With network.mode = \"filtered\" it reaches them: take out what it need not.");
         let names: Vec<String> = run
             .seen
             .names
             .iter()
+            .filter(|name| is_host(name))
             .take(MOST_HOSTS)
             .map(|name| string(name))
             .collect();

@@ -19,11 +19,11 @@ const KINDS: [(Kind, &str); 3] = [
         "Open here, and closed in a jail of bubblewrap's:",
     ),
     (
-        Kind::Demand,
+        Kind::Required,
         "Missing, and required by nobody (a user requires it by its key, a site by enforcing that):",
     ),
     (
-        Kind::Narrower,
+        Kind::Stricter,
         "Works less or otherwise; nothing is open by it:",
     ),
 ];
@@ -60,7 +60,7 @@ fn show(
 ) -> Result<u8> {
     if json {
         print_json(
-            &json!({ "backend": backend.word(), "instead_of_bwrap": instead, "lacks": missing }),
+            &json!({ "backend": backend.word(), "instead_of_bwrap": instead, "missing": missing }),
         )?;
         return Ok(0);
     }

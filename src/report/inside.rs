@@ -158,7 +158,7 @@ fn about_host(document: &Document, host: &OsStr) -> Result<Answer> {
 
 fn slurm(document: &Document, line: &OsStr, json: bool) -> Result<u8> {
     let slurm = document.slurm();
-    if let Some(said) = without_slurm(slurm.standing, &slurm.why, json) {
+    if let Some(said) = without_slurm(slurm.availability, &slurm.why, json) {
         said.print()?;
         return Ok(0);
     }
@@ -180,12 +180,12 @@ fn slurm(document: &Document, line: &OsStr, json: bool) -> Result<u8> {
 }
 
 /// What is said of a line, for a person or for a program.
-pub(super) enum Said {
+pub(super) enum LineAnswer {
     Text(String),
     Json(serde_json::Value),
 }
 
-impl Said {
+impl LineAnswer {
     /// Prints it.
     pub(super) fn print(&self) -> Result<()> {
         match self {
@@ -196,8 +196,8 @@ impl Said {
 }
 
 /// What is said of every line where Slurm's commands do nothing; `None` where they work.
-pub(super) fn without_slurm(standing: Use, why: &str, json: bool) -> Option<Said> {
-    let (verdict, sentence) = match standing {
+pub(super) fn without_slurm(availability: Use, why: &str, json: bool) -> Option<LineAnswer> {
+    let (verdict, sentence) = match availability {
         Use::On => return None,
         Use::Off => (
             "off",
@@ -206,8 +206,8 @@ pub(super) fn without_slurm(standing: Use, why: &str, json: bool) -> Option<Said
         Use::Absent => ("absent", "this host has no Slurm"),
     };
     Some(match json {
-        true => Said::Json(json!({ "verdict": verdict, "reason": sentence, "why": why })),
-        false if standing == Use::Absent => Said::Text(format!("{sentence}\n")),
-        false => Said::Text(format!("{sentence}\n  rule: {}\n", one_line(why))),
+        true => LineAnswer::Json(json!({ "verdict": verdict, "reason": sentence, "why": why })),
+        false if availability == Use::Absent => LineAnswer::Text(format!("{sentence}\n")),
+        false => LineAnswer::Text(format!("{sentence}\n  rule: {}\n", one_line(why))),
     })
 }

@@ -30,12 +30,13 @@ use crate::launch::backend::with_reason;
 use crate::launch::choice;
 use crate::launch::ending::NOT_FOUND;
 use crate::launch::{self, Prepared};
+use crate::logging;
 use crate::notice::{self, Untold};
 use crate::plan::explain::change::Ways;
 use crate::plan::explain::hosts::{self, Peer};
 use crate::plan::model::slurm::Use;
 use crate::plan::{Why, explain};
-use crate::policy::Narrowed;
+use crate::policy::Clamped;
 use crate::profile_init;
 
 /// The exit code of `notify` where nobody was told.
@@ -44,7 +45,10 @@ const UNTOLD: u8 = 1;
 /// Carries out a command line; the exit code.
 pub fn call(arguments: &[OsString]) -> u8 {
     let done = match cli::parse(arguments) {
-        Ok(call) => inside::call(&call).unwrap_or_else(|| carry_out(call)),
+        Ok(call) => {
+            logging::start(call.verbose());
+            inside::call(&call).unwrap_or_else(|| carry_out(call))
+        }
         Err(misuse) => {
             failure::say(&format!("{}\n", misuse.0));
             return FAILED;
@@ -72,11 +76,11 @@ fn carry_out(call: Call) -> Result<u8> {
         }
         Call::Policy { options } => {
             let prepared = launch::prepare(&options, &[])?;
-            let narrowed = narrowed(&prepared);
+            let clamped = clamped(&prepared);
             if options.json {
-                print_json(&policy::json(&prepared.policy, &narrowed)?)?;
+                print_json(&policy::json(&prepared.policy, &clamped)?)?;
             } else {
-                print(&policy::text(&prepared.policy, &narrowed)?)?;
+                print(&policy::text(&prepared.policy, &clamped)?)?;
             }
         }
         Call::Explain { options, question } => return explain(&options, &question),
@@ -153,13 +157,13 @@ fn not_found(error: anyhow::Error, options: &Options, command: &[OsString]) -> a
 
 /// What the site narrows, as far as it can be told: paths are judged in the plan, and from a directory
 /// that could be no project in one without.
-fn narrowed(prepared: &Prepared) -> Vec<Narrowed> {
+fn clamped(prepared: &Prepared) -> Vec<Clamped> {
     let policy = &prepared.policy;
     if policy.bounds.is_empty() {
         return Vec::new();
     }
     let plan = prepared.plan().or_else(|_| prepared.plan_without_project());
-    plan.map_or_else(|_| policy.narrowed.clone(), |plan| plan.narrowed)
+    plan.map_or_else(|_| policy.clamped.clone(), |plan| plan.clamped)
 }
 
 /// The plan of the jail that a launch would make. Which it would be is found by trying, if the
@@ -216,7 +220,7 @@ fn explain(options: &Options, question: &Question) -> Result<u8> {
         Some(_) => Err(error),
     })?;
     let ways = Ways {
-        places: Some((&plan.ground, &prepared.files)),
+        places: Some((&plan.site_bounds, &prepared.files)),
         ..ways
     };
     let cwd = &prepared.invocation.cwd;
@@ -273,11 +277,11 @@ fn with_profile(options: &Options, question: &Question) -> (Options, Option<Stri
 
 fn explain_slurm(prepared: &Prepared, ways: &Ways<'_>, line: &OsStr, json: bool) -> Result<u8> {
     let line = slurm_line(line)?;
-    let standing = crate::plan::build::slurm::standing(&prepared.policy, &prepared.host)?;
-    let why = Why::key("slurm.mode", &standing).to_string();
-    match inside::without_slurm(standing.value, &why, json) {
+    let availability = crate::plan::build::slurm::availability(&prepared.policy, &prepared.host)?;
+    let why = Why::key("slurm.mode", &availability).to_string();
+    match inside::without_slurm(availability.value, &why, json) {
         // The table is the same on every host, and its answer what a host with Slurm would give.
-        Some(_) if standing.value == Use::Absent => {}
+        Some(_) if availability.value == Use::Absent => {}
         Some(said) => {
             said.print()?;
             return Ok(0);

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::failure::one_line;
 use crate::plan::explain::inside::Answer;
-use crate::plan::explain::{Explanation, Standing};
-use crate::plan::model::kept::{Keeping, Make};
+use crate::plan::explain::{Explanation, Visibility};
+use crate::plan::model::persistent::{Keeping, Make};
 use crate::plan::model::slurm::Use;
 use crate::plan::model::trace::{RawPath, Trace};
 use crate::plan::{Access, Mount, Plan, Step};
@@ -43,10 +43,11 @@ pub fn json(plan: &Plan, layers: &[String], backend: &str) -> Value {
                 hidden.rule.value, hidden.rule.source) }))
             .collect::<Vec<_>>(),
         "omitted": plan.omitted,
-        "narrowed": super::policy::narrowed_json(&plan.narrowed),
+        "clamped": super::policy::clamped_json(&plan.clamped),
         "weaknesses": plan.weaknesses,
         "syscalls": plan.syscalls,
         "network": plan.network,
+        "filter": plan.filter,
         "nested": plan.nested,
         "max_processes": plan.max_processes,
         "mediated": plan.mediated,
@@ -149,12 +150,12 @@ pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
             usual.len()
         ));
     }
-    if !plan.narrowed.is_empty() {
+    if !plan.clamped.is_empty() {
         line(String::new());
-        line("narrowed by the site".into());
+        line("clamped by the site".into());
     }
-    for one in &plan.narrowed {
-        line(format!("  {}", super::policy::narrowed_line(one)));
+    for one in &plan.clamped {
+        line(format!("  {}", super::policy::clamped_line(one)));
     }
     line(String::new());
     line("variables that do not pass".into());
@@ -175,21 +176,21 @@ pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
 
 /// What is asked of the node's tracer, for a program.
 fn trace_json(trace: &Trace) -> Value {
-    let wish = trace.wish.as_ref();
+    let request = trace.request.as_ref();
     let paths =
         |all: &[RawPath]| -> Vec<String> { all.iter().map(|one| shown(one.path())).collect() };
     json!({
         "mode": trace.mode,
         "tracer_stands_by": trace.stands_by,
-        "events": wish.map(|_| trace.events),
-        "missing": wish.map(|wish| wish.missing),
-        "every": wish.map(|wish| wish.every),
-        "second_layer": wish.map(|wish| json!({
-            "mode": layer(wish.enforce),
-            "forbidden": paths(&wish.forbidden),
+        "events": request.map(|_| trace.events),
+        "missing": request.map(|request| request.missing),
+        "every": request.map(|request| request.every),
+        "second_layer": request.map(|request| json!({
+            "mode": layer(request.enforce),
+            "forbidden": paths(&request.forbidden),
             "spared": trace.spared,
-            "no_internet": wish.no_internet,
-            "no_user_namespace": wish.no_user_namespace,
+            "no_internet": request.no_internet,
+            "no_user_namespace": request.no_user_namespace,
         })),
     })
 }
@@ -205,30 +206,33 @@ fn layer(enforce: Enforce) -> &'static str {
 /// The same for a person, in one line.
 fn traced(trace: &Trace) -> String {
     let source = &trace.mode.source;
-    let Some(wish) = &trace.wish else {
+    let Some(request) = &trace.request else {
         return format!("off  ({source})");
     };
-    let mode = match (wish.required, trace.stands_by) {
+    let mode = match (request.required, trace.stands_by) {
         (true, true) => "required",
         (true, false) => "required, and no tracer can be used here: nothing starts",
         (false, true) => "on",
         (false, false) => "on, and no tracer can be used here",
     };
     let mut all = format!("{mode}: {}", trace.events);
-    if wish.every > 1 {
-        all.push_str(&format!("; each {}. of the allowed opens", wish.every));
+    if request.every > 1 {
+        all.push_str(&format!("; each {}. of the allowed opens", request.every));
     }
     let spared = match trace.spared.len() {
         0 => String::new(),
         some => format!(", {some} left alone (--json names them)"),
     };
-    match wish.enforce {
+    match request.enforce {
         Enforce::Off => {}
         Enforce::Audit => all.push_str(&format!(
             "; what a second layer would deny: {} paths{spared}",
-            wish.forbidden.len()
+            request.forbidden.len()
         )),
-        Enforce::On => all.push_str(&format!("; denies {} paths{spared}", wish.forbidden.len())),
+        Enforce::On => all.push_str(&format!(
+            "; denies {} paths{spared}",
+            request.forbidden.len()
+        )),
     }
     format!("{all}  ({source})")
 }
@@ -309,7 +313,7 @@ pub fn explanation(answer: &Explanation) -> String {
     let why = answer.why.to_string();
     lines(&Lines {
         subject: &answer.subject,
-        standing: answer.standing,
+        verdict: answer.verdict,
         real: answer.real.as_deref(),
         notes: &answer.notes,
         why: Some(&why),
@@ -321,7 +325,7 @@ pub fn explanation(answer: &Explanation) -> String {
 pub fn answer(answer: &Answer) -> String {
     lines(&Lines {
         subject: &answer.subject,
-        standing: answer.standing,
+        verdict: answer.verdict,
         real: answer.real.as_deref(),
         notes: &answer.notes,
         why: answer.why.as_deref(),
@@ -331,7 +335,7 @@ pub fn answer(answer: &Answer) -> String {
 
 struct Lines<'a> {
     subject: &'a str,
-    standing: Standing,
+    verdict: Visibility,
     real: Option<&'a Path>,
     notes: &'a [String],
     why: Option<&'a str>,
@@ -339,18 +343,18 @@ struct Lines<'a> {
 }
 
 fn lines(answer: &Lines<'_>) -> String {
-    let verdict = match answer.standing {
-        Standing::Writable => "writable inside",
-        Standing::ReadOnly => "readable inside, not writable",
-        Standing::Hidden => "hidden: it does not exist inside",
-        Standing::Private => "the jail has its own",
-        Standing::Kept => "the jail has its own, kept for later sessions of the project",
-        Standing::Absent => "not there inside",
-        Standing::Device => "a device node of the host's, there inside",
-        Standing::Passes => "passes into the jail",
-        Standing::Reachable => "can be connected to from inside",
-        Standing::Unreachable => "cannot be connected to from inside",
-        Standing::NotVisible => "not visible here: it does not exist, or the policy hides it",
+    let verdict = match answer.verdict {
+        Visibility::Writable => "writable inside",
+        Visibility::ReadOnly => "readable inside, not writable",
+        Visibility::Hidden => "hidden: it does not exist inside",
+        Visibility::Private => "the jail has its own",
+        Visibility::Kept => "the jail has its own, kept for later sessions of the project",
+        Visibility::Absent => "not there inside",
+        Visibility::Device => "a device node of the host's, there inside",
+        Visibility::Passes => "passes into the jail",
+        Visibility::Reachable => "can be connected to from inside",
+        Visibility::Unreachable => "cannot be connected to from inside",
+        Visibility::NotVisible => "not visible here: it does not exist, or the policy hides it",
     };
     let mut text = format!("{}: {verdict}\n", one_line(answer.subject));
     let mut line = |name: &str, said: &str| {

@@ -1,43 +1,43 @@
 //! The merged policy as text and as JSON, each value with its source; what the site's enforced layers
-//! bound, and what they narrowed: both values with both sources.
+//! bound, and what they clamped: both values with both sources.
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 
 use crate::failure::one_line;
 use crate::policy::stated::Stated;
-use crate::policy::{Narrowed, Policy};
+use crate::policy::{Clamped, Policy};
 
 /// For a program: `{"section": {"key": {"value": …, "source": "FILE:LINE"}}}`; lists hold such
 /// pairs. Where the site enforces something, `"site"` holds what it bounds, a list for each enforced
-/// layer, and what it narrowed.
+/// layer, and what it clamped.
 ///
 /// # Errors
 /// None in practice; the serialiser's.
-pub fn json(policy: &Policy, narrowed: &[Narrowed]) -> Result<Value> {
+pub fn json(policy: &Policy, clamped: &[Clamped]) -> Result<Value> {
     let mut all = serde_json::to_value(policy)?;
     if let (Value::Object(sections), false) = (&mut all, policy.bounds.is_empty()) {
         let bounds = policy.bounds.layers.iter().flat_map(Stated::bounds);
         let bounds: Vec<Value> = bounds
             .map(|(key, list)| json!({ "key": key, "allows": list.value, "source": list.source }))
             .collect();
-        let site = json!({ "bounds": bounds, "narrowed": narrowed_json(narrowed) });
+        let site = json!({ "bounds": bounds, "clamped": clamped_json(clamped) });
         sections.insert("site".to_owned(), site);
     }
     Ok(all)
 }
 
-/// What was narrowed, for a program.
-pub fn narrowed_json(narrowed: &[Narrowed]) -> Vec<Value> {
-    let each = narrowed.iter().map(|one| {
+/// What was clamped, for a program.
+pub fn clamped_json(clamped: &[Clamped]) -> Vec<Value> {
+    let each = clamped.iter().map(|one| {
         json!({ "key": one.key, "asked": one.asked, "allowed": one.allowed,
                 "asked_by_user": one.is_users() })
     });
     each.collect()
 }
 
-/// What was narrowed, for a person.
-pub fn narrowed_line(one: &Narrowed) -> String {
+/// What was clamped, for a person.
+pub fn clamped_line(one: &Clamped) -> String {
     let (asked, allowed) = (&one.asked, &one.allowed);
     format!(
         "{}: asked `{}` ({}); allowed: {} ({})",
@@ -49,7 +49,7 @@ pub fn narrowed_line(one: &Narrowed) -> String {
 ///
 /// # Errors
 /// As [`json`].
-pub fn text(policy: &Policy, narrowed: &[Narrowed]) -> Result<String> {
+pub fn text(policy: &Policy, clamped: &[Clamped]) -> Result<String> {
     let mut all = String::new();
     let Value::Object(sections) = serde_json::to_value(policy)? else {
         return Ok(all);
@@ -65,8 +65,8 @@ pub fn text(policy: &Policy, narrowed: &[Narrowed]) -> Result<String> {
         let line = format!("{key} within {}  # {}", list.value, list.source);
         write_line(&mut all, &line);
     }
-    for one in narrowed {
-        write_line(&mut all, &format!("narrowed {}", narrowed_line(one)));
+    for one in clamped {
+        write_line(&mut all, &format!("clamped {}", clamped_line(one)));
     }
     Ok(all)
 }

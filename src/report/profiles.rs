@@ -25,13 +25,12 @@ const DESCRIPTION: usize = 30;
 /// The name under which the built-in policy is shown.
 const POLICY: &str = "default";
 
-impl Owner {
-    fn word(self) -> &'static str {
-        match self {
-            Self::BuiltIn => "built in",
-            Self::Site => "site",
-            Self::User => "yours",
-        }
+/// How an owner is called.
+fn word(owner: Owner) -> &'static str {
+    match owner {
+        Owner::BuiltIn => "built in",
+        Owner::Site => "site",
+        Owner::User => "yours",
     }
 }
 
@@ -57,7 +56,7 @@ pub(super) fn list(options: &Options) -> Result<()> {
         Row {
             name: entry.name.clone(),
             login,
-            from: entry.owner.word(),
+            from: word(entry.owner),
             description: shortened(&entry.agent.description, DESCRIPTION),
             installed: program.map_or("-".to_owned(), |program| shown(&program, &locations.home)),
         }
@@ -197,7 +196,15 @@ fn summary(entry: &ProfileEntry, probe: &AgentProbe, home: &Path) -> String {
         );
     }
     page.optional("to log in", agent.login.as_deref());
-    page.part("hosts", &agent.hosts.join(", "));
+    page.part(
+        "hosts",
+        &agent
+            .hosts
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
+    );
     let state = &agent.state;
     page.part("state", &paths(&state.directories));
     page.part("if shared, too", &paths(&state.files));
@@ -301,7 +308,7 @@ fn data(entry: &ProfileEntry, probe: &AgentProbe) -> Value {
     let names = |given: &Given| given.name.clone();
     json!({
         "name": entry.name,
-        "from": entry.owner.word(),
+        "from": word(entry.owner),
         "file": &*entry.file,
         "description": description,
         "commands": values(commands).collect::<Vec<_>>(),

@@ -1,4 +1,4 @@
-//! The task's side: what it asks the server, and how it becomes a process of the room.
+//! The task's side: what it asks the server, and how it becomes a process of the step.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,12 +11,12 @@ use nix::unistd::Pid;
 
 use super::namespaces::Namespaces;
 use super::peer;
-use super::protocol::{Answer, GO, HELLO, Hello, LISTENER, Sealed, Terms};
+use super::protocol::{Answer, GO, HELLO, Hello, LISTENER, Restrictions, Terms};
 use crate::handoff::Run;
-use crate::init;
+use crate::init::{self, ConfinedBy};
 use crate::sys::{fds, passing, privileges, process};
 
-/// How long the last task waits for the end of its room, in milliseconds.
+/// How long the last task waits for the end of its step, in milliseconds.
 const PATIENCE_MS: u16 = 5000;
 
 /// A server's welcome to a task.
@@ -48,12 +48,16 @@ pub fn ask(connection: &OwnedFd, hello: &Hello) -> Result<Option<Welcome>> {
 ///
 /// # Errors
 /// The other server refuses, or its answer makes no sense.
-pub fn ask_for_jail(connection: &OwnedFd, hello: &Hello) -> Result<Option<(Sealed, Namespaces)>> {
+pub fn ask_for_jail(
+    connection: &OwnedFd,
+    hello: &Hello,
+) -> Result<Option<(Restrictions, Namespaces)>> {
     let Some((file, _, namespaces)) = answer(connection, hello)? else {
         return Ok(None);
     };
-    let sealed = super::protocol::read(file).context("cannot read the terms of the job's jail")?;
-    Ok(Some((sealed, namespaces)))
+    let restrictions =
+        super::protocol::read(file).context("cannot read the terms of the job's jail")?;
+    Ok(Some((restrictions, namespaces)))
 }
 
 fn answer(connection: &OwnedFd, hello: &Hello) -> Result<Option<(OwnedFd, OwnedFd, Namespaces)>> {
@@ -103,10 +107,10 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// Joins the room: this process gives up everything that the jail does not allow, and a child of it
-/// in the room starts the command and stands by it. The answer is that child, and the socket to it.
+/// Joins the step: this process gives up everything that the jail does not allow, and a child of it
+/// in the step starts the command and stands by it. The answer is that child, and the socket to it.
 /// From here on every path means what it means inside. While this process lives, `connection` tells
-/// the server that the room has this member.
+/// the server that the step has this member.
 ///
 /// # Errors
 /// What the kernel answers to one of the steps; the command was not started then.
@@ -141,7 +145,7 @@ pub fn enter(welcome: &Welcome, connection: &OwnedFd, run: &Run) -> Result<(Pid,
                 .context("cannot install the filter of set-group-ID bits")?,
         }
     }
-    privileges::filter(&terms.sealed.filter).context("cannot install the filter of calls")?;
+    privileges::filter(&terms.restrictions.filter).context("cannot install the filter of calls")?;
     match process::fork().context("cannot fork")? {
         process::Side::Child => {
             drop(ours);
@@ -153,13 +157,13 @@ pub fn enter(welcome: &Welcome, connection: &OwnedFd, run: &Run) -> Result<(Pid,
             if alone.is_err() {
                 process::exit_now(1);
             }
-            init::attend(theirs, run)
+            init::attend(theirs, run, ConfinedBy::Jail)
         }
         process::Side::Parent(pid) => Ok((pid, ours)),
     }
 }
 
-/// Leaves the room, once the command is over. The last to leave waits, for some time, until the
+/// Leaves the step, once the command is over. The last to leave waits, for some time, until the
 /// server and everything that it kept has ended: where anything of a step is left when its last task
 /// ends, slurmstepd looks again no sooner than a second later.
 pub fn leave(welcome: Welcome, connection: OwnedFd) {

@@ -1,9 +1,9 @@
 //! Where the tasks of one job on one node find each other: a directory of the node's own, with one
-//! socket for each room.
+//! socket for each step.
 //!
 //! The directory is `agent-sandbox-UID` in the first of `host::NODE_LOCAL` where it can be the
 //! user's alone. Below it each job of each node has a directory, and in it stand a lock file and
-//! the sockets of its rooms. Whatever changes there changes under the lock; all paths but the first
+//! the sockets of its steps. Whatever changes there changes under the lock; all paths but the first
 //! start at descriptors that were looked at, so that nobody can swap a directory in between.
 //!
 //! Two things keep jails away. Every plan covers the directory (see `plan::build::meeting`), and creates it
@@ -37,9 +37,9 @@ use crate::own_directory::{self, Busy, id, is_at, open_below, take_lock};
 use crate::sys::sockets::listen;
 use directory::{address, clear, doors, living, remove};
 use names::Door;
-pub use names::{NodeJob, Room};
+pub use names::{NodeJob, StepId};
 
-/// How long an arrival waits for a lock, or for room in a queue, that others hold. Both are held
+/// How long an arrival waits for a lock, or for a place in a queue, that others hold. Both are held
 /// for microseconds; longer means that somebody was stopped.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The first pause between two attempts; each is twice as long as the one before.
@@ -54,20 +54,20 @@ const LONGEST_STATUS: u64 = 64 * 1024;
 /// What an arriving task finds.
 #[derive(Debug)]
 pub enum Arrival {
-    /// The room has a server, and this is a connection to it. It ends without an answer if the
+    /// The step has a server, and this is a connection to it. It ends without an answer if the
     /// server is killed; then the task arrives once more.
     Member(OwnedFd),
-    /// The room has none: this task starts it.
+    /// The step has none: this task starts it.
     First {
         /// Where others arrive; non-blocking, for [`accept`]. The server alone may hold it: while
         /// any copy is open, others wait there.
         listener: OwnedFd,
         /// The first connection to it, so that the server has a member from the beginning.
         connection: OwnedFd,
-        /// The job's other rooms that have servers, in the order of their beginning, for [`ask`].
-        /// Of two rooms, the later lists the earlier, and never both each other.
-        earlier: Vec<Room>,
-        /// The right to the room's name.
+        /// The job's other steps that have servers, in the order of their beginning, for [`ask`].
+        /// Of two steps, the later lists the earlier, and never both each other.
+        earlier: Vec<StepId>,
+        /// The right to the step's name.
         claim: Claim,
     },
 }
@@ -139,21 +139,21 @@ pub fn accept(listener: impl AsFd) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Arrives at a room of a job on this node: joins it, or claims it. Waits a bounded time.
+/// Arrives at a step of a job on this node: joins it, or claims it. Waits a bounded time.
 ///
 /// # Errors
 /// There is no directory that is the user's alone; somebody holds the lock, or leaves the queue
 /// full; a server is none of ours.
-pub fn arrive(uid: u32, place: &NodeJob, room: Room) -> Result<Arrival> {
-    JoinDirectories::of(uid).arrive(place, room)
+pub fn arrive(uid: u32, place: &NodeJob, step: StepId) -> Result<Arrival> {
+    JoinDirectories::of(uid).arrive(place, step)
 }
 
-/// Connects to another room of the job: `None` if it has no server any more.
+/// Connects to another step of the job: `None` if it has no server any more.
 ///
 /// # Errors
 /// As [`arrive`].
-pub fn ask(uid: u32, place: &NodeJob, room: Room) -> Result<Option<OwnedFd>> {
-    JoinDirectories::of(uid).ask(place, room)
+pub fn ask(uid: u32, place: &NodeJob, step: StepId) -> Result<Option<OwnedFd>> {
+    JoinDirectories::of(uid).ask(place, step)
 }
 
 /// Where the user's tasks on this node meet.
@@ -191,7 +191,7 @@ impl JoinDirectories {
     ///
     /// # Errors
     /// See [`arrive`].
-    pub fn arrive(&self, place: &NodeJob, room: Room) -> Result<Arrival> {
+    pub fn arrive(&self, place: &NodeJob, step: StepId) -> Result<Arrival> {
         let name = place.name()?;
         self.patiently(|| {
             let locked = match self.lock(&name)? {
@@ -199,14 +199,14 @@ impl JoinDirectories {
                 Err(busy) => return Ok(Err(busy)),
             };
             let doors = locked.living()?;
-            for door in doors.iter().filter(|door| door.room == room) {
+            for door in doors.iter().filter(|door| door.step == step) {
                 match self.knock(&locked.directory, door)? {
                     Knock::Answered(connection) => return Ok(Ok(Arrival::Member(connection))),
-                    Knock::Full => return Ok(Err(full(door.room))),
+                    Knock::Full => return Ok(Err(full(door.step))),
                     Knock::Gone => locked.remove(&door.name())?,
                 }
             }
-            self.begin(locked, &name, room, &doors).map(Ok)
+            self.begin(locked, &name, step, &doors).map(Ok)
         })
     }
 
@@ -214,7 +214,7 @@ impl JoinDirectories {
     ///
     /// # Errors
     /// See [`ask`].
-    pub fn ask(&self, place: &NodeJob, room: Room) -> Result<Option<OwnedFd>> {
+    pub fn ask(&self, place: &NodeJob, step: StepId) -> Result<Option<OwnedFd>> {
         let name = place.name()?;
         self.patiently(|| {
             let directory = match open_below(&self.base(&name)?, &name) {
@@ -224,10 +224,10 @@ impl JoinDirectories {
                     return Err(errno).context(format!("cannot open the job's directory `{name}`"));
                 }
             };
-            for door in doors(&directory)?.iter().filter(|door| door.room == room) {
+            for door in doors(&directory)?.iter().filter(|door| door.step == step) {
                 match self.knock(&directory, door)? {
                     Knock::Answered(connection) => return Ok(Ok(Some(connection))),
-                    Knock::Full => return Ok(Err(full(room))),
+                    Knock::Full => return Ok(Err(full(step))),
                     Knock::Gone => {}
                 }
             }
@@ -255,16 +255,16 @@ impl JoinDirectories {
         }
     }
 
-    /// Claims a room that has no server.
-    fn begin(&self, locked: Locked, name: &str, room: Room, doors: &[Door]) -> Result<Arrival> {
+    /// Claims a step that has no server.
+    fn begin(&self, locked: Locked, name: &str, step: StepId, doors: &[Door]) -> Result<Arrival> {
         directory::sweep(&locked.base, name);
         let last = doors.last().map_or(0, |door| door.order);
         let door = Door {
             order: last.saturating_add(1),
-            room,
+            step,
         };
         let failed = |call: &str| {
-            format!("cannot open the room {room} in the job's directory `{name}`: {call} failed")
+            format!("cannot open the step {step} in the job's directory `{name}`: {call} failed")
         };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
@@ -279,15 +279,15 @@ impl JoinDirectories {
         )
         .with_context(|| failed("fstatat(2)"))?;
         let Knock::Answered(connection) = self.knock(&locked.directory, &door)? else {
-            bail!("the room {room} in the job's directory `{name}` does not answer");
+            bail!("the step {step} in the job's directory `{name}` does not answer");
         };
         Ok(Arrival::First {
             listener,
             connection,
             earlier: doors
                 .iter()
-                .filter(|other| other.room != room)
-                .map(|other| other.room)
+                .filter(|other| other.step != step)
+                .map(|other| other.step)
                 .collect(),
             claim: Claim {
                 directories: self.clone(),
@@ -303,7 +303,7 @@ impl JoinDirectories {
     /// Connects without waiting, and looks who is there.
     fn knock(&self, directory: &OwnedFd, door: &Door) -> Result<Knock> {
         let failed =
-            |call: &str| format!("cannot connect to the room {}: {call} failed", door.room);
+            |call: &str| format!("cannot connect to the step {}: {call} failed", door.step);
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
             .with_context(|| failed("socket(2)"))?;
@@ -318,7 +318,7 @@ impl JoinDirectories {
             // It listened and has ended; the server may be about to say that it listens now.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Knock::Full),
             Err(error) => {
-                return Err(error).with_context(|| format!("cannot trust the room {}", door.room));
+                return Err(error).with_context(|| format!("cannot trust the step {}", door.step));
             }
         }
         fcntl(&socket, FcntlArg::F_SETFL(OFlag::empty())).with_context(|| failed("fcntl(2)"))?;
@@ -391,7 +391,7 @@ impl Locked {
     }
 }
 
-/// The server's right to its room's name. Dropped without [`Claim::retire`], it leaves a socket
+/// The server's right to its step's name. Dropped without [`Claim::retire`], it leaves a socket
 /// behind, which the next arrival finds dead once the listener is closed.
 #[derive(Debug)]
 pub struct Claim {
@@ -415,7 +415,7 @@ impl Claim {
         listen(&listener, BACKLOG)
     }
 
-    /// How many rooms of the job came before this one on this node, at least.
+    /// How many steps of the job came before this one on this node, at least.
     pub fn order(&self) -> u64 {
         self.door.order
     }
@@ -425,7 +425,7 @@ impl Claim {
         [self.base.as_raw_fd(), self.directory.as_raw_fd()]
     }
 
-    /// Ends the room, unless somebody waits at its door: then that connection is the answer, and
+    /// Ends the step, unless somebody waits at its door: then that connection is the answer, and
     /// the server goes on. After `None` the server closes the listener; nobody can have come
     /// between the question and the end of the name.
     ///
@@ -456,8 +456,8 @@ impl Claim {
     }
 }
 
-fn full(room: Room) -> Busy {
+fn full(step: StepId) -> Busy {
     Busy(format!(
-        "the namespace server of the room {room} accepts nobody"
+        "the namespace server of the step {step} accepts nobody"
     ))
 }

@@ -1,9 +1,9 @@
 //! One jail for each job and node. All tasks of a step on a node (or the batch script alone) share a
-//! *room*: a pid namespace with an init of ours. All rooms of a job on a node share the job's jail:
+//! *step*: a pid namespace with an init of ours. All steps of a job on a node share the job's jail:
 //! its user, ipc, uts and network namespaces and its file systems.
 //!
-//! The first task of a room forks the room's *namespace server*, which has the jail built (or makes a room in
-//! the one that is there), answers whoever arrives at the [`join_socket`], and ends the room when the
+//! The first task of a step forks the step's *namespace server*, which has the jail built (or makes a step in
+//! the one that is there), answers whoever arrives at the [`join_socket`], and ends the step when the
 //! last member has left. Every task joins in the same way, the first as well.
 
 #![allow(
@@ -17,9 +17,9 @@ pub mod namespaces;
 pub mod peer;
 pub mod pids;
 pub mod protocol;
-pub mod room;
 pub mod server;
 pub mod sockets;
+pub mod step;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -37,7 +37,7 @@ use server::JoinPoint;
 /// a row something is wrong.
 const MOST_SERVERS: u32 = 5;
 
-/// Arrives at the room: finds its server, or becomes the first and starts it. The answer is the
+/// Arrives at the step: finds its server, or becomes the first and starts it. The answer is the
 /// server's welcome, and the connection to it that makes this process a member.
 ///
 /// # Errors
@@ -47,18 +47,18 @@ pub fn arrive(wanted: &Wanted) -> Result<(Welcome, OwnedFd)> {
     let hello = Hello {
         version: VERSION.to_owned(),
         job: wanted.job.id,
-        seal: wanted.seal.clone(),
+        snapshot: wanted.snapshot.clone(),
         wants: Wants::Task {
             environment: environment
                 .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
                 .collect(),
         },
     };
-    // A room is not over while anybody tries again.
+    // A step is not over while anybody tries again.
     let mut before = None;
     for _ in 0..MOST_SERVERS {
         let uid = nix::unistd::getuid().as_raw();
-        let connection = match join_socket::arrive(uid, &wanted.place, wanted.room)? {
+        let connection = match join_socket::arrive(uid, &wanted.place, wanted.step)? {
             Arrival::Member(connection) => connection,
             Arrival::First {
                 listener,

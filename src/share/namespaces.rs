@@ -1,11 +1,11 @@
-//! The namespaces of a room, and the ways into them.
+//! The namespaces of a step, and the ways into them.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::sys::namespaces::{self, Kind};
 
-/// The namespaces of a room, held by descriptors. bubblewrap puts its payload into a user namespace
+/// The namespaces of a step, held by descriptors. bubblewrap puts its payload into a user namespace
 /// below the one that owns the others, so that nothing inside has a right over them.
 #[derive(Debug)]
 pub struct Namespaces {
@@ -89,7 +89,7 @@ impl Namespaces {
         .map(AsRawFd::as_raw_fd)
     }
 
-    /// Enters those that all rooms of the jail share, with every right over them. The process must
+    /// Enters those that all steps of the jail share, with every right over them. The process must
     /// have one thread.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Namespaces {
         namespaces::enter(&self.mount, Kind::Mount)
     }
 
-    /// Enters the pid namespace as well: children of this process will be in the room.
+    /// Enters the pid namespace as well: children of this process will be in the step.
     ///
     /// # Errors
     /// What `setns(2)` answers.

@@ -1,10 +1,10 @@
-//! The numbers of processes in a room. Rooms of a job count their processes each for itself, and share
-//! `/tmp` and `/dev/shm`, where programs name files after their process: so each room begins to count
+//! The numbers of processes in a step. Steps of a job count their processes each for itself, and share
+//! `/tmp` and `/dev/shm`, where programs name files after their process: so each step begins to count
 //! somewhere else.
 
 use std::fs;
 
-/// Processes that a room may have started before it comes to the numbers of the next, where
+/// Processes that a step may have started before it comes to the numbers of the next, where
 /// numbers go on to four million (`kernel.pid_max`, `proc_sys_kernel(5)`).
 const APART: u64 = 16 << 10;
 /// Where they go on to 32768, the kernel's own choice.
@@ -12,7 +12,7 @@ const CLOSER: u64 = 2 << 10;
 /// Numbers below are not used twice (`RESERVED_PIDS`, Linux's `kernel/pid.c`).
 const RESERVED: u64 = 300;
 
-/// The number before the first of a room, by how many rooms came before it.
+/// The number before the first of a step, by how many steps came before it.
 pub fn before(order: u64) -> u32 {
     let text = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
     between(order, text.trim().parse().unwrap_or(0))
@@ -20,11 +20,11 @@ pub fn before(order: u64) -> u32 {
 
 fn between(order: u64, most: u64) -> u32 {
     let apart = if most > APART * 64 { APART } else { CLOSER };
-    let rooms = most.saturating_sub(RESERVED) / apart;
-    if rooms == 0 {
+    let steps = most.saturating_sub(RESERVED) / apart;
+    if steps == 0 {
         return 0;
     }
-    u32::try_from(RESERVED + order % rooms * apart).unwrap_or(0)
+    u32::try_from(RESERVED + order % steps * apart).unwrap_or(0)
 }
 
 /// Has the pid namespace of this process count on from `last`. For a process with rights over it.

@@ -1,13 +1,13 @@
-//! What a task and the server of a room say to each other, and how it travels.
+//! What a task and the server of a step say to each other, and how it travels.
 
 use super::join_socket::NodeJob;
 use crate::failure::{self, Failure};
 use crate::handoff::{Confinement, Mediated};
-use crate::launch::Asked;
-use crate::plan::model::trace::Wish;
+use crate::launch::JobRequest;
+use crate::plan::model::trace::TraceRequest;
 use crate::report;
 use crate::sys::{fds, passing};
-use agent_sandbox_wire::capsule::Seal;
+use agent_sandbox_wire::capsule::PolicySnapshot;
 use agent_sandbox_wire::order::JobContext;
 use anyhow::Result;
 use nix::sys::socket::MsgFlags;
@@ -52,7 +52,7 @@ pub struct Hello {
     /// The job.
     pub job: u32,
     /// The policy under which it runs.
-    pub seal: Seal,
+    pub snapshot: PolicySnapshot,
     /// What is wanted.
     pub wants: Wants,
 }
@@ -60,19 +60,19 @@ pub struct Hello {
 /// What is wanted of a server.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Wants {
-    /// A task of this room wants to join it.
+    /// A task of this step wants to join it.
     Task {
         /// The environment for the inside, to be judged, `NAME=VALUE`.
         environment: Vec<Vec<u8>>,
     },
-    /// The server of another room of the job wants to make it in the same jail.
-    Room,
+    /// The server of another step of the job wants to make it in the same jail.
+    Step,
 }
 
 /// A server's answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// Comes with a memory file, [`Terms`] or [`Sealed`] as was asked for, a descriptor of the server's
+    /// Comes with a memory file, [`Terms`] or [`Restrictions`] as was asked for, a descriptor of the server's
     /// process, and those of `namespaces::Namespaces`.
     Welcome,
     /// Nothing can be shared.
@@ -97,13 +97,13 @@ impl Refusal {
         let code = error
             .downcast_ref::<Failure>()
             .map_or(failure::FAILED, |failure| failure.code);
-        let mut room = LONGEST_TEXT / 2;
+        let mut space = LONGEST_TEXT / 2;
         let mut fit = |text: String| {
-            let mut end = room.min(text.len());
+            let mut end = space.min(text.len());
             while !text.is_char_boundary(end) {
                 end -= 1;
             }
-            room -= end;
+            space -= end;
             text[..end].to_owned()
         };
         Self {
@@ -131,8 +131,8 @@ pub struct Terms {
     /// Where to go if the current directory cannot be entered.
     pub cwd_else: Vec<u8>,
     /// What every process of the jail submits to.
-    pub sealed: Sealed,
-    /// The filter under which sockets are made in the room's network namespace; `None`: Landlock
+    pub restrictions: Restrictions,
+    /// The filter under which sockets are made in the step's network namespace; `None`: Landlock
     /// keeps abstract sockets apart, or nothing has to.
     pub sockets: Option<Vec<u8>>,
     /// The filter whose calls a mediator answers, where sockets are made as ever: else it is one with
@@ -143,37 +143,37 @@ pub struct Terms {
     /// The state directory, outside.
     pub state: Vec<u8>,
     /// What is asked of the node's tracer for each task.
-    pub wish: Option<Wish>,
+    pub trace_request: Option<TraceRequest>,
 }
 
 /// What every process of a jail submits to, whoever starts it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Sealed {
+pub struct Restrictions {
     /// The filter of system calls, compiled.
     pub filter: Vec<u8>,
     /// What it takes from itself.
     pub confinement: Confinement,
 }
 
-/// What the task of a room knows when it arrives.
+/// What the task of a step knows when it arrives.
 pub struct Wanted {
     /// Where tasks of the job meet.
     pub place: NodeJob,
-    /// The room.
-    pub room: super::join_socket::Room,
+    /// The step.
+    pub step: super::join_socket::StepId,
     /// The policy.
-    pub seal: Seal,
+    pub snapshot: PolicySnapshot,
     /// What the jail is planned for, if this task is the first.
-    pub asked: Asked,
-    /// Whether the room is for several tasks.
+    pub asked: JobRequest,
+    /// Whether the step is for several tasks.
     pub ranks: bool,
     /// The job, as Slurm told the task.
     pub job: JobContext,
 }
 
-/// The policy of two steps is one if their seals are. Whose session it was and what its user was
+/// The policy of two steps is one if their snapshots are. Whose session it was and what its user was
 /// told already is no policy.
-pub fn same_policy(one: &Seal, other: &Seal) -> Result<(), &'static str> {
+pub fn same_policy(one: &PolicySnapshot, other: &PolicySnapshot) -> Result<(), &'static str> {
     let differing = [
         ("the project directory", one.project == other.project),
         ("policy files or --set options", one.layers == other.layers),

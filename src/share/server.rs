@@ -1,13 +1,13 @@
-//! The namespace server of a room: a process that the room's first task forks and that stays as long as the
-//! room has members. It makes the room, answers whoever arrives, and starts the chaperon at the
+//! The namespace server of a step: a process that the step's first task forks and that stays as long as the
+//! step has members. It makes the step, answers whoever arrives, and starts the chaperon at the
 //! first call from inside. It is in the step's cgroup, as Slurm wants it: what Slurm kills at the
-//! end of a step, it kills with the room.
+//! end of a step, it kills with the step.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use agent_sandbox_wire::capsule::Seal;
+use agent_sandbox_wire::capsule::PolicySnapshot;
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -17,25 +17,25 @@ use nix::sys::socket::MsgFlags;
 
 use super::join_socket::{self, Claim};
 use super::protocol::{
-    Answer, GO, Hello, LISTENER, Refusal, Sealed, Terms, VERSION, Wanted, Wants,
+    Answer, GO, Hello, LISTENER, Refusal, Restrictions, Terms, VERSION, Wanted, Wants,
 };
-use super::room::{self, Jail, Room};
+use super::step::{self, Jail, StepNamespaces};
 use super::{join, peer};
 use crate::env_vars;
 use crate::failure::{self, Failure};
 use crate::launch::chaperon::Chaperon;
-use crate::launch::{self, Prepared, kept, said, tracer};
+use crate::launch::{self, Prepared, start_messages, state, tracer};
 use crate::plan::{self, NetworkMode, Plan};
 use crate::sys::{fds, passing, process};
 
-/// A room's join socket, and the right to it.
+/// A step's join socket, and the right to it.
 pub struct JoinPoint {
     /// The listening socket.
     pub listener: OwnedFd,
     /// The right to it.
     pub claim: Claim,
     /// Rooms that the job has on this node already.
-    pub earlier: Vec<join_socket::Room>,
+    pub earlier: Vec<join_socket::StepId>,
     /// slurmstepd, with whose end everything of the step ends. Tasks watch it as well, but those
     /// inside may be able to stop them; never the server.
     pub parent: Option<OwnedFd>,
@@ -106,7 +106,7 @@ fn keep(join_point: JoinPoint, wanted: &Wanted, terminal: Option<OwnedFd>) -> Re
         proves: own.is_ok(),
         // Without one nobody waits.
         process: own.or_else(|_| File::open("/dev/null").map(Into::into))?,
-        seal: wanted.seal.clone(),
+        snapshot: wanted.snapshot.clone(),
         job: wanted.job.id,
         made,
         refusal,
@@ -118,33 +118,34 @@ fn keep(join_point: JoinPoint, wanted: &Wanted, terminal: Option<OwnedFd>) -> Re
     process::release_memory();
     server.serve()?;
     if let Some(made) = server.made {
-        made.room.end();
+        made.step.end();
     }
     drop(server.last);
     Ok(())
 }
 
-/// A room with what was planned for it.
+/// A step with what was planned for it.
 struct Made {
     prepared: Prepared,
     plan: Plan,
-    room: Room,
+    step: StepNamespaces,
     lacking: Vec<String>,
     ranks: bool,
 }
 
 fn make(
-    earlier: &[join_socket::Room],
+    earlier: &[join_socket::StepId],
     wanted: &Wanted,
     of_its_own: (u64, Option<OwnedFd>),
 ) -> Result<Made> {
     let jail = existing(earlier, wanted)?;
-    let mut prepared = launch::prepare_sealed(wanted.seal.clone(), wanted.asked.clone())?;
-    let (plan, _) = kept::ready(&mut prepared)?;
-    // Tasks ask the tracer themselves: each of them begins outside of the room.
+    let mut prepared =
+        launch::prepare_from_snapshot(wanted.snapshot.clone(), wanted.asked.clone())?;
+    let (plan, _) = state::ready(&mut prepared)?;
+    // Tasks ask the tracer themselves: each of them begins outside of the step.
     prepared.tracer = tracer::TracerState::Unwanted;
-    let mut lacking = said::shortcomings(&plan, false);
-    lacking.retain(|line| !prepared.seal.told.contains(line));
+    let mut lacking = start_messages::shortcomings(&plan, false);
+    lacking.retain(|line| !prepared.snapshot.told.contains(line));
     if plan.network.value == NetworkMode::Isolated && std::env::var_os(env_vars::PMIX).is_some() {
         lacking.push(format!(
             "agent-sandbox: warning: PMIx does not work in this step: its server is on the host's \
@@ -152,33 +153,33 @@ fn make(
             plan.network.source
         ));
     }
-    let room = room::make(&prepared, &plan, wanted, of_its_own, jail)?;
+    let step = step::make(&prepared, &plan, wanted, of_its_own, jail)?;
     Ok(Made {
         prepared,
         plan,
-        room,
+        step,
         lacking,
         ranks: wanted.ranks,
     })
 }
 
-/// The jail that the job has on this node, from one of the rooms that were there before this one.
+/// The jail that the job has on this node, from one of the steps that were there before this one.
 /// None of them waits for this one, so that nobody waits in a circle.
-fn existing(earlier: &[join_socket::Room], wanted: &Wanted) -> Result<Option<Jail>> {
-    if wanted.room == join_socket::Room::Batch {
+fn existing(earlier: &[join_socket::StepId], wanted: &Wanted) -> Result<Option<Jail>> {
+    if wanted.step == join_socket::StepId::Batch {
         // Its script is among the mounts that bubblewrap makes.
         return Ok(None);
     }
     let uid = nix::unistd::getuid().as_raw();
-    for room in earlier {
-        let Some(connection) = join_socket::ask(uid, &wanted.place, *room)? else {
+    for step in earlier {
+        let Some(connection) = join_socket::ask(uid, &wanted.place, *step)? else {
             continue;
         };
         let hello = Hello {
             version: VERSION.to_owned(),
             job: wanted.job.id,
-            seal: wanted.seal.clone(),
-            wants: Wants::Room,
+            snapshot: wanted.snapshot.clone(),
+            wants: Wants::Step,
         };
         if let Some(jail) = join::ask_for_jail(&connection, &hello)? {
             return Ok(Some(jail));
@@ -194,17 +195,17 @@ struct Server {
     process: OwnedFd,
     /// Whether there are descriptors of processes on this kernel, so that each can prove itself.
     proves: bool,
-    seal: Seal,
+    snapshot: PolicySnapshot,
     job: u32,
     /// The job in whose cgroup this process is.
     own_job: Option<u32>,
     made: Option<Made>,
-    /// Why there is no room.
+    /// Why there is no step.
     refusal: Option<Refusal>,
     /// slurmstepd.
     parent: Option<OwnedFd>,
     members: Vec<OwnedFd>,
-    /// The member that left last, which waits for the end of the room.
+    /// The member that left last, which waits for the end of the step.
     last: Option<OwnedFd>,
 }
 
@@ -214,7 +215,7 @@ struct Woken {
     init_gone: bool,
     called: bool,
     orphaned: bool,
-    /// For each of the room's mediators that waits, whether there is something for it to do.
+    /// For each of the step's mediators that waits, whether there is something for it to do.
     handed_over: Vec<bool>,
     members: Vec<bool>,
 }
@@ -236,7 +237,7 @@ impl Server {
                 return Ok(());
             }
             if woken.init_gone {
-                // Everything in the room was killed with it; the tasks see it.
+                // Everything in the step was killed with it; the tasks see it.
                 self.made = None;
                 self.refusal = Some(Refusal::of(&anyhow::anyhow!(
                     "the jail of this job's step was killed on this node"
@@ -246,12 +247,12 @@ impl Server {
                 self.start_chaperon();
             }
             if let Some(made) = &mut self.made {
-                made.room.begin_mediators(&woken.handed_over);
+                made.step.begin_mediators(&woken.handed_over);
             }
             for at in (0..woken.members.len()).rev() {
                 if woken.members[at] && !self.attend(at) {
                     // Slurm calls a step over when nothing of it is left, so its last task waits
-                    // for the room's end.
+                    // for the step's end.
                     self.dismiss();
                     self.last = Some(self.members.swap_remove(at));
                 }
@@ -270,11 +271,11 @@ impl Server {
     }
 
     fn wait(&self) -> Result<Woken> {
-        let room = self.made.as_ref().map(|made| &made.room);
-        let called = room
-            .and_then(|room| room.chaperon.as_ref())
+        let step = self.made.as_ref().map(|made| &made.step);
+        let called = step
+            .and_then(|step| step.chaperon.as_ref())
             .and_then(Chaperon::waiting);
-        let control = room.map(|room| room.control.as_fd());
+        let control = step.map(|step| step.control.as_fd());
         let parent = self.parent.as_ref().map(AsFd::as_fd);
         let fixed = [Some(self.listener.as_fd()), control, called, parent];
         let mut ready: Vec<PollFd<'_>> = fixed
@@ -282,7 +283,7 @@ impl Server {
             // The listener stands in for what there is not.
             .map(|fd| fd.unwrap_or(self.listener.as_fd()))
             .chain(self.members.iter().map(AsFd::as_fd))
-            .chain(room.iter().flat_map(|room| room.waiting_mediators()))
+            .chain(step.iter().flat_map(|step| step.waiting_mediators()))
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
             .collect();
         loop {
@@ -337,13 +338,13 @@ impl Server {
         }
         let file = descriptors.remove(0);
         if &buffer[..length] == LISTENER {
-            let room = self.made.as_ref().map(|made| &made.room);
-            let maker = room.and_then(|room| room.sockets.as_ref());
+            let step = self.made.as_ref().map(|made| &made.step);
+            let maker = step.and_then(|step| step.sockets.as_ref());
             return match maker {
                 Some((maker, _)) => maker.serve(file).is_ok(),
                 None => {
-                    let room = self.made.as_mut().map(|made| &mut made.room);
-                    room.is_some_and(|room| room.mediate(file))
+                    let step = self.made.as_mut().map(|made| &mut made.step);
+                    step.is_some_and(|step| step.mediate(file))
                 }
             };
         }
@@ -366,15 +367,15 @@ impl Server {
         if let Some(refusal) = &self.refusal {
             return Err(refusal.clone().into_error());
         }
-        let made = self.made.as_ref().context("there is no room")?;
+        let made = self.made.as_ref().context("there is no step")?;
         let mut lent = vec![self.process.as_fd()];
-        lent.extend(made.room.namespaces.lent());
+        lent.extend(made.step.namespaces.lent());
         let welcome = Answer::Welcome;
         match hello.wants {
             Wants::Task { environment } => {
                 super::protocol::send(connection, &welcome, &made.terms(environment), &lent)?;
             }
-            Wants::Room => super::protocol::send(connection, &welcome, &made.room.jail, &lent)?,
+            Wants::Step => super::protocol::send(connection, &welcome, &made.step.jail, &lent)?,
         }
         Ok(())
     }
@@ -401,7 +402,7 @@ impl Server {
             ))
             .into());
         }
-        super::protocol::same_policy(&self.seal, &hello.seal).map_err(|what| {
+        super::protocol::same_policy(&self.snapshot, &hello.snapshot).map_err(|what| {
             Failure::new(format!(
                 "job {} has a jail on this node under another policy: {what} differ",
                 self.job
@@ -413,8 +414,8 @@ impl Server {
 
     /// Somebody inside asks for Slurm for the first time.
     fn start_chaperon(&mut self) {
-        let room = self.made.as_mut().map(|made| &mut made.room);
-        if let Some(chaperon) = room.and_then(|room| room.chaperon.as_mut())
+        let step = self.made.as_mut().map(|made| &mut made.step);
+        if let Some(chaperon) = step.and_then(|step| step.chaperon.as_mut())
             && let Err(error) = chaperon.start()
         {
             failure::say(&format!(
@@ -435,29 +436,29 @@ impl Made {
             &self.plan,
             &environment,
         );
-        let Room { jail, sockets, .. } = &self.room;
-        let mut sealed: Sealed = jail.clone();
+        let StepNamespaces { jail, sockets, .. } = &self.step;
+        let mut restrictions: Restrictions = jail.clone();
         if self.ranks {
             // Processes in Landlock domains of their own do not see each other's memory
             // (process_vm_readv(2)), which is how ranks on a node talk.
-            sealed.confinement.scoped_signals = false;
-            sealed.confinement.scoped_sockets = false;
-            sealed.confinement.writable = None;
+            restrictions.confinement.scoped_signals = false;
+            restrictions.confinement.scoped_sockets = false;
+            restrictions.confinement.writable = None;
         }
         if sockets.is_some() {
-            sealed.confinement.scoped_sockets = false;
+            restrictions.confinement.scoped_sockets = false;
         }
-        let mediated = sealed.confinement.mediated.take();
+        let mediated = restrictions.confinement.mediated.take();
         Terms {
             environment: launch::environment(&variables),
             search: launch::search_path(&variables),
             cwd_else: bytes(self.plan.cwd.as_os_str()),
-            sealed,
+            restrictions,
             sockets: sockets.as_ref().map(|(_, program)| program.clone()),
             mediated: mediated.filter(|_| sockets.is_none()),
             lacking: self.lacking.clone(),
             state: bytes(self.prepared.host.state_directory.as_os_str()),
-            wish: self.plan.trace.wish.clone(),
+            trace_request: self.plan.trace.request.clone(),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The socket maker of a rank room: a trusted process outside that makes the room's local sockets.
+//! The socket maker of a step with ranks: a trusted process outside that makes the step's local sockets.
 //!
 //! Abstract names of local sockets belong to a network namespace, path names do not (`unix(7)`,
-//! `network_namespaces(7)`). The tasks of a room stay in the host's network and would reach the
+//! `network_namespaces(7)`). The tasks of a step stay in the host's network and would reach the
 //! abstract names of every program on the node. So their `socket(AF_UNIX, …)` is handed over
-//! ([`crate::backend::seccomp::notify`]) to the maker, which lives in a network namespace of its own
+//! ([`crate::seccomp::notify`]) to the maker, which lives in a network namespace of its own
 //! and puts the socket that it made into the caller. Tasks with the same maker reach each other's
 //! abstract names, and no others; path names work as ever.
 //!
@@ -34,8 +34,8 @@ use nix::sys::stat::Mode;
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, chdir, getpid};
 
-use crate::backend::seccomp::notify::asked;
-use crate::sys::notify::{Desk, can_give, give, unix_socket};
+use crate::seccomp::notify::asked;
+use crate::sys::notify::{Buffers, can_give, give, unix_socket};
 use crate::sys::process::{Side, exit_now, fork, ignore_all};
 use crate::sys::{fds, passing, privileges};
 
@@ -66,7 +66,7 @@ impl Maker {
 
     /// Starts the maker. The caller stands outside of every jail: who owns the user namespace of a
     /// network could look into it (`user_namespaces(7)`). Calls that are none of its own go to the mediator at
-    /// the other end of `relay` ([`crate::mediate::group::Standby::relayed`]).
+    /// the other end of `relay` ([`crate::backend::bubblewrap::mediator::Standby::relayed`]).
     ///
     /// # Errors
     /// What `socketpair(2)` or `fork(2)` answer.
@@ -94,7 +94,7 @@ impl Maker {
     /// # Errors
     /// What the kernel answered to the maker: `EPERM` where users may not create user namespaces
     /// (sysctl or AppArmor) and `ENOSPC` at a limit of `user.max_user_namespaces` or
-    /// `user.max_net_namespaces` among others. Without a maker there can be no rank room.
+    /// `user.max_net_namespaces` among others. Without a maker there can be no step with ranks.
     pub fn wait_for_ready(&self) -> io::Result<()> {
         let mut said = [0; size_of::<i32>()];
         let length = loop {
@@ -169,9 +169,9 @@ fn live(command: OwnedFd, relay: Option<OwnedFd>, parent: Pid) -> ! {
         exit_now(1)
     };
     match settle(&command, relay.as_ref(), parent) {
-        Ok(desk) => {
+        Ok(buffers) => {
             if passing::send(&command, &[READY], None).is_ok() {
-                work(&command, relay.as_ref(), desk);
+                work(&command, relay.as_ref(), buffers);
             }
             exit_now(0)
         }
@@ -184,8 +184,8 @@ fn live(command: OwnedFd, relay: Option<OwnedFd>, parent: Pid) -> ! {
 }
 
 /// Leaves everything of the parent's behind and enters the namespaces.
-fn settle(command: &OwnedFd, relay: Option<&OwnedFd>, parent: Pid) -> io::Result<Desk> {
-    let desk = Desk::new()?;
+fn settle(command: &OwnedFd, relay: Option<&OwnedFd>, parent: Pid) -> io::Result<Buffers> {
+    let buffers = Buffers::new()?;
     let kept = [Some(command), relay].into_iter().flatten();
     fds::close_all_but(&kept.map(AsRawFd::as_raw_fd).collect::<Vec<_>>())?;
     // The standard streams stay open, so that no listener gets a number to which messages go.
@@ -205,11 +205,11 @@ fn settle(command: &OwnedFd, relay: Option<&OwnedFd>, parent: Pid) -> io::Result
     // After the change of credentials, which resets both (prctl(2)).
     prctl::set_dumpable(false)?;
     privileges::end_with_parent(Some(parent))?;
-    Ok(desk)
+    Ok(buffers)
 }
 
 /// Answers calls until the other end of `command` is closed.
-fn work(command: &OwnedFd, relay: Option<&OwnedFd>, mut desk: Desk) {
+fn work(command: &OwnedFd, relay: Option<&OwnedFd>, mut buffers: Buffers) {
     let mut listeners: Vec<OwnedFd> = Vec::new();
     loop {
         let mut polled: Vec<PollFd<'_>> = std::iter::once(command)
@@ -231,7 +231,7 @@ fn work(command: &OwnedFd, relay: Option<&OwnedFd>, mut desk: Desk) {
         listeners.retain(|listener| {
             let events = reported.next().unwrap_or(PollFlags::empty());
             if events.contains(PollFlags::POLLIN) {
-                return answer(&mut desk, listener, relay).is_ok();
+                return answer(&mut buffers, listener, relay).is_ok();
             }
             // POLLHUP: no process is left under the filter.
             events.is_empty()
@@ -269,8 +269,8 @@ fn adopt(command: &OwnedFd) -> io::Result<Option<OwnedFd>> {
 ///
 /// # Errors
 /// When the listener is of no use any more.
-fn answer(desk: &mut Desk, listener: &OwnedFd, relay: Option<&OwnedFd>) -> io::Result<()> {
-    let call = match desk.receive(listener) {
+fn answer(buffers: &mut Buffers, listener: &OwnedFd, relay: Option<&OwnedFd>) -> io::Result<()> {
+    let call = match buffers.receive(listener) {
         Err(error) if has_left(&error) => return Ok(()),
         call => call?,
     };
@@ -279,7 +279,7 @@ fn answer(desk: &mut Desk, listener: &OwnedFd, relay: Option<&OwnedFd>) -> io::R
         // A mediator that is too busy, or gone, is none.
         return match passing::send_now(relay, &call.bytes(), Some(listener.as_fd())) {
             Ok(()) => Ok(()),
-            Err(_) => match desk.refuse(listener, call.id, libc::ENOSYS) {
+            Err(_) => match buffers.refuse(listener, call.id, libc::ENOSYS) {
                 Err(error) if !has_left(&error) => Err(error),
                 _ => Ok(()),
             },
@@ -294,7 +294,7 @@ fn answer(desk: &mut Desk, listener: &OwnedFd, relay: Option<&OwnedFd>) -> io::R
     let refused = match made {
         Ok(()) => return Ok(()),
         Err(error) if has_left(&error) => return Ok(()),
-        Err(error) => desk.refuse(
+        Err(error) => buffers.refuse(
             listener,
             call.id,
             error.raw_os_error().unwrap_or(libc::ENOSYS),

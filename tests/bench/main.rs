@@ -34,9 +34,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use agent_sandbox::backend::{bubblewrap, seccomp};
+use agent_sandbox::backend::bubblewrap;
 use agent_sandbox::cli::Options;
-use agent_sandbox::launch;
+use agent_sandbox::{launch, seccomp};
 use anyhow::Context;
 
 /// Runs of each side; the median is quoted.

@@ -23,7 +23,7 @@ use nix::sys::time::TimeValLike;
 use crate::slurm::{Runner, Sides, wait_for};
 use crate::{Bench, median};
 
-/// With this argument the benchmark measures, as a task of a step, what joining a room costs.
+/// With this argument the benchmark measures, as a task of a step, what joining a step costs.
 pub(crate) const JOIN: &str = "--join";
 
 /// Steps of each side that measure the rate of messages.
@@ -34,7 +34,7 @@ const STEP_SECONDS: f64 = 0.5;
 const CROWDS: usize = 11;
 /// Tasks in each.
 const TASKS: usize = 64;
-/// Tasks that join a room, and runs of the same program without one.
+/// Tasks that join a step, and runs of the same program without one.
 const JOINS: usize = 80;
 /// Joins that are not counted, first.
 const JOIN_WARM_UP: usize = 5;
@@ -104,7 +104,7 @@ impl Bench {
         Ok(())
     }
 
-    /// What one more task of a room waits for, more than a program that Slurm starts itself: from the
+    /// What one more task of a step waits for, more than a program that Slurm starts itself: from the
     /// call of `agent-sandbox task` to the command's first instruction, less the same for the
     /// command alone. The task's tail is measured as well, though nobody waits for it but the step.
     fn joining(&mut self, sides: &mut Sides) -> anyhow::Result<()> {
@@ -129,7 +129,7 @@ impl Bench {
         let [joining, whole, processor] = figures[..] else {
             anyhow::bail!("no figures of joining: {text}");
         };
-        self.row("joining a room, beyond exec", 5.0, joining, " ms");
+        self.row("joining a step, beyond exec", 5.0, joining, " ms");
         note("joining, to the task's end", &format!("{whole:.2} ms"));
         note(
             "joining, processor time of the task",
@@ -170,17 +170,17 @@ fn rate(text: &str) -> Option<f64> {
     rest.split(' ').next()?.parse().ok()
 }
 
-/// A room of a step, as a task of that step finds it. This process is a task that the real `srun`
+/// A step as one of its tasks finds it. This process is a task that the real `srun`
 /// started, in the step's cgroup and with its environment, and does for each task what slurmstepd
 /// does for the tasks of a step of the chaperon's: it starts `agent-sandbox task` with a capsule in
 /// the environment.
-struct Room {
+struct Step {
     variables: Vec<(String, String)>,
     binary: OsString,
     first: Child,
 }
 
-impl Room {
+impl Step {
     fn new() -> anyhow::Result<Self> {
         let binary = std::env::var_os("AGENT_SANDBOX_BIN").context("no AGENT_SANDBOX_BIN")?;
         let mut first = Self::task(&binary, &capsule(&["sh", "-c", "echo up; exec sleep 600"])?)
@@ -203,7 +203,7 @@ impl Room {
         command
             .arg("task")
             .envs(variables.iter().cloned())
-            // What makes a room one of several tasks.
+            // What makes a step one of several tasks.
             .env("SLURM_STEP_TASKS_PER_NODE", TASKS.to_string())
             .env("SLURM_PROCID", "1")
             .stdin(Stdio::null());
@@ -211,7 +211,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for Step {
     fn drop(&mut self) {
         // Nobody waits for it, and it may have ended.
         let _ = self.first.kill();
@@ -227,7 +227,7 @@ fn capsule(words: &[&str]) -> anyhow::Result<Vec<(String, String)>> {
         .collect();
     let cwd = std::env::current_dir()?.into_os_string();
     let capsule = Capsule {
-        seal: prepared.seal,
+        snapshot: prepared.snapshot,
         base_environment: environment.clone(),
         environment,
         cwd: cwd.as_bytes().to_vec(),
@@ -270,13 +270,13 @@ fn processor() -> anyhow::Result<f64> {
 /// Measures joining, in turn with the same program alone, and prints medians of the differences: to
 /// the first instruction, to the end, and of processor time.
 pub(crate) fn join() -> anyhow::Result<()> {
-    let room = Room::new()?;
+    let step = Step::new()?;
     let mut all: [[Vec<f64>; 3]; 2] = Default::default();
     for run in 0..JOIN_WARM_UP + JOINS {
-        let joined = timed(&mut Room::task(&room.binary, &room.variables))?;
+        let joined = timed(&mut Step::task(&step.binary, &step.variables))?;
         // The same environment, as execve(2) copies it.
         let mut plain = Command::new("./now");
-        let plain = timed(plain.envs(room.variables.iter().cloned()))?;
+        let plain = timed(plain.envs(step.variables.iter().cloned()))?;
         if run >= JOIN_WARM_UP {
             for (side, figures) in [joined, plain].into_iter().enumerate() {
                 for (times, figure) in all[side].iter_mut().zip(figures) {
@@ -285,7 +285,7 @@ pub(crate) fn join() -> anyhow::Result<()> {
             }
         }
     }
-    drop(room);
+    drop(step);
     let [joined, plain] = &mut all;
     let differences: Vec<String> = joined
         .iter_mut()

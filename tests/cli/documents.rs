@@ -151,7 +151,7 @@ fn a_session_that_is_shown_wrong_is_found() {
 /// The reference names every variable that the program reads or sets.
 #[test]
 fn the_reference_names_every_variable() {
-    let source = fs::read_to_string(root().join("src/env_vars.rs")).unwrap();
+    let source = fs::read_to_string(root().join("base/src/env_vars.rs")).unwrap();
     let reference = fs::read_to_string(root().join("docs/reference/cli.md")).unwrap();
     let names: Vec<&str> = source
         .lines()

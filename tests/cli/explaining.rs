@@ -42,14 +42,14 @@ fn a_host() {
             "[::1]:22",
         ],
     );
-    assert_eq!(told["standing"], "reachable");
+    assert_eq!(told["verdict"], "reachable");
     assert_eq!(told["possible"], true);
     assert_eq!(told["forbidden_by"], Value::Null);
     // A socket with a name is a path, and its rule that of the path.
     let told = json(&world, &["explain", "--host", "/run/munge/munge.socket.2"]);
-    assert_ne!(told["standing"], "reachable", "{told}");
+    assert_ne!(told["verdict"], "reachable", "{told}");
     let told = json(&world, &["explain", "--host", "@/tmp/.X11-unix/X0"]);
-    assert_eq!(told["standing"], "unreachable", "{told}");
+    assert_eq!(told["verdict"], "unreachable", "{told}");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_device() {
         .expect(0, &missing, "");
     let denied = json(&world, &["explain", "/dev/sda"]);
     assert_eq!(
-        (&denied["standing"], &denied["possible"]),
+        (&denied["verdict"], &denied["possible"]),
         (&Value::from("hidden"), &Value::from(false)),
         "{denied}"
     );
@@ -141,12 +141,12 @@ fn the_way_for_one_run_works() {
     let ssh = ssh.to_str().unwrap();
     let unhide = "files.unhide=[\"~/.ssh\"]";
     let told = json(&world, &["--set", unhide, "--read", ssh, "explain", ssh]);
-    assert_eq!(told["standing"], "read-only", "{told}");
+    assert_eq!(told["verdict"], "read-only", "{told}");
     let told = json(
         &world,
         &["--set", "env.hide=[\"LANG\"]", "explain", "--env", "LANG"],
     );
-    assert_eq!(told["standing"], "hidden", "{told}");
+    assert_eq!(told["verdict"], "hidden", "{told}");
     let told = json(&world, &["--hide", "main.c", "explain", "main.c"]);
     assert_eq!(told["change"], "leave --hide away");
     world.policy("[files]\nhide = [\"~/data.txt\"]\n");
@@ -230,7 +230,7 @@ fn bad_questions() {
             "a port is a number from 1 to 65535",
         ),
         (&["explain", "--host", "http://a/"], "it is a URL"),
-        (&["explain", "--host", "a b"], "a name has letters"),
+        (&["explain", "--host", "a b"], "which no name of a host has"),
         (&["explain", "--no-such"], "unexpected argument '--no-such'"),
     ] {
         let output = world.call(words).run();
@@ -261,7 +261,7 @@ fn an_agents_files_are_explained_with_its_profile() {
             json(&world, &["explain", &path]),
             json(&world, &["-p", "claude", "explain", &path]),
         );
-        for key in ["standing", "why", "change"] {
+        for key in ["verdict", "why", "change"] {
             assert_eq!(plain[key], named[key], "{plain:#}");
         }
         let note = plain["notes"].as_array().unwrap().last().unwrap();

@@ -1,6 +1,7 @@
 //! Job control on a real terminal: keys, stopped jobs, the size of the window.
 
-use crate::pty::{Terminal, shell};
+use agent_sandbox_support::terminal::{Terminal, shell};
+
 use crate::world::{World, binary, has, not_checked};
 
 /// An interactive shell inside a jail.
@@ -90,14 +91,17 @@ fn the_shell_outside_stops_and_continues_the_jail() {
 fn a_jail_in_the_background() {
     let world = World::new();
     let mut terminal = outside(&world);
-    terminal.line("$A -q sh -c 'echo started; while :; do sleep 0.1; done'");
+    terminal.line(
+        "$A -q sh -c 'trap \"echo goes on \\$((6 * 7))\" CONT; echo started; while :; do sleep 0.1; done'",
+    );
     terminal.expect("\nstarted\r\n");
     for _ in 0..3 {
         terminal.suspend();
         terminal.expect("Stopped");
         terminal.expect("(outer) ");
         terminal.line("fg");
-        terminal.expect("done'\r\n");
+        // A key that comes before the shell has continued the job is lost.
+        terminal.expect("goes on 42");
     }
     terminal.suspend();
     terminal.expect("Stopped");

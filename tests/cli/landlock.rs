@@ -5,7 +5,8 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-use crate::pty::Terminal;
+use agent_sandbox_support::terminal::Terminal;
+
 use crate::refusals::outer;
 use crate::world::{Call, World, until};
 
@@ -48,7 +49,7 @@ fn asked_for_it_runs_and_says_in_one_line_that_it_is_weaker() {
         .call(["--backend", "landlock", "--dry-run", "--json", "true"])
         .run()
         .json();
-    assert_eq!(plan["lacks"].as_array().unwrap().len(), named, "{output}");
+    assert_eq!(plan["missing"].as_array().unwrap().len(), named, "{output}");
     let quiet = fenced(&world, &["true"]).run();
     assert_eq!((quiet.code, quiet.err().as_str()), (0, ""), "{quiet}");
     let verbose = world
@@ -87,7 +88,7 @@ fn what_is_different_is_listed_outside_and_inside() {
         .run()
         .json();
     assert_eq!(json["backend"], "landlock");
-    assert_eq!(json["lacks"].as_array().unwrap().len(), named, "{json:#}");
+    assert_eq!(json["missing"].as_array().unwrap().len(), named, "{json:#}");
     let bwrap = world.call(["explain", "--backend"]).run();
     let none = "bubblewrap makes the jail: nothing is missing\n";
     assert_eq!((bwrap.code, bwrap.out().as_str()), (0, none), "{bwrap}");
@@ -180,19 +181,19 @@ fn a_dry_run_shows_rules_and_access_map_and_leaves_nothing() {
         .run()
         .json();
     assert_eq!(json["backend"], "landlock");
-    for key in ["lacks", "rules", "territory", "staged"] {
+    for key in ["missing", "rules", "access_map", "staged"] {
         let all = json[key].as_array().unwrap();
         assert!(!all.is_empty(), "{key}: {json:#}");
     }
-    assert!(json["lacks"][0]["id"].is_string(), "{json:#}");
+    assert!(json["missing"][0]["id"].is_string(), "{json:#}");
     let project = world.project.to_str().unwrap();
-    let region = json["territory"]
+    let entry = json["access_map"]
         .as_array()
         .unwrap()
         .iter()
-        .find(|region| region["at"] == project)
-        .unwrap_or_else(|| panic!("no region for the project: {json:#}"));
-    assert_eq!(region["reach"], "Write", "{json:#}");
+        .find(|entry| entry["at"] == project)
+        .unwrap_or_else(|| panic!("no entry for the project: {json:#}"));
+    assert_eq!(entry["permission"], "Write", "{json:#}");
     let text = world.call(words.iter().chain(&["true"])).run();
     assert_eq!(text.code, 0, "{text}");
     for part in [

@@ -58,7 +58,7 @@ fn explain_stays_readable_outside() {
     let real = world.project.join(ODD);
     for asked in ["link", ODD] {
         let answer = json(&world.call(["explain", "--json", asked]).run());
-        assert_eq!(answer["standing"], "writable", "{answer}");
+        assert_eq!(answer["verdict"], "writable", "{answer}");
         let key = if asked == ODD { "subject" } else { "real" };
         assert_eq!(answer[key], real.to_str().unwrap());
         let text = world.call(["explain", asked]).run();
@@ -91,7 +91,7 @@ fn explain_stays_readable_inside() {
     };
     for asked in ["link", ODD] {
         let answer = json(&inside(&["--json", asked]));
-        assert_eq!(answer["standing"], "writable", "{answer}");
+        assert_eq!(answer["verdict"], "writable", "{answer}");
         let key = if asked == ODD { "subject" } else { "real" };
         assert_eq!(answer[key], real.to_str().unwrap());
         let text = inside(&[asked]);

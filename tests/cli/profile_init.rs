@@ -6,10 +6,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
-use agent_sandbox::backend::seccomp::watched;
+use agent_sandbox::seccomp::watched;
 use agent_sandbox::sys::privileges;
+use agent_sandbox_support::terminal::Terminal;
 
-use crate::pty::Terminal;
 use crate::world::{CANARY, Output, World, has, not_checked};
 
 /// Writes its state, reads what is none of its business, and asks for more.

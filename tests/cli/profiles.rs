@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use crate::pty::Terminal;
+use agent_sandbox_support::terminal::Terminal;
+
 use crate::world::{CANARY, World};
 
 /// A world with a claude that says it ran, and a codex whose login is a planted secret.

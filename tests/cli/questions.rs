@@ -112,7 +112,7 @@ fn explain_a_path() {
         .run();
     output.expect(0, bin, "");
     let json = world.call(["explain", "--json", "~/.netrc"]).run().json();
-    assert_eq!(json["standing"], "hidden");
+    assert_eq!(json["verdict"], "hidden");
     assert_eq!(json["exists"], true);
     assert!(
         json["why"].as_str().unwrap().contains("`~/.netrc`"),
@@ -146,7 +146,7 @@ fn explain_tells_the_truth() {
                 "if [ -w {path} ]; then echo writable; elif [ -r {path} ]; then echo read-only; else echo none; fi"
             );
             let output = world.call(["-q", "--home", mode, "sh", "-c", &test]).run();
-            let standing = json["standing"].as_str().unwrap();
+            let standing = json["verdict"].as_str().unwrap();
             let said = match standing {
                 "hidden" | "absent" => "none",
                 other => other,
@@ -174,7 +174,7 @@ fn explain_a_variable() {
         .run()
         .json();
     assert_eq!(
-        (json["standing"].as_str(), json["exists"].as_bool()),
+        (json["verdict"].as_str(), json["exists"].as_bool()),
         (Some("hidden"), Some(false))
     );
 }

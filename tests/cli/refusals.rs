@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 
-use agent_sandbox::backend::seccomp::compile;
 use agent_sandbox::plan::build::syscalls::{Switches, rules};
+use agent_sandbox::seccomp::compile;
 
 use crate::world::{World, not_checked};
 
@@ -200,7 +200,7 @@ fn no_user_namespaces() {
         nested: false,
         keyctl: false,
         mediated: false,
-        fence: None,
+        besides: &[],
     }))
     .unwrap();
     let mut command = world.call(["--backend", "bwrap", "true"]).command();

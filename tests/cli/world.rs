@@ -3,20 +3,21 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+
+pub(crate) use agent_sandbox_support::not_checked;
+use agent_sandbox_support::process::drain;
+pub(crate) use agent_sandbox_support::process::{code, wait};
+pub(crate) use agent_sandbox_support::waiting::until;
 
 use crate::transcript::like;
 
 /// What every planted secret holds.
 pub(crate) const CANARY: &str = "canary-3f9c1e";
-/// No case takes longer, with room for a machine that is busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn binary() -> PathBuf {
     std::env::var_os("AGENT_SANDBOX_BIN")
@@ -27,11 +28,6 @@ pub(crate) fn binary() -> PathBuf {
 pub(crate) fn root() -> PathBuf {
     std::env::var_os("AGENT_SANDBOX_ROOT")
         .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
-}
-
-/// Says what this machine cannot show.
-pub(crate) fn not_checked(what: &str, why: &str) {
-    println!("not checked: {what}: {why}");
 }
 
 /// A program in a directory that every jail shows.
@@ -224,55 +220,11 @@ impl Call<'_> {
         feed.join().unwrap();
         Output {
             code: code(status),
-            stdout: stdout.join().unwrap(),
-            stderr: stderr.join().unwrap(),
+            stdout: stdout.all(),
+            stderr: stderr.all(),
             place: self.world.place.clone(),
         }
     }
-}
-
-fn drain(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut all = Vec::new();
-        from.read_to_end(&mut all).unwrap();
-        all
-    })
-}
-
-/// Waits for the end; a process that takes too long is killed, and the test with it.
-#[track_caller]
-pub(crate) fn wait(child: &mut Child, what: &str) -> ExitStatus {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            panic!("{what} did not end within {PATIENCE:?}");
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// Waits for something to become true.
-#[track_caller]
-pub(crate) fn until(what: &str, mut true_now: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !true_now() {
-        assert!(
-            Instant::now() < deadline,
-            "{what} did not happen within {PATIENCE:?}"
-        );
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// The exit code; for a process that a signal killed, the signal's number, negated.
-pub(crate) fn code(status: ExitStatus) -> i32 {
-    status
-        .code()
-        .unwrap_or_else(|| -status.signal().unwrap_or(0))
 }
 
 /// How a call ended and what it said.

@@ -474,11 +474,8 @@ fn page() -> String {
         write!(page, "\n## {name}\n\n{description}.\n\n").unwrap();
         page.push_str("| | |\n|---|---|\n");
         text_of(&mut page, "to log in", agent.login.as_deref().unwrap_or(""));
-        text_of(
-            &mut page,
-            "hosts",
-            &code(agent.hosts.iter().map(String::as_str)),
-        );
+        let hosts: Vec<String> = agent.hosts.iter().map(ToString::to_string).collect();
+        text_of(&mut page, "hosts", &code(hosts.iter().map(String::as_str)));
         text_of(&mut page, "state", &code(written(&state.directories)));
         text_of(
             &mut page,

@@ -23,7 +23,7 @@ pub(crate) fn options() -> &'static [&'static str] {
 /// The ids of what a launch declares to lack, from the plan that `--dry-run --json` prints.
 pub(crate) fn declared(plan: &str) -> BTreeSet<String> {
     let plan: serde_json::Value = serde_json::from_str(plan).expect("JSON");
-    let rows = plan["lacks"].as_array().expect("the field `lacks`");
+    let rows = plan["missing"].as_array().expect("the field `missing`");
     let id = |row: &serde_json::Value| row["id"].as_str().expect("an id").to_owned();
     rows.iter().map(id).collect()
 }

@@ -6,8 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use agent_sandbox_support::terminal::Terminal;
+
 use crate::backend::{is_landlock, launcher_words};
-use crate::pty::Terminal;
 use crate::world::{Output, World, not_checked};
 
 /// Whether a program is installed; what is missing is said.

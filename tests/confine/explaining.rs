@@ -78,7 +78,7 @@ fn what_is_hidden_and_what_does_not_exist_get_the_same_answer() {
             assert_eq!(one, other, "{} and {}", hidden.display(), absent.display());
             let said = match json {
                 "" => "PATH: not visible here: it does not exist, or the policy hides it\n",
-                _ => "\"standing\": \"not-visible\"",
+                _ => "\"verdict\": \"not-visible\"",
             };
             assert!(one.contains(said), "{one}");
         }

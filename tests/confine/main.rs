@@ -33,15 +33,13 @@ mod limits;
 mod links;
 mod multiplexer;
 mod nested;
+mod network;
 mod notify;
 mod operations;
 mod planted;
 mod probe;
 mod processes;
 mod project;
-#[allow(dead_code)] // here less is asked of it than there
-#[path = "../cli/pty.rs"]
-mod pty;
 mod python;
 mod races;
 mod sockets;

@@ -1,7 +1,8 @@
 //! `agent-sandbox notify`: a sign to the person in front of the terminal, also from where an agent's hooks
 //! run; and nothing more than that.
 
-use crate::pty::Terminal;
+use agent_sandbox_support::terminal::Terminal;
+
 use crate::world::World;
 
 /// A terminal at which a line of a shell runs in a jail.

@@ -5,8 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use agent_sandbox_support::terminal::Terminal;
+
 use crate::backend::launcher_words;
-use crate::pty::Terminal;
 use crate::world::{World, not_checked};
 
 /// The last word of a script that ran to its end.

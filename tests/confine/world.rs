@@ -9,20 +9,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
 
+pub(crate) use agent_sandbox_support::not_checked;
+use agent_sandbox_support::process::{Drained, drain};
+pub(crate) use agent_sandbox_support::waiting::wait_for;
 use tempfile::TempDir;
 
 use crate::probe;
 
-/// Nothing takes longer, on a busy machine with cold caches neither; a jail that hangs is killed with its process
-/// group.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
-/// The same, for [`crate::pty`].
-pub(crate) const PATIENCE: Duration = LIMIT;
-/// Between two looks at something that is waited for.
-const PAUSE: Duration = Duration::from_millis(5);
 /// The launcher's own failures.
 pub(crate) const REFUSED: i32 = 125;
 
@@ -171,11 +165,6 @@ pub(crate) fn probe_path() -> PathBuf {
     path.canonicalize().expect("its real path")
 }
 
-/// Says what this machine cannot show.
-pub(crate) fn not_checked(what: &str, why: &str) {
-    println!("not checked: {what}: {why}");
-}
-
 /// Landlock's ABI version; 0 where there is none.
 pub(crate) fn landlock_abi() -> i64 {
     const VERSION: u64 = 1;
@@ -241,8 +230,15 @@ impl<'a> Run<'a> {
         }
         self.command.args(words);
         let mut child = self.command.spawn().expect("a process");
-        let stdout = drain(child.stdout.take());
-        let stderr = drain(child.stderr.take());
+        // A test may have given it streams of its own.
+        let stdout = match child.stdout.take() {
+            Some(pipe) => drain(pipe),
+            None => drain(std::io::empty()),
+        };
+        let stderr = match child.stderr.take() {
+            Some(pipe) => drain(pipe),
+            None => drain(std::io::empty()),
+        };
         Running {
             world: self.world,
             child,
@@ -283,24 +279,12 @@ impl<'a> Run<'a> {
     }
 }
 
-fn drain(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
-    let (send, receive) = channel();
-    std::thread::spawn(move || {
-        let mut all = Vec::new();
-        if let Some(mut pipe) = pipe {
-            let _ = pipe.read_to_end(&mut all);
-        }
-        let _ = send.send(all);
-    });
-    receive
-}
-
 /// A command that runs.
 pub(crate) struct Running<'a> {
     world: &'a World,
     pub(crate) child: Child,
-    stdout: Receiver<Vec<u8>>,
-    stderr: Receiver<Vec<u8>>,
+    stdout: Drained,
+    stderr: Drained,
     secrets_expected: bool,
 }
 
@@ -320,12 +304,7 @@ impl Running<'_> {
             let _ = self.child.wait();
             panic!("{why}")
         });
-        let text = |pipe: &Receiver<Vec<u8>>| {
-            let all = pipe
-                .recv_timeout(LIMIT)
-                .expect("a process of the jail keeps its output open after the end");
-            String::from_utf8_lossy(&all).into_owned()
-        };
+        let text = |pipe: &Drained| String::from_utf8_lossy(&pipe.all()).into_owned();
         let output = Output {
             status,
             stdout: text(&self.stdout),
@@ -355,40 +334,6 @@ impl Drop for Running<'_> {
             let _ = self.child.wait();
         }
     }
-}
-
-/// Waits until `question` has an answer.
-pub(crate) fn wait_for<T>(
-    what: &str,
-    mut question: impl FnMut() -> Option<T>,
-) -> Result<T, String> {
-    let start = Instant::now();
-    loop {
-        if let Some(answer) = question() {
-            return Ok(answer);
-        }
-        if start.elapsed() > LIMIT {
-            return Err(format!("waited {LIMIT:?} in vain for {what}"));
-        }
-        std::thread::sleep(PAUSE);
-    }
-}
-
-/// The exit code; for a process that a signal killed, the signal's number, negated.
-pub(crate) fn code(status: ExitStatus) -> i32 {
-    status
-        .code()
-        .unwrap_or_else(|| -status.signal().unwrap_or(0))
-}
-
-/// Waits for the end of a process at a terminal.
-#[track_caller]
-pub(crate) fn wait(child: &mut Child, what: &str) -> ExitStatus {
-    let end = wait_for("the end", || child.try_wait().expect("its status"));
-    end.unwrap_or_else(|why| {
-        let _ = child.kill();
-        panic!("{why}: {what}")
-    })
 }
 
 /// What a command left behind.

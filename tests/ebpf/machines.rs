@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::machine::{Clocks, Contents, Transcript, Workshop, beside_launcher};
+use crate::machine::{self, Clocks, Contents, Transcript, Workshop, beside_launcher};
 
 /// In MiB. Ten thousand tasks want 30 KiB each of the kernel.
 const MEMORY: u32 = 1024;
@@ -27,6 +27,8 @@ pub(crate) struct Machine {
     pub(crate) stages: &'static str,
     modules: &'static str,
     pub(crate) clocks: Clocks,
+    /// Whether a short run boots it: one of each object.
+    short: bool,
 }
 
 impl Machine {
@@ -46,6 +48,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
         stages: "session,profile,bubblewrap,actions,scope,attempts,killed",
         modules: WITH_BPF,
         clocks: Clocks::Time,
+        short: true,
     },
     Machine {
         name: "6.1",
@@ -54,6 +57,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
         stages: "bubblewrap,actions,scope,attempts,killed",
         modules: WITH_BPF,
         clocks: Clocks::Time,
+        short: false,
     },
     Machine {
         name: "6.12, many",
@@ -62,6 +66,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
         stages: "many,loss",
         modules: WITH_BPF,
         clocks: Clocks::Time,
+        short: false,
     },
     Machine {
         name: "6.12, counted",
@@ -70,6 +75,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
         stages: "speed",
         modules: WITH_BPF,
         clocks: Clocks::Instructions,
+        short: false,
     },
     Machine {
         name: "6.1, counted",
@@ -78,6 +84,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
         stages: "speed",
         modules: WITH_BPF,
         clocks: Clocks::Instructions,
+        short: false,
     },
     Machine {
         name: "6.1, tracepoints",
@@ -86,6 +93,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
         stages: "actions,scope,loss",
         modules: WITH_BPF,
         clocks: Clocks::Time,
+        short: true,
     },
     Machine {
         name: "6.12, tracepoints",
@@ -94,6 +102,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
         stages: "actions,scope",
         modules: WITH_BPF,
         clocks: Clocks::Time,
+        short: false,
     },
     Machine {
         name: "6.1 without bpf",
@@ -102,8 +111,23 @@ pub(crate) const MACHINES: [Machine; 8] = [
         stages: "no-btf,nowhere,no-denial",
         modules: WITHOUT_BPF,
         clocks: Clocks::Time,
+        short: false,
     },
 ];
+
+/// Those that this run boots.
+pub(crate) fn booted() -> impl Iterator<Item = &'static Machine> {
+    let short = machine::short();
+    MACHINES
+        .iter()
+        .filter(move |machine| machine.short || !short)
+}
+
+/// Those that run a stage.
+pub(crate) fn with(stage: &str) -> Vec<&'static Machine> {
+    let runs = |machine: &&Machine| machine.stages.split(',').any(|one| one == stage);
+    MACHINES.iter().filter(runs).collect()
+}
 
 /// What is on each of them.
 pub(crate) fn contents(fetched: &Path) -> Contents<'static> {

@@ -44,15 +44,17 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Where the tests of a suite stand: each crate below `chaperon/` and `ebpf/` is one, the daemon under
+/// Where the tests of a suite stand: each crate below `chaperon/`, `ebpf/` and `network/` is one, the daemon under
 /// the program's name. The tracer has tests of its crate, and those on a cluster.
 pub(crate) fn places(suite: &str) -> Vec<String> {
     let krate = match suite {
         "wire" | "shim" => format!("chaperon/{suite}"),
         "chaperon" => "chaperon/daemon".to_owned(),
         "events" | "tracer" | "trail" => format!("ebpf/{suite}"),
+        "hosts" | "filter" => format!("network/{suite}"),
         // Unit tests.
-        "lib" => return vec!["src/".to_owned()],
+        "lib" => return vec!["src/".to_owned(), "base/src/".to_owned()],
+        "landlock" => return vec!["landlock/src/".to_owned()],
         _ => return vec![format!("tests/{suite}/")],
     };
     let mut places = ["tests", "src"]
@@ -108,6 +110,8 @@ pub(crate) fn options(help: &str) -> BTreeSet<String> {
         // Only the option's own column: its description may speak of others.
         let column = line.split("  ").next().unwrap_or(line);
         for word in column.split([' ', ',', '=', '[', '<']) {
+            // One that is counted is shown as `--verbose...`.
+            let word = word.trim_end_matches("...");
             if word.len() > 1 && word.starts_with('-') {
                 found.insert(word.to_owned());
             }

@@ -17,6 +17,9 @@ pub(crate) struct House {
     pub(crate) uses: &'static [Row],
 }
 
+/// The launcher has the modules of the crate below it under their own names.
+pub(crate) const REEXPORTED: (&str, &str) = ("src/", "base/src/");
+
 /// The houses of the tree.
 pub(crate) const HOUSES: &[House] = &[
     House {
@@ -26,22 +29,34 @@ pub(crate) const HOUSES: &[House] = &[
         uses: USES,
     },
     House {
-        root: "src/",
-        krate: "agent_sandbox",
+        root: "base/src/",
+        krate: "agent_sandbox_base",
+        within: &[],
+        uses: BASE,
+    },
+    House {
+        root: "base/src/",
+        krate: "agent_sandbox_base",
         within: &["config"],
         uses: CONFIG,
     },
     House {
-        root: "src/",
-        krate: "agent_sandbox",
+        root: "base/src/",
+        krate: "agent_sandbox_base",
         within: &["policy"],
         uses: POLICY,
     },
     House {
-        root: "src/",
-        krate: "agent_sandbox",
+        root: "base/src/",
+        krate: "agent_sandbox_base",
         within: &["plan"],
         uses: PLAN,
+    },
+    House {
+        root: "landlock/src/",
+        krate: "agent_sandbox_landlock",
+        within: &[],
+        uses: LANDLOCK,
     },
     House {
         root: "chaperon/wire/src/",
@@ -109,21 +124,47 @@ pub(crate) const HOUSES: &[House] = &[
         within: &[],
         uses: TRAIL,
     },
+    House {
+        root: "network/hosts/src/",
+        krate: "agent_sandbox_hosts",
+        within: &[],
+        uses: HOSTS,
+    },
+    House {
+        root: "network/filter/src/",
+        krate: "agent_sandbox_filter",
+        within: &[],
+        uses: FILTER,
+    },
 ];
 
-/// The launcher: `cli, config < policy < plan < backend < launch`, and `host` feeds `plan`: each uses only what
-/// stands left of it.
-const USES: &[Row] = &[
+/// What a jail is planned from, and what backends make it with: `config < policy < plan`, and `host` feeds `plan`: each
+/// uses only what stands left of it.
+const BASE: &[Row] = &[
     ("sys", &[]),
     ("env_vars", &[]),
     ("failure", &[]),
-    ("cli", &[]),
     ("config", &[]),
     ("policy", &["config"]),
     ("host", &["config::when", "env_vars", "policy", "sys"]),
     ("plan", &["config::source", "env_vars", "host", "policy"]),
+    // A table of system calls as a filter.
+    ("seccomp", &["plan::model::syscalls"]),
+    // What runs beside a jail and has no policy to ask.
+    ("mediate", &["plan::model::git", "sys"]),
+    ("session", &[]),
+    ("own_directory", &["host"]),
+    // What a backend's jail lacks.
+    ("missing", &[]),
+];
+
+/// The launcher: `base < backend < launch`: each uses only what stands left of it.
+const USES: &[Row] = &[
+    // What a launch logs.
+    ("logging", &["env_vars", "failure"]),
+    ("cli", &[]),
     // What launcher and init say to each other, as data.
-    ("handoff", &["backend::landlock::access"]),
+    ("handoff", &[]),
     (
         "backend",
         &[
@@ -131,34 +172,17 @@ const USES: &[Row] = &[
             "env_vars",
             "failure",
             "host",
+            "mediate",
             "own_directory",
             "plan",
             "policy",
+            "seccomp",
             "session",
             "sys",
         ],
     ),
     // Runs inside the jail: it gets a handoff and has no policy to ask.
-    (
-        "init",
-        &[
-            "backend::landlock::access",
-            "backend::landlock::restrict",
-            "handoff",
-            "sys",
-        ],
-    ),
-    // Runs beside a jail and has no policy to ask either.
-    (
-        "mediate",
-        &[
-            "backend::landlock::access",
-            "backend::landlock::restrict",
-            "init",
-            "plan::model::git",
-            "sys",
-        ],
-    ),
+    ("init", &["handoff", "sys"]),
     // Looks at what a command does, and decides nothing.
     ("observe", &["mediate", "plan", "sys"]),
     // Speaks to the terminal, inside as outside.
@@ -176,6 +200,7 @@ const USES: &[Row] = &[
             "host",
             "inside",
             "launch",
+            "logging",
             "notice",
             "plan",
             "policy",
@@ -185,8 +210,6 @@ const USES: &[Row] = &[
             "backend::missing",
         ],
     ),
-    ("session", &[]),
-    ("own_directory", &["host"]),
     // Reads what chaperons recorded.
     ("audit", &[]),
     // Has users' files read, for root.
@@ -202,11 +225,13 @@ const USES: &[Row] = &[
             "handoff",
             "host",
             "init",
+            "logging",
             "mediate",
             "observe",
             "own_directory",
             "plan",
             "policy",
+            "seccomp",
             "session",
             "sys",
             "users",
@@ -227,6 +252,7 @@ const USES: &[Row] = &[
             "own_directory",
             "plan",
             "report",
+            "seccomp",
             "sys",
         ],
     ),
@@ -234,7 +260,8 @@ const USES: &[Row] = &[
     (
         "job",
         &[
-            "cli", "env_vars", "failure", "handoff", "launch", "plan", "report", "share", "sys",
+            "cli", "env_vars", "failure", "handoff", "launch", "logging", "plan", "report",
+            "share", "sys",
         ],
     ),
     // A profile from a launch that is watched.
@@ -327,21 +354,24 @@ const POLICY: &[Row] = &[
     ("values", &[]),
     ("paths", &[]),
     ("trace", &["values"]),
-    ("narrowing", &["paths", "values"]),
-    ("typed", &["narrowing", "paths", "trace", "values"]),
+    ("clamp", &["paths", "values"]),
+    // Hosts that a filtered network leads to.
+    ("hosts", &["clamp"]),
+    ("typed", &["clamp", "hosts", "paths", "trace", "values"]),
     (
         "stated",
-        &["narrowing", "paths", "trace", "typed", "values"],
+        &["clamp", "hosts", "paths", "trace", "typed", "values"],
     ),
-    ("bounds", &["narrowing", "paths", "stated"]),
-    ("handouts", &["paths"]),
-    ("state", &["narrowing", "paths", "stated", "values"]),
+    ("bounds", &["clamp", "paths", "stated"]),
+    ("injected_files", &["paths"]),
+    ("state", &["clamp", "paths", "stated", "values"]),
     (
         "merged",
         &[
             "bounds",
-            "handouts",
-            "narrowing",
+            "injected_files",
+            "clamp",
+            "hosts",
             "paths",
             "state",
             "stated",
@@ -352,7 +382,15 @@ const POLICY: &[Row] = &[
     (
         "merge",
         &[
-            "bounds", "handouts", "merged", "paths", "state", "stated", "values",
+            "bounds",
+            "clamp",
+            "hosts",
+            "injected_files",
+            "merged",
+            "paths",
+            "state",
+            "stated",
+            "values",
         ],
     ),
 ];
@@ -366,17 +404,40 @@ const PLAN: &[Row] = &[
     ("explain", &["build::env", "model"]),
 ];
 
+/// The jail that Landlock makes: from a plan to rules and an access map, what is checked of them and what is missing; and
+/// what runs, which sees neither plan nor policy.
+const LANDLOCK: &[Row] = &[
+    ("access", &[]),
+    ("refused", &[]),
+    ("required", &[]),
+    ("contents", &[]),
+    ("handed_over", &["access"]),
+    ("map", &["access"]),
+    ("check", &["access"]),
+    ("variables", &["contents"]),
+    (
+        "translate",
+        &["access", "check", "contents", "map", "refused", "variables"],
+    ),
+    ("missing", &["required", "translate"]),
+    ("stage", &["contents"]),
+    ("restrict", &["access"]),
+    ("mediator", &["access", "restrict"]),
+];
+
 /// What shim, chaperon and launcher say to each other.
 const WIRE: &[Row] = &[
     ("command", &[]),
     ("message", &[]),
     ("frame", &[]),
     ("capsule", &[]),
+    ("network", &[]),
     ("step", &["capsule"]),
     ("order", &["capsule", "command"]),
     // What is asked about the policy, as data.
     ("explain", &["order"]),
     ("text", &[]),
+    ("logging", &["text"]),
 ];
 
 /// The shim: `sys < streams < trouble < signals < files, look, link, child < conversation`.
@@ -420,7 +481,9 @@ const EVENTS: &[Row] = &[
     ("raw", &[]),
     ("record", &[]),
     ("protocol", &["raw"]),
-    ("client", &["protocol"]),
+    ("sys", &[]),
+    ("client", &["protocol", "sys"]),
+    ("trails", &["client", "protocol", "record", "sys"]),
     // What the launcher hands to the program that shows trails.
     ("ask", &["protocol", "raw"]),
 ];
@@ -428,14 +491,49 @@ const EVENTS: &[Row] = &[
 /// What secrets look like, as data.
 const SECRETS: &[Row] = &[("keys", &[]), ("names", &[])];
 
+/// Which hosts are reached: rules and their verdict.
+const HOSTS: &[Row] = &[
+    ("address", &[]),
+    ("name", &[]),
+    ("rule", &["name"]),
+    ("refusal", &["address", "rule"]),
+    ("rules", &["address", "name", "refusal", "rule"]),
+];
+
+/// What leads connections out of a jail: what each shares, what one is, where it goes, how it ends.
+const FILTER: &[Row] = &[
+    ("book", &[]),
+    ("event", &[]),
+    ("opening", &[]),
+    ("outside", &[]),
+    ("pace", &[]),
+    ("refuse", &[]),
+    ("relay", &[]),
+    ("session", &["book", "event", "outside", "pace"]),
+    ("dns", &["event", "pace", "session"]),
+    ("dial", &["event", "session"]),
+    ("http", &["dial", "session"]),
+    (
+        "serve",
+        &[
+            "dial", "event", "http", "opening", "refuse", "relay", "session",
+        ],
+    ),
+    ("start", &["dns", "event", "outside", "serve", "session"]),
+];
+
 /// The tracer: kernel and trails know nothing of each other, and the service has both.
 const TRACER: &[Row] = &[
     ("sys", &[]),
     ("cli", &[]),
     ("kernel", &["sys"]),
     ("trail", &["sys"]),
-    ("service", &["kernel", "sys", "trail"]),
-    ("main", &["cli", "kernel", "service", "sys", "trail"]),
+    ("logging", &[]),
+    ("service", &["kernel", "logging", "sys", "trail"]),
+    (
+        "main",
+        &["cli", "kernel", "logging", "service", "sys", "trail"],
+    ),
 ];
 
 /// What shows trails: live, as a report, or of one command.
@@ -476,11 +574,4 @@ const TRAIL: &[Row] = &[
             "watch",
         ],
     ),
-];
-
-/// What still has circles between its files, until its step of decision 0029: they are not looked for there.
-pub(crate) const IN_PIECES: &[&str] = &[
-    "ebpf/tracer/src/kernel/",
-    "ebpf/tracer/src/trail/",
-    "ebpf/trail/src/model/",
 ];

@@ -79,23 +79,33 @@ fn is_rust(file: &str) -> bool {
 }
 
 /// Directories of crates, one below each.
-const CRATES: &[&str] = &["chaperon/", "ebpf/"];
+const CRATES: &[&str] = &["chaperon/", "ebpf/", "network/"];
 
-/// Whether it is source of ours that ships: the launcher's, or that of a crate beside it.
+/// Whether it is source of ours that ships: the launcher's, with what it builds on, or that of a crate beside it.
 fn is_source(file: &str) -> bool {
     let of_a_crate = CRATES
         .iter()
         .find_map(|below| file.strip_prefix(below))
         .and_then(|rest| rest.split_once('/'))
         .is_some_and(|(_, rest)| rest.starts_with("src/"));
-    (file.starts_with("src/") || of_a_crate) && is_rust(file)
+    let beside = ["src/", "base/src/", "landlock/src/"];
+    let of_the_launcher = beside.iter().any(|below| file.starts_with(below));
+    (of_the_launcher || of_a_crate) && is_rust(file)
 }
 
 /// Whether it is code of ours: source that ships, and tests.
 fn is_ours(file: &str) -> bool {
-    ["src/", "tests/", "chaperon/", "ebpf/"]
-        .iter()
-        .any(|below| file.starts_with(below))
+    [
+        "src/",
+        "base/",
+        "landlock/",
+        "tests/",
+        "chaperon/",
+        "ebpf/",
+        "network/",
+    ]
+    .iter()
+    .any(|below| file.starts_with(below))
 }
 
 #[test]
@@ -168,12 +178,15 @@ fn the_tree_promises_nothing_and_stands_alone() {
 #[test]
 fn every_threat_and_every_behaviour_of_slurms_names_a_test_that_exists() {
     let tree = tree();
+    let sources = tree.iter().filter(|(file, _)| is_rust(file));
+    let defined: Vec<_> = sources
+        .map(|(file, text)| (file, docs::functions(text)))
+        .collect();
     let exists = |suite: &str, test: &str| {
         let places = docs::places(suite);
-        let mut files = tree.iter().filter(|(file, _)| {
-            places.iter().any(|place| file.starts_with(place)) && is_rust(file)
-        });
-        files.any(|(_, text)| docs::functions(text).contains(test))
+        let in_suite = |file: &str| places.iter().any(|place| file.starts_with(place));
+        let mut files = defined.iter().filter(|(file, _)| in_suite(file));
+        files.any(|(_, functions)| functions.contains(test))
     };
     for ledger in ["docs/threats.md", "docs/reference/slurm-behaviour.md"] {
         settle(docs::threats(ledger, &read(ledger), exists));
@@ -222,10 +235,10 @@ fn every_option_is_in_the_reference() {
 
 #[test]
 fn every_policy_key_is_in_the_reference_and_in_the_default_policy() {
-    let table = "src/config/keys.rs";
+    let table = "base/src/config/keys.rs";
     let mut keys = docs::keys(&read(table));
     assert!(keys.len() > 50, "too few keys found in {table}: {keys:?}");
-    let conditions = docs::conditions(&read("src/config/schema.rs"));
+    let conditions = docs::conditions(&read("base/src/config/schema.rs"));
     assert!(!conditions.is_empty(), "no conditions found");
     keys.extend(conditions);
     let file = "docs/reference/policy.md";
@@ -257,6 +270,8 @@ fn files_that_pages_name_are_there() {
     let page = |file: &str| file.ends_with(".md") && !file.starts_with("docs/decisions/");
     let below = [
         "src/",
+        "base/",
+        "landlock/",
         "tests/",
         "chaperon/",
         "ebpf/",

@@ -12,19 +12,21 @@ pub(crate) const TABLES: &[&str] = &[];
 /// A name that ends in `/` stands for the directory.
 pub(crate) const EFFECTS: &[&str] = &[
     "src/main.rs",
-    "src/config/files.rs",
-    "src/config/load.rs",
-    "src/config/site.rs",
-    "src/host.rs",
-    "src/host/",
-    "src/backend/landlock/restrict.rs",
-    "src/backend/landlock/stage.rs",
+    "base/src/config/files.rs",
+    "base/src/config/load.rs",
+    "base/src/config/site.rs",
+    "base/src/host.rs",
+    "base/src/host/",
+    "landlock/src/mediator/",
+    "landlock/src/restrict.rs",
+    "landlock/src/stage.rs",
     "src/launch.rs",
     "src/launch/",
     "src/audit.rs",
-    "src/session.rs",
+    "src/logging.rs",
+    "base/src/session.rs",
     "src/users.rs",
-    "src/session/",
+    "base/src/session/",
     "src/init.rs",
     "src/job/",
     "src/share/",
@@ -32,14 +34,15 @@ pub(crate) const EFFECTS: &[&str] = &[
     "src/init/",
     "src/inside.rs",
     "src/notice.rs",
-    "src/mediate/",
+    "base/src/mediate/",
     "src/doctor.rs",
     "src/doctor/look.rs",
     "src/doctor/look/",
-    "src/sys/",
+    "base/src/sys/",
     "chaperon/daemon/src/main.rs",
     "chaperon/daemon/src/server.rs",
     "chaperon/daemon/src/audit.rs",
+    "chaperon/daemon/src/logging.rs",
     "chaperon/daemon/src/files.rs",
     "chaperon/daemon/src/intent.rs",
     "chaperon/daemon/src/limiter.rs",
@@ -55,12 +58,16 @@ pub(crate) const EFFECTS: &[&str] = &[
     "chaperon/shim/src/look.rs",
     "chaperon/shim/src/signals.rs",
     "ebpf/events/examples/ask.rs",
+    "ebpf/events/src/trails.rs",
+    "network/filter/src/outside.rs",
+    "network/filter/src/start.rs",
     "ebpf/trail/src/main.rs",
     "ebpf/trail/src/report/write.rs",
     "ebpf/trail/src/trace/",
     "ebpf/trail/src/watch/copy.rs",
     "ebpf/trail/src/watch/mod.rs",
     "ebpf/tracer/examples/",
+    "ebpf/tracer/src/logging.rs",
     "ebpf/tracer/src/main.rs",
     "ebpf/tracer/src/kernel/demand.rs",
     "ebpf/tracer/src/kernel/exercise.rs",
@@ -82,12 +89,13 @@ pub(crate) const EFFECTS: &[&str] = &[
 
 /// Where `unsafe` may stand. A name that ends in `/` stands for the directory.
 const SYS: &[&str] = &[
-    "src/sys/",
-    "src/sys.rs",
+    "base/src/sys/",
+    "base/src/sys.rs",
     "chaperon/daemon/src/sys.rs",
     "chaperon/daemon/src/sys/",
     "chaperon/shim/src/sys.rs",
     "chaperon/shim/tests/shim/sys.rs",
+    "ebpf/events/src/sys.rs",
     "ebpf/tracer/src/sys.rs",
     "ebpf/tracer/src/sys/",
 ];
@@ -95,6 +103,8 @@ const SYS: &[&str] = &[
 /// The roots of crates, each of which refuses `unsafe`.
 pub(crate) const ROOTS: &[&str] = &[
     "src/lib.rs",
+    "base/src/lib.rs",
+    "landlock/src/lib.rs",
     "chaperon/wire/src/lib.rs",
     "chaperon/shim/src/main.rs",
     "chaperon/daemon/src/lib.rs",
@@ -102,6 +112,7 @@ pub(crate) const ROOTS: &[&str] = &[
     "ebpf/secrets/src/lib.rs",
     "ebpf/tracer/src/lib.rs",
     "ebpf/trail/src/lib.rs",
+    "tests/support/src/lib.rs",
 ];
 
 /// Names that say nothing about what is inside.
@@ -268,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_hollow_name_is_refused() {
-        assert_eq!(name("src/plan/mounts.rs"), Vec::<String>::new());
+        assert_eq!(name("base/src/plan/mounts.rs"), Vec::<String>::new());
         assert_eq!(name("src/utils.rs").len(), 1);
         assert_eq!(name("tests/common/mod.rs").len(), 1);
     }
@@ -276,7 +287,10 @@ mod tests {
     #[test]
     fn unsafe_is_refused_outside_sys() {
         let text = "// unsafe\nfn f() { unsafe { g(\"unsafe\") } }";
-        assert_eq!(unsafe_code("src/sys/fds.rs", text), Vec::<String>::new());
+        assert_eq!(
+            unsafe_code("base/src/sys/fds.rs", text),
+            Vec::<String>::new()
+        );
         assert_eq!(
             unsafe_code("chaperon/shim/src/sys.rs", text),
             Vec::<String>::new()
@@ -320,17 +334,20 @@ mod tests {
             Vec::<String>::new()
         );
         assert_eq!(
-            effect_fence("src/sys/fds.rs", text, &["src/sys/"]),
+            effect_fence("base/src/sys/fds.rs", text, &["base/src/sys/"]),
             Vec::<String>::new()
         );
-        assert_eq!(effect_fence("src/plan/mounts.rs", text, EFFECTS).len(), 1);
+        assert_eq!(
+            effect_fence("base/src/plan/mounts.rs", text, EFFECTS).len(),
+            1
+        );
         let in_tests = "#[cfg(test)] mod tests { #![allow(clippy::disallowed_methods)] }";
         assert_eq!(
-            effect_fence("src/plan/mounts.rs", in_tests, EFFECTS),
+            effect_fence("base/src/plan/mounts.rs", in_tests, EFFECTS),
             Vec::<String>::new()
         );
         assert_eq!(
-            effect_fence("src/plan/mounts/tests.rs", text, EFFECTS),
+            effect_fence("base/src/plan/mounts/tests.rs", text, EFFECTS),
             Vec::<String>::new()
         );
     }

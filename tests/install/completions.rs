@@ -4,7 +4,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::pty::Terminal;
+use agent_sandbox_support::terminal::Terminal;
+
 use crate::world::{Done, TestPrefix, has, not_checked};
 
 /// As long as a list takes to be written, once it begins, or to be found empty.
@@ -46,6 +47,22 @@ const CASES: &[Case] = &[
         "agent-sandbox policy --profile ",
         &["claude", "physics"],
         &[],
+    ),
+    (
+        "agent-sandbox --set ",
+        &["jail.users", "files.hide", "slurm.limits.jobs"],
+        &["explain", "mytool"],
+    ),
+    (
+        "agent-sandbox --set jail.users=",
+        &["filtered"],
+        &["jail.nested"],
+    ),
+    ("agent-sandbox --set jail.nested=t", &["true"], &["false"]),
+    (
+        "agent-sandbox policy --set slurm.sc",
+        &["slurm.scope"],
+        &["slurm.mode"],
     ),
     ("agent-sandbox --project ", &["genomes"], &["policy"]),
     ("agent-sandbox --home read poli", &["policy"], &[]),
@@ -100,7 +117,8 @@ fn with_path(place: &TestPrefix, program: &str) -> Command {
 fn judge(shell: &str, case: &Case, offered: &str) {
     let (typed, wanted, unwanted) = case;
     let words: Vec<&str> = offered
-        .split(|c: char| c.is_whitespace() || c.is_control())
+        // Of `KEY=VALUE` a shell may show the value alone.
+        .split(|c: char| c.is_whitespace() || c.is_control() || c == '=')
         .collect();
     // A tab may show a directory with its slash, an option with what follows it.
     let has = |word: &str| words.iter().any(|w| w.trim_end_matches(['/', '=']) == word);

@@ -15,8 +15,3 @@ mod statically;
 mod upgrades;
 mod world;
 mod wrappers;
-
-/// A terminal with somebody at it.
-#[allow(dead_code)] // here fewer keys are pressed than there
-#[path = "../cli/pty.rs"]
-mod pty;

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output};
+use std::process::{Command, Output};
 use std::sync::OnceLock;
-use std::thread;
-use std::time::{Duration, Instant};
 
-/// No case takes longer, with room for a machine that is busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) use agent_sandbox_support::not_checked;
+pub(crate) use agent_sandbox_support::process::{code, wait};
+pub(crate) use agent_sandbox_support::waiting::PATIENCE;
 
 /// The search path of everything that is started.
 pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -28,11 +26,6 @@ fn programs() -> PathBuf {
 pub(crate) fn root() -> PathBuf {
     std::env::var_os("AGENT_SANDBOX_ROOT")
         .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
-}
-
-/// Says what this machine cannot show.
-pub(crate) fn not_checked(what: &str, why: &str) {
-    println!("not checked: {what}: {why}");
 }
 
 /// Whether there is a program of this name; says so if not.
@@ -257,29 +250,6 @@ impl std::fmt::Display for Done {
             f,
             "{words}\nexit code {code}\n-- stdout:\n{out}\n-- stderr:\n{err}"
         )
-    }
-}
-
-/// The exit code; for a process that a signal killed, the signal's number, negated.
-pub(crate) fn code(status: ExitStatus) -> i32 {
-    status
-        .code()
-        .unwrap_or_else(|| -status.signal().unwrap_or(0))
-}
-
-/// Waits for the end; a process that takes too long is killed, and the test with it.
-#[track_caller]
-pub(crate) fn wait(child: &mut Child, what: &str) -> ExitStatus {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            panic!("{what} did not end within {PATIENCE:?}");
-        }
-        thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_sandbox::backend::landlock::missing::MISSING;
+use agent_sandbox_landlock::missing::MISSING;
 
 use crate::machine::Transcript;
 use crate::{Kernel, on_each_kernel, silent, unless};

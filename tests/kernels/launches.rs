@@ -1,6 +1,6 @@
 //! What a launch says, how a jail ends, and where it does not start.
 
-use agent_sandbox::backend::landlock::missing::{Holds, MISSING};
+use agent_sandbox_landlock::missing::{Holds, MISSING};
 
 use crate::attacks::{allowed, refused, untouched};
 use crate::machine::Transcript;
@@ -37,7 +37,7 @@ fn a_launch_says_what_it_lacks_of_a_jail_of_bubblewraps() {
             Some(json) => serde_json::from_str(json).unwrap_or_default(),
             None => serde_json::Value::Null,
         };
-        let ids: Vec<&str> = json["lacks"]
+        let ids: Vec<&str> = json["missing"]
             .as_array()
             .into_iter()
             .flatten()

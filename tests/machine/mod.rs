@@ -41,6 +41,11 @@ pub(crate) fn fetched() -> Result<PathBuf, String> {
     Ok(directory.into())
 }
 
+/// Whether this run leaves out machines that differ little from others (`tests/run --short`).
+pub(crate) fn short() -> bool {
+    std::env::var_os("AGENT_SANDBOX_TEST_SHORT").is_some()
+}
+
 /// What one stage said.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stage {

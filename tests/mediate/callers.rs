@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use agent_sandbox::mediate::caller::Caller;
-use agent_sandbox::sys::notify::{Call, Desk};
+use agent_sandbox::sys::notify::{Buffers, Call};
 use agent_sandbox::sys::process::{Side, fork, wait};
 use agent_sandbox::sys::{passing, privileges};
 use nix::sys::prctl;
@@ -38,18 +38,18 @@ fn with_listener(act: impl FnOnce(), mut answer: impl FnMut(&Caller, &Arc<OwnedF
         let (_, listener) =
             passing::receive(&ours, &mut [0; 8], MsgFlags::empty()).expect("a message");
         let listener = Arc::new(listener.expect("a listener"));
-        let mut desk = Desk::new().expect("a desk");
-        while let Some(call) = next(&mut desk, &listener) {
+        let mut buffers = Buffers::new().expect("buffers");
+        while let Some(call) = next(&mut buffers, &listener) {
             let caller = Caller::new(call, Arc::clone(&listener));
             let value = answer(&caller, &listener);
             // Who is killed on purpose gets none.
-            let _ = desk.complete(&*listener, call.id, value);
+            let _ = buffers.complete(&*listener, call.id, value);
         }
         wait(caller).expect("wait");
     });
 }
 
-fn next(desk: &mut Desk, listener: &Arc<OwnedFd>) -> Option<Call> {
+fn next(buffers: &mut Buffers, listener: &Arc<OwnedFd>) -> Option<Call> {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     loop {
         let mut asked = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
@@ -58,7 +58,7 @@ fn next(desk: &mut Desk, listener: &Arc<OwnedFd>) -> Option<Call> {
         if !events.contains(PollFlags::POLLIN) {
             return None;
         }
-        if let Ok(call) = desk.receive(&**listener) {
+        if let Ok(call) = buffers.receive(&**listener) {
             return Some(call);
         }
     }

@@ -18,6 +18,7 @@ use nix::sys::socket::{
     socket, socketpair,
 };
 
+use crate::jail::until_it_waits;
 use crate::outside::World;
 
 /// The first ABI with scopes.
@@ -454,8 +455,16 @@ fn many_threads_connect_at_once_and_one_that_waits_holds_up_nobody() {
         nix::sys::socket::listen(&full, nix::sys::socket::Backlog::new(0).expect("a number"))
             .expect("listens");
         let waits_in_line = UnixStream::connect("full").expect("the first");
-        let waiting = thread::spawn(|| reached("full"));
-        thread::sleep(Duration::from_millis(50));
+        let (say, hear) = std::sync::mpsc::channel();
+        let caller = || {
+            let say = say.clone();
+            thread::spawn(move || {
+                say.send(nix::unistd::gettid()).expect("somebody listens");
+                reached("full")
+            })
+        };
+        let waiting = caller();
+        until_it_waits(hear.recv().expect("a thread"));
         assert!(!waiting.is_finished(), "it does not wait");
         let begun = Instant::now();
         let served = thread::spawn(move || listener.accept().map(drop));
@@ -467,8 +476,8 @@ fn many_threads_connect_at_once_and_one_that_waits_holds_up_nobody() {
         let _ = nix::unistd::close(first);
         drop(waits_in_line);
         // The mediator ends with a call that waits.
-        thread::spawn(|| reached("full"));
-        thread::sleep(Duration::from_millis(20));
+        let _waits = caller();
+        until_it_waits(hear.recv().expect("a thread"));
     });
 }
 

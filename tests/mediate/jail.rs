@@ -5,17 +5,18 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use agent_sandbox::backend::landlock::access::{
-    AccessMap, MapEntry, MediatorConfig, Permission, Right, Rule,
-};
-use agent_sandbox::backend::landlock::restrict;
-use agent_sandbox::mediate;
 use agent_sandbox::sys::process::{
     Change, Side, default_signals, exit_now, fork, landlock_abi, wait,
 };
 use agent_sandbox::sys::{passing, privileges};
+use agent_sandbox_landlock::access::{
+    AccessMap, MapEntry, MediatorConfig, Permission, Right, Rule,
+};
+use agent_sandbox_landlock::{mediator, restrict};
+use agent_sandbox_support::process::state;
+pub(crate) use agent_sandbox_support::waiting::until;
 use nix::sys::prctl;
 use nix::unistd::{Pid, pipe};
 
@@ -43,16 +44,16 @@ pub(crate) fn handing_over(calls: &[i64]) -> Vec<u8> {
 }
 
 /// Everything can be read and written, as far as Landlock and the mediator are asked.
-pub(crate) fn charge() -> MediatorConfig {
+pub(crate) fn config() -> MediatorConfig {
     let rule = |right| Rule {
         path: b"/".into(),
         id: None,
         right,
     };
     MediatorConfig {
-        territory: AccessMap::new(vec![MapEntry {
+        access_map: AccessMap::new(vec![MapEntry {
             at: b"/".into(),
-            reach: Permission::Write,
+            permission: Permission::Write,
             direct: true,
             listed: true,
         }]),
@@ -94,7 +95,7 @@ struct Clean;
 
 impl Drop for Clean {
     fn drop(&mut self) {
-        mediate::ending::end_all();
+        mediator::ending::end_all();
     }
 }
 
@@ -124,10 +125,10 @@ pub(crate) fn in_launcher(act: impl FnOnce(&OwnedFd)) {
 }
 
 /// Becomes the command: as confined as it is, and as traceable as a program that was executed.
-pub(crate) fn become_command(charge: &MediatorConfig, calls: &[i64], mediator: OwnedFd) {
+pub(crate) fn become_command(config: &MediatorConfig, calls: &[i64], mediator: OwnedFd) {
     default_signals().expect("signals");
     privileges::no_new_privileges().expect("no_new_privs");
-    restrict::restrict(&charge.rules, charge.abi).expect("Landlock");
+    restrict::restrict(&config.rules, config.abi).expect("Landlock");
     prctl::set_dumpable(true).expect("dumpable");
     let listener = privileges::filter_with_listener(&handing_over(calls)).expect("a filter");
     passing::send(&mediator, b"l", Some(listener.as_fd())).expect("send");
@@ -149,20 +150,20 @@ fn open_descriptors() -> Vec<i32> {
 /// Starts a jail in which `act` is done while these calls are handed over; the mediator. It ends with
 /// 0 if all went well.
 pub(crate) fn start(words: &OwnedFd, calls: &[i64], act: impl FnOnce()) -> Pid {
-    start_fenced(words, charge(), charge(), calls, act)
+    start_fenced(words, config(), config(), calls, act)
 }
 
-/// The same with another charge, and for the command the rules of yet another.
+/// The same with another configuration, and for the command the rules of yet another.
 pub(crate) fn start_fenced(
     words: &OwnedFd,
-    charge: MediatorConfig,
+    config: MediatorConfig,
     for_command: MediatorConfig,
     calls: &[i64],
     act: impl FnOnce(),
 ) -> Pid {
     // The pipes of the test.
     let kept = open_descriptors();
-    mediate::start(charge, &kept, |mediator| match fork().expect("fork") {
+    mediator::start(config, &kept, |mediator| match fork().expect("fork") {
         Side::Child => act_and_end(words, || {
             become_command(&for_command, calls, mediator);
             act();
@@ -198,15 +199,6 @@ pub(crate) fn in_jail(calls: &[i64], act: impl FnOnce()) {
     });
 }
 
-/// Waits until something holds.
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// Runs something in a child of this process; the child.
 pub(crate) fn child(act: impl FnOnce()) -> Pid {
     match fork().expect("fork") {
@@ -220,8 +212,13 @@ pub(crate) fn child(act: impl FnOnce()) -> Pid {
 
 /// Whether a process is there that is no zombie.
 pub(crate) fn runs(process: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
-    stat.is_ok_and(|text| !text.contains(") Z ") && !text.contains(") X "))
+    state(process.as_raw()).is_some_and(|state| !['Z', 'X'].contains(&state))
+}
+
+/// Waits until a process, or a thread of this one by its number, waits in the kernel: of a caller that has said that it
+/// is about to call, in that call.
+pub(crate) fn until_it_waits(task: Pid) {
+    until("a caller's wait", || state(task.as_raw()) == Some('S'));
 }
 
 /// The result of a call that touches no memory of this process but what its arguments say.

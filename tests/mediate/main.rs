@@ -9,9 +9,9 @@
 )]
 
 mod callers;
+mod confined;
 mod connect;
 mod endings;
-mod fenced;
 mod files;
 mod jail;
 mod outside;

@@ -8,15 +8,13 @@ use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-use agent_sandbox::backend::landlock::access::{
+use agent_sandbox::plan::build::syscalls::{Switches, rules};
+use agent_sandbox::seccomp::compile;
+use agent_sandbox::sys::{passing, privileges, process};
+use agent_sandbox_landlock::access::{
     AccessMap, HandedOver, MapEntry, MediatorConfig, Permission, Right, Rule,
 };
-use agent_sandbox::backend::landlock::restrict;
-use agent_sandbox::backend::seccomp::{compile, mediated};
-use agent_sandbox::mediate;
-use agent_sandbox::plan::build::syscalls::fence::FenceSwitches;
-use agent_sandbox::plan::build::syscalls::{Switches, rules};
-use agent_sandbox::sys::{passing, privileges, process};
+use agent_sandbox_landlock::{handed_over, mediator, refused, restrict};
 
 /// A project with something closed in it, a directory that is the jail's altogether, and what is
 /// neither.
@@ -43,10 +41,10 @@ impl World {
         real.join(path)
     }
 
-    fn region(&self, path: &str, reach: Permission, direct: bool) -> MapEntry {
+    fn entry(&self, path: &str, permission: Permission, direct: bool) -> MapEntry {
         MapEntry {
             at: self.at(path).into_os_string().into_encoded_bytes(),
-            reach,
+            permission,
             direct,
             listed: true,
         }
@@ -69,12 +67,12 @@ impl World {
             self.rule("stage", Right::Write),
             self.rule("/proc", Right::Read),
         ];
-        let charge = MediatorConfig {
-            territory: AccessMap::new(vec![
-                self.region("project", Permission::Write, false),
-                self.region("project/.git/config", Permission::Read, false),
-                self.region("project/.git/closed", Permission::Read, false),
-                self.region("stage", Permission::Write, true),
+        let config = MediatorConfig {
+            access_map: AccessMap::new(vec![
+                self.entry("project", Permission::Write, false),
+                self.entry("project/.git/config", Permission::Read, false),
+                self.entry("project/.git/closed", Permission::Read, false),
+                self.entry("stage", Permission::Write, true),
             ]),
             rules: [&command[..], &[self.rule("project", Right::Write)]].concat(),
             abi: self.abi,
@@ -85,10 +83,10 @@ impl World {
             nested: false,
             keyctl: false,
             mediated: true,
-            fence: Some(FenceSwitches { isolated: false }),
+            besides: refused::besides(false),
         }));
         let refused = refused.expect("rules that compile");
-        let handed_over = mediated::program(HandedOver {
+        let handed_over = handed_over::program(HandedOver {
             changes: true,
             ..HandedOver::default()
         });
@@ -100,7 +98,7 @@ impl World {
             let listener = privileges::filter_with_listener(&handed_over).expect("a listener");
             passing::send(mediator, b"l", Some(listener.as_fd())).expect("sent");
         };
-        let mediator = mediate::start(charge, &[], |mediator| {
+        let mediator = mediator::start(config, &[], |mediator| {
             let command = match process::fork().expect("a fork") {
                 process::Side::Child => {
                     confine(&mediator);

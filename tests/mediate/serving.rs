@@ -13,6 +13,7 @@ use nix::unistd::{Pid, pipe};
 
 use crate::jail::{
     PATIENCE, call, child, hear, in_jail, in_launcher, possible, runs, say, start, until,
+    until_it_waits,
 };
 
 /// A socket at which one waits to be accepted, and the next waits for that.
@@ -111,7 +112,7 @@ fn callers_that_are_killed_leave_no_thread_behind() {
                 })
                 .collect();
             assert_eq!(hear(&reader), [b'w'; TOGETHER]);
-            std::thread::sleep(Duration::from_millis(100));
+            waiting.iter().copied().for_each(until_it_waits);
             for pid in waiting {
                 kill(pid, Signal::SIGKILL).expect("kill");
                 assert_eq!(wait(pid).expect("wait"), Change::Killed(libc::SIGKILL));
@@ -150,14 +151,20 @@ fn without_the_mediator_calls_fail_and_the_launcher_ends_what_is_left() {
         ] {
             kill(mediator, signal).expect("kill");
         }
-        std::thread::sleep(Duration::from_millis(20));
+        // Each has arrived when none is pending.
+        let status = || std::fs::read_to_string(format!("/proc/{mediator}/status"));
+        until("the signals", || {
+            let pending = |line: &&str| line.starts_with("SigPnd:") || line.starts_with("ShdPnd:");
+            let none = |line: &str| line.ends_with("\t0000000000000000");
+            status().is_ok_and(|text| text.lines().filter(pending).all(none))
+        });
         assert!(runs(mediator));
-        let since = agent_sandbox::mediate::ending::start_of(mediator).expect("it lives");
+        let since = agent_sandbox_landlock::mediator::ending::start_of(mediator).expect("it lives");
         kill(mediator, Signal::SIGKILL).expect("kill");
         assert_eq!(wait(mediator).expect("wait"), Change::Killed(libc::SIGKILL));
         assert_eq!(hear(&reader), *b"e");
         let own = child(|| std::thread::sleep(Duration::from_secs(600)));
-        agent_sandbox::mediate::ending::end_leftovers(since);
+        agent_sandbox_landlock::mediator::ending::end_leftovers(since);
         // The pipe's other end was the command's alone.
         let mut rest = [0; 1];
         assert_eq!(nix::unistd::read(&reader, &mut rest), Ok(0));
@@ -175,9 +182,9 @@ fn a_mediator_that_cannot_confine_itself_says_why_and_starts_nothing() {
         return;
     }
     in_launcher(|_| {
-        let mut charge = crate::jail::charge();
-        charge.rules[0].id = Some((u64::MAX, u64::MAX));
-        let started = agent_sandbox::mediate::start(charge, &[], |_| panic!("started"));
+        let mut config = crate::jail::config();
+        config.rules[0].id = Some((u64::MAX, u64::MAX));
+        let started = agent_sandbox_landlock::mediator::start(config, &[], |_| panic!("started"));
         let error = started.expect_err("a mediator").to_string();
         assert!(error.contains("was replaced"), "{error}");
         assert_eq!(nix::sys::wait::wait(), Err(Errno::ECHILD));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_sandbox::plan::model::kept::Make;
+use agent_sandbox::plan::model::persistent::Make;
 use agent_sandbox::plan::model::slurm::Use;
 use agent_sandbox::plan::{Access, Mount, NetworkMode, Plan, Step, Variable, Why, check};
 

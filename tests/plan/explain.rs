@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use agent_sandbox::backend::landlock::{Thing, translate};
 use agent_sandbox::host::files::{Files, Look};
 use agent_sandbox::plan::explain::change::Ways;
 use agent_sandbox::plan::explain::hosts::{self, Peer, Reach};
 use agent_sandbox::plan::explain::inside::{DOCUMENT, Document, Seen};
-use agent_sandbox::plan::explain::{self, Explanation, Standing};
+use agent_sandbox::plan::explain::{self, Explanation, Visibility};
 use agent_sandbox::plan::{Mount, Plan};
+use agent_sandbox_landlock::{Thing, translate};
 use proptest::prelude::*;
 
 use crate::host::plain;
@@ -26,7 +26,7 @@ pub(crate) fn asked(scenario: &Scenario, path: &str) -> Explanation {
     let ways = Ways {
         policy: &policy,
         config: "config.toml",
-        places: Some((&plan.ground, &scenario.tree)),
+        places: Some((&plan.site_bounds, &scenario.tree)),
     };
     explain::path(&plan, &scenario.tree, Path::new(path), &ways)
 }
@@ -36,7 +36,7 @@ pub(crate) fn asked(scenario: &Scenario, path: &str) -> Explanation {
 fn what_is_the_jails_own_by_a_key_is_changed_by_it() {
     let change = |enforced: &str, path: &str| {
         let answer = asked(&Scenario::new(plain()).enforced(enforced), path);
-        assert_eq!(answer.standing, Standing::Private, "{answer:?}");
+        assert_eq!(answer.verdict, Visibility::Private, "{answer:?}");
         answer.change
     };
     for (path, way) in [
@@ -112,7 +112,7 @@ fn devices_are_explained_by_rule_node_and_rights() {
     let scenario =
         with_devices().policy("[devices]\nallow = [\"/dev/missing\"]\ndeny = [\"/dev/mine\"]\n");
     let given = asked(&scenario, "/dev/nvidia0");
-    assert_eq!(given.standing, Standing::Device);
+    assert_eq!(given.verdict, Visibility::Device);
     assert!(
         given
             .why
@@ -125,16 +125,16 @@ fn devices_are_explained_by_rule_node_and_rights() {
     );
     assert!(given.change.text.contains("devices.deny in config.toml"));
     let mine = asked(&scenario, "/dev/mine");
-    assert_eq!(mine.standing, Standing::Hidden);
+    assert_eq!(mine.verdict, Visibility::Hidden);
     assert_eq!(
         mine.change.text,
         "take `/dev/mine` out of devices.deny (config.toml:3)"
     );
     let disk = asked(&scenario, "/dev/sda");
-    assert_eq!(disk.standing, Standing::Hidden);
+    assert_eq!(disk.verdict, Visibility::Hidden);
     assert!(!disk.change.possible, "{disk:?}");
     let missing = asked(&scenario, "/dev/missing");
-    assert_eq!(missing.standing, Standing::Absent);
+    assert_eq!(missing.verdict, Visibility::Absent);
     assert_eq!(
         missing.why.to_string(),
         "devices.allow `/dev/missing` (config.toml:2)"
@@ -154,8 +154,8 @@ fn devices_are_explained_by_rule_node_and_rights() {
         directory.why.to_string().contains("it is a directory"),
         "{directory:?}"
     );
-    assert_eq!(asked(&scenario, "/dev/null").standing, Standing::Private);
-    assert_eq!(asked(&scenario, "/dev/shm/x").standing, Standing::Absent);
+    assert_eq!(asked(&scenario, "/dev/null").verdict, Visibility::Private);
+    assert_eq!(asked(&scenario, "/dev/shm/x").verdict, Visibility::Absent);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_rule_of_the_users_own_is_taken_out_where_it_stands() {
         "take `~/project/x` out of files.hide (config.toml:2)"
     );
     let kept = asked(&scenario, "/home/ada/project/y");
-    assert_eq!(kept.standing, Standing::ReadOnly);
+    assert_eq!(kept.verdict, Visibility::ReadOnly);
     assert_eq!(
         kept.change.text,
         "take it out of home.protect (config.toml:4)"
@@ -180,31 +180,33 @@ fn a_rule_of_the_users_own_is_taken_out_where_it_stands() {
 
 #[test]
 fn names_of_hosts() {
-    let path = |text: &str| Peer::Path(text.into());
+    let kind = |peer| match peer {
+        Peer::Path(_) => "path",
+        Peer::Abstract => "abstract",
+        Peer::Loopback(_) => "loopback",
+        Peer::Host(_) => "host",
+    };
     for (text, peer) in [
-        ("localhost", Peer::Loopback),
-        ("LocalHost.:22", Peer::Loopback),
-        ("db.localhost", Peer::Loopback),
-        ("127.1.2.3:80", Peer::Loopback),
-        ("::1", Peer::Loopback),
-        ("[::1]:80", Peer::Loopback),
-        ("0.0.0.0", Peer::Loopback),
-        ("login2", Peer::Host),
-        ("example.org:443", Peer::Host),
-        ("2001:db8::1", Peer::Host),
-        ("[2001:db8::1]", Peer::Host),
-        ("@/tmp/.X11-unix/X0", Peer::Abstract),
-        (
-            "/run/munge/munge.socket.2",
-            path("/run/munge/munge.socket.2"),
-        ),
+        ("localhost", "loopback"),
+        ("LocalHost.:22", "loopback"),
+        ("db.localhost", "loopback"),
+        ("127.1.2.3:80", "loopback"),
+        ("::1", "loopback"),
+        ("[::1]:80", "loopback"),
+        ("0.0.0.0", "loopback"),
+        ("login2", "host"),
+        ("example.org:443", "host"),
+        ("2001:db8::1", "host"),
+        ("[2001:db8::1]", "host"),
+        ("@/tmp/.X11-unix/X0", "abstract"),
+        ("/run/munge/munge.socket.2", "path"),
     ] {
-        assert_eq!(hosts::parse(text), Ok(peer), "{text}");
+        assert_eq!(hosts::parse(text).map(kind), Ok(peer), "{text}");
     }
     for (text, part) in [
-        ("", "a name has"),
-        (":80", "a name has"),
-        ("a b", "a name has"),
+        ("", "it is empty"),
+        (":80", "it is empty"),
+        ("a b", "no name of a host has"),
         ("a:0", "a port is"),
         ("a:65536", "a port is"),
         ("a:http", "a port is"),
@@ -214,8 +216,8 @@ fn names_of_hosts() {
         ("[::1]80", "behind the bracket"),
         ("[login2]:80", "no IPv6 address"),
         ("@", "abstract socket"),
-        ("x\u{1b}[31m", "a name has"),
-        (&"a".repeat(254), "a name has"),
+        ("x\u{1b}[31m", "no name of a host has"),
+        (&"a".repeat(254), "longer than"),
     ] {
         let said = hosts::parse(text).unwrap_err();
         assert!(said.contains(part), "{text:?}: {said}");
@@ -224,17 +226,60 @@ fn names_of_hosts() {
 
 #[test]
 fn whom_the_jail_reaches() {
-    use Standing::{Reachable, Unreachable};
+    use Visibility::{Reachable, Unreachable};
     for (isolated, scoped, host, loopback, by_name) in [
         (false, true, Reachable, Reachable, Unreachable),
         (false, false, Reachable, Reachable, Reachable),
         (true, true, Unreachable, Unreachable, Unreachable),
         (true, false, Unreachable, Unreachable, Unreachable),
     ] {
-        let reach = Reach { isolated, scoped };
-        let of = |peer| reach.of(&peer).0;
-        let all = (of(Peer::Host), of(Peer::Loopback), of(Peer::Abstract));
+        let reach = Reach {
+            isolated,
+            scoped,
+            rules: None,
+        };
+        let of = |peer| reach.of(&hosts::parse(peer).unwrap()).0;
+        let all = (of("example.org"), of("localhost"), of("@x"));
         assert_eq!(all, (host, loopback, by_name), "{reach:?}");
+    }
+}
+
+#[test]
+fn what_the_filter_refuses_is_explained_with_the_change() {
+    let policy = "[network]\nmode = \"filtered\"\nallow = [\"a.org\", \"*.b.org:22\"]\ndeny = [\"x.b.org\"]\n";
+    for (name, verdict, part) in [
+        ("a.org", Visibility::Reachable, "to close it"),
+        (
+            "a.org:22",
+            Visibility::Unreachable,
+            "add `a.org:22` to network.allow",
+        ),
+        (
+            "b.org:22",
+            Visibility::Unreachable,
+            "network.allow=[\"b.org:22\"]",
+        ),
+        ("y.b.org:22", Visibility::Reachable, "to close it"),
+        (
+            "x.b.org:22",
+            Visibility::Unreachable,
+            "remove `x.b.org` from network.deny in config.toml:4",
+        ),
+        (
+            "169.254.169.254:80",
+            Visibility::Unreachable,
+            "network.allow",
+        ),
+        ("a.org:6817", Visibility::Unreachable, "it cannot be given"),
+        ("localhost:8080", Visibility::Unreachable, "network.mode"),
+        ("@x", Visibility::Unreachable, "network.mode"),
+    ] {
+        let explained = host(policy, name);
+        assert_eq!(explained.verdict, verdict, "{name}: {explained:?}");
+        assert!(
+            explained.change.text.contains(part),
+            "{name}: {explained:?}"
+        );
     }
 }
 
@@ -244,7 +289,7 @@ fn host(policy: &str, name: &str) -> Explanation {
     let ways = Ways {
         policy: &policy,
         config: "config.toml",
-        places: Some((&plan.ground, &scenario.tree)),
+        places: Some((&plan.site_bounds, &scenario.tree)),
     };
     hosts::explain(&plan, name, &hosts::parse(name).unwrap(), &ways)
 }
@@ -252,7 +297,7 @@ fn host(policy: &str, name: &str) -> Explanation {
 #[test]
 fn hosts_name_the_rule_and_the_way() {
     let isolated = host("network.mode = \"isolated\"", "example.org:443");
-    assert_eq!(isolated.standing, Standing::Unreachable);
+    assert_eq!(isolated.verdict, Visibility::Unreachable);
     assert_eq!(
         isolated.why.to_string(),
         "network.mode `isolated` (config.toml:1)"
@@ -262,7 +307,7 @@ fn hosts_name_the_rule_and_the_way() {
         "network.mode = \"open\" in config.toml, or --set network.mode=open for one run"
     );
     let open = host("network.mode = \"open\"", "example.org:443");
-    assert_eq!(open.standing, Standing::Reachable);
+    assert_eq!(open.verdict, Visibility::Reachable);
     assert!(open.change.text.contains("network.mode = \"isolated\""));
 }
 
@@ -281,7 +326,7 @@ fn document(plan: &Plan) -> (Vec<u8>, Document) {
 /// What somebody inside sees of a path that the jail shows nothing of.
 fn unseen(document: &Document, path: &str) -> String {
     let answer = document.path(Path::new(path), Path::new(path), &Seen::Nothing);
-    assert_eq!(answer.standing, Standing::NotVisible, "{answer:?}");
+    assert_eq!(answer.verdict, Visibility::NotVisible, "{answer:?}");
     format!("{answer:?}")
 }
 
@@ -329,7 +374,7 @@ fn the_document_holds_nothing_that_is_hidden() {
         assert!(!holds(&text, part), "the document holds {part}");
     }
     assert!(holds(&text, "/data/open") && holds(&text, "files.read"));
-    let fenced = translate(
+    let translated = translate(
         plan,
         &scenario.host,
         &scenario.tree,
@@ -337,7 +382,7 @@ fn the_document_holds_nothing_that_is_hidden() {
         &[],
     )
     .unwrap();
-    let staged = fenced
+    let staged = translated
         .staged
         .iter()
         .find(|one| one.at == Path::new("own/explain"));
@@ -358,18 +403,18 @@ fn the_document_holds_nothing_that_is_hidden() {
             "the document of Landlock's jail holds {part}"
         );
     }
-    let fenced = Document::read(text).unwrap();
-    assert!(fenced.landlock && !document.landlock);
+    let translated = Document::read(text).unwrap();
+    assert!(translated.landlock && !document.landlock);
     // The project is taken apart there, and still the project.
     let seen = Seen::Something {
         real: "/home/ada/project/main.c".into(),
         readable: true,
         writable: true,
     };
-    for document in [&document, &fenced] {
+    for document in [&document, &translated] {
         let path = Path::new("/home/ada/project/main.c");
         let answer = document.path(path, path, &seen);
-        assert_eq!(answer.standing, Standing::Writable, "{answer:?}");
+        assert_eq!(answer.verdict, Visibility::Writable, "{answer:?}");
         assert_eq!(answer.why.as_deref(), Some("the project directory"));
     }
 }
@@ -464,7 +509,7 @@ proptest! {
 #[test]
 fn nothing_is_proposed_that_home_protect_forbids() {
     let protected = asked(&Scenario::new(plain()), "/home/ada/.gitconfig");
-    assert_eq!(protected.standing, Standing::ReadOnly, "{protected:?}");
+    assert_eq!(protected.verdict, Visibility::ReadOnly, "{protected:?}");
     assert!(!protected.change.possible, "{protected:?}");
     assert!(
         protected.change.text.contains("home.protect"),

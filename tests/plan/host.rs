@@ -78,7 +78,7 @@ pub(crate) fn facts() -> HostFacts {
         home_aliases: Vec::new(),
         home_reals: vec![home.clone()],
         state_directory: home.join(".local/state/agent-sandbox"),
-        meeting_places: ["/dev/shm", "/tmp", "/var/tmp"]
+        join_directories: ["/dev/shm", "/tmp", "/var/tmp"]
             .map(|directory| format!("{directory}/agent-sandbox-{OWNER}").into())
             .to_vec(),
         input: None,
@@ -89,7 +89,7 @@ pub(crate) fn facts() -> HostFacts {
             variable("GITHUB_TOKEN", "ghp_0123456789abcdef"),
             variable("SSH_AUTH_SOCK", "/run/user/1000/agent"),
         ],
-        sealed: None,
+        carried: None,
         executable: "/usr/bin/agent-sandbox".into(),
         loader: None,
         own_directories: vec![

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use agent_sandbox::backend::landlock::{Fenced, Thing, translate};
 use agent_sandbox::plan::build::instructions;
-use agent_sandbox::plan::model::kept::Make;
+use agent_sandbox::plan::model::persistent::Make;
 use agent_sandbox::plan::{Mount, Plan};
+use agent_sandbox_landlock::{Thing, Translated, translate};
 
 use crate::host::plain;
 use crate::scenario::{Scenario, compare};
@@ -64,7 +64,7 @@ fn notes(plan: &Plan) -> String {
         .collect()
 }
 
-fn landlock(scenario: &Scenario) -> Fenced {
+fn landlock(scenario: &Scenario) -> Translated {
     let plan = scenario.plan().unwrap();
     translate(plan, &scenario.host, &scenario.tree, Path::new(STAGE), &[]).unwrap()
 }
@@ -79,19 +79,19 @@ fn the_text_is_true_of_the_session() {
          [files]\nread = [\"/data/sets\"]\nwrite = [\"/scratch/ada\"]\n[env]\npass = [\"SSH_AUTH_SOCK\"]\n",
     );
     compare("instructions_narrow", &told(&narrow));
-    let fenced = landlock(&narrow);
+    let translated = landlock(&narrow);
     compare(
         "instructions_landlock",
-        &content(&fenced.plan, FILE).unwrap(),
+        &content(&translated.plan, FILE).unwrap(),
     );
-    let staged = fenced
+    let staged = translated
         .staged
         .iter()
         .find(|one| one.at == Path::new("own/instructions/AGENT.md"));
     let Some(Thing::File(0o400, text)) = staged.map(|one| &one.what) else {
         panic!("{staged:?}");
     };
-    assert_eq!(text, content(&fenced.plan, FILE).unwrap().as_bytes());
+    assert_eq!(text, content(&translated.plan, FILE).unwrap().as_bytes());
 }
 
 #[test]
@@ -241,16 +241,16 @@ fn a_directory_of_the_hosts_gets_the_text_over_the_file() {
     assert!(plan.keeping.makes.iter().all(|make| !make.is_in_home()));
     scenario.text();
     // Landlock cannot put anything over it, and says so.
-    let fenced = landlock(&scenario);
-    let said = notes(&fenced.plan);
+    let translated = landlock(&scenario);
+    let said = notes(&translated.plan);
     assert!(said.contains("Landlock cannot show the text"), "{said}");
     // Also where something else in it is protected, so that each entry has a rule of its own.
     let tree = plain()
         .file("/home/ada/.agent/AGENT.md", "mine")
         .file("/home/ada/.agent/settings", "");
     let policy = format!("{shared}\nhome.protect = [\"~/.agent/settings\"]");
-    let fenced = landlock(&agent(tree, AT).policy(&policy));
-    assert!(notes(&fenced.plan).contains("Landlock cannot show the text"));
+    let translated = landlock(&agent(tree, AT).policy(&policy));
+    assert!(notes(&translated.plan).contains("Landlock cannot show the text"));
     let plan = agent(plain().directory("/home/ada/.agent"), AT)
         .policy(shared)
         .plan()
@@ -295,18 +295,18 @@ fn variables_lead_to_it() {
     let whole = content(&plan, &file).unwrap();
     assert_eq!(value(&plan, "OTHER_TEXT").unwrap(), format!("<{whole}>"));
     assert!(whole.ends_with("Use {file} and {text}.\n"));
-    let fenced = landlock(&scenario);
+    let translated = landlock(&scenario);
     let moved = format!("{STAGE}/own/instructions");
     assert_eq!(
-        value(&fenced.plan, "OTHER_READ").unwrap(),
+        value(&translated.plan, "OTHER_READ").unwrap(),
         format!("{moved}/OTHER.md")
     );
     assert_eq!(
-        value(&fenced.plan, "OTHER_JSON").unwrap(),
+        value(&translated.plan, "OTHER_JSON").unwrap(),
         format!("{{\"dir\":\"{moved}\",\"file\":\"{moved}/OTHER.md\"}}")
     );
     assert!(
-        value(&fenced.plan, "OTHER_TEXT")
+        value(&translated.plan, "OTHER_TEXT")
             .unwrap()
             .contains("`$TMPDIR`")
     );
@@ -354,7 +354,7 @@ fn no_profile_sets_what_the_site_hides() {
     let plan = scenario.plan().unwrap();
     assert_eq!(value(&plan, "OTHER_READ"), None);
     let narrowed: Vec<&str> = plan
-        .narrowed
+        .clamped
         .iter()
         .map(|one| one.asked.value.as_str())
         .collect();
@@ -366,10 +366,10 @@ fn arguments_are_for_the_profiles_own_command() {
     let scenario = agent(plain(), BY_ARGUMENT).command(&["/usr/bin/third", "-x"]);
     let plan = scenario.plan().unwrap();
     assert_eq!(plan.command, ["/usr/bin/third", "--read", FILE, "-x"]);
-    let fenced = landlock(&scenario);
+    let translated = landlock(&scenario);
     let moved = format!("{STAGE}/own/instructions/AGENT.md");
     assert_eq!(
-        fenced.plan.command,
+        translated.plan.command,
         ["/usr/bin/third", "--read", &moved, "-x"]
     );
     let plan = agent(plain(), BY_ARGUMENT)
@@ -431,7 +431,7 @@ fn switched_off_nothing_is_told_and_the_rest_is_given() {
 #[test]
 fn a_session_without_a_profile_has_none() {
     let plan = Scenario::new(plain()).plan().unwrap();
-    assert!(plan.handouts.files.is_empty());
+    assert!(plan.injected_files.files.is_empty());
     assert!(
         !plan
             .steps

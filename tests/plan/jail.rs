@@ -67,7 +67,7 @@ fn namespaces_inside() {
             nested: true,
             keyctl: false,
             mediated: true,
-            fence: None,
+            besides: &[],
         })
     );
     scenario.snapshot("nested");

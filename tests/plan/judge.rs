@@ -188,7 +188,7 @@ fn misplaced(before: &[Step], step: &Step, host: &HostFacts, tree: &Tree) -> Vec
                 there.is_some() && same(there) == same(tree.get(from).map(|node| &node.what))
             }
             // Made before, by the launcher.
-            Mount::HideDirectory if host.meeting_places.contains(&step.at) => {
+            Mount::HideDirectory if host.join_directories.contains(&step.at) => {
                 matches!(there, None | Some(What::Directory))
             }
             Mount::Tmpfs { .. } | Mount::Directory { .. } | Mount::HideDirectory => {
@@ -226,7 +226,7 @@ fn uncovered(plan: &Plan, host: &HostFacts) -> Vec<String> {
                 Some((at, Mount::Bind { from, .. })) if from == at)
     });
     let met = host
-        .meeting_places
+        .join_directories
         .iter()
         .filter(|place| access(&plan.steps, place).is_some());
     seen.map(|place| format!("{} is Slurm's own", place.display()))

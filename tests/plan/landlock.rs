@@ -1,4 +1,4 @@
-//! Plans translated for Landlock: which rules, which territory, what the session's directory holds.
+//! Plans translated for Landlock: which rules, which access map, what the session's directory holds.
 
 mod check;
 mod judge;
@@ -7,10 +7,10 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use agent_sandbox::backend::landlock::access::{Permission, Right, Rule};
-use agent_sandbox::backend::landlock::{Fenced, Thing, translate};
 use agent_sandbox::host::files::{Entry, Files, Look};
 use agent_sandbox::plan::PlanError;
+use agent_sandbox_landlock::access::{Permission, Right, Rule};
+use agent_sandbox_landlock::{Thing, Translated, translate};
 
 use crate::host::plain;
 use crate::scenario::{Scenario, compare};
@@ -18,7 +18,7 @@ use crate::tree::{Tree, What};
 
 const STAGE: &str = "/tmp/agent-sandbox-1000/s";
 
-fn fenced_with(scenario: &Scenario, terminals: &[OsString]) -> Result<Fenced, PlanError> {
+fn translated_with(scenario: &Scenario, terminals: &[OsString]) -> Result<Translated, PlanError> {
     let plan = scenario.plan().unwrap();
     translate(
         plan,
@@ -29,12 +29,12 @@ fn fenced_with(scenario: &Scenario, terminals: &[OsString]) -> Result<Fenced, Pl
     )
 }
 
-fn fenced(scenario: &Scenario) -> Fenced {
-    fenced_with(scenario, &[]).unwrap()
+fn translated(scenario: &Scenario) -> Translated {
+    translated_with(scenario, &[]).unwrap()
 }
 
-/// A translation, short: one line for each rule and region.
-fn text(fenced: &Fenced) -> String {
+/// A translation, short: one line for each rule and entry.
+fn text(translated: &Translated) -> String {
     let mut all = String::new();
     let mut line = |text: String| writeln!(all, "{text}").unwrap();
     let rule_line = |rule: &Rule| {
@@ -52,32 +52,32 @@ fn text(fenced: &Fenced) -> String {
         format!("  {right}  {}{id}", rule.path().display())
     };
     line("rules".into());
-    for rule in &fenced.rules {
+    for rule in &translated.rules {
         line(rule_line(rule));
     }
     line("\nof the mediator besides".into());
-    for rule in &fenced.charge.rules {
-        if !fenced.rules.contains(rule) {
+    for rule in &translated.config.rules {
+        if !translated.rules.contains(rule) {
             line(rule_line(rule));
         }
     }
-    line("\nterritory".into());
-    for region in fenced.charge.territory.regions() {
-        let reach = format!("{:?}", region.reach).to_lowercase();
-        let direct = if region.direct { ", direct" } else { "" };
-        let listed = if region.listed && !region.direct {
+    line("\naccess map".into());
+    for entry in translated.config.access_map.entries() {
+        let permission = format!("{:?}", entry.permission).to_lowercase();
+        let direct = if entry.direct { ", direct" } else { "" };
+        let listed = if entry.listed && !entry.direct {
             ", listed"
         } else {
             ""
         };
         line(format!(
-            "  {reach:5}  {}{direct}{listed}",
-            region.path().display()
+            "  {permission:5}  {}{direct}{listed}",
+            entry.path().display()
         ));
     }
-    line(format!("\n{:?}", fenced.handed_over));
+    line(format!("\n{:?}", translated.handed_over));
     line("\nin the session's directory".into());
-    for staged in &fenced.staged {
+    for staged in &translated.staged {
         let at = staged.at.display();
         line(match &staged.what {
             Thing::Directory(mode) => format!("  {at}/ ({mode:o})"),
@@ -87,15 +87,15 @@ fn text(fenced: &Fenced) -> String {
             Thing::File(mode, content) => format!("  {at} ({mode:o}, {} bytes)", content.len()),
         });
     }
-    if let Some(socket) = &fenced.socket {
+    if let Some(socket) = &translated.socket {
         line(format!("  socket: {}", socket.display()));
     }
     line("\nvariables".into());
-    for variable in &fenced.plan.variables {
+    for variable in &translated.plan.variables {
         let (name, value) = (variable.name.display(), variable.value.display());
         line(format!("  {name}={value}"));
     }
-    let command: Vec<String> = fenced
+    let command: Vec<String> = translated
         .plan
         .command
         .iter()
@@ -106,7 +106,7 @@ fn text(fenced: &Fenced) -> String {
 }
 
 fn snapshot(scenario: &Scenario, name: &str) {
-    compare(&format!("landlock_{name}"), &text(&fenced(scenario)));
+    compare(&format!("landlock_{name}"), &text(&translated(scenario)));
 }
 
 /// Ada's host with what Linux has in `/dev`.
@@ -133,15 +133,31 @@ fn repository() -> Tree {
 #[test]
 fn a_project_with_git() {
     let scenario = Scenario::new(repository()).variable("TMP", "/tmp/x");
-    let fenced = fenced_with(&scenario, &["/dev/pts/3".into()]).unwrap();
-    compare("landlock_git", &text(&fenced));
+    let translated = translated_with(&scenario, &["/dev/pts/3".into()]).unwrap();
+    compare("landlock_git", &text(&translated));
+}
+
+/// In namespaces Landlock's checks on paths could be got round.
+#[test]
+fn namespaces_are_refused_whatever_the_policy_says() {
+    let scenario = Scenario::new(repository()).policy("[jail]\nnested = true\n");
+    let translated = translated(&scenario);
+    let names: Vec<_> = translated
+        .plan
+        .syscalls
+        .iter()
+        .map(|rule| rule.name)
+        .collect();
+    for name in ["clone", "clone3", "unshare", "setns", "mount", "shmget"] {
+        assert!(names.contains(&name), "{name}");
+    }
 }
 
 /// A mount point cannot be moved; what stands beside it in a guarded directory can.
 #[test]
 fn what_is_closed_is_pinned_and_nothing_else() {
-    let fenced = fenced(&Scenario::new(repository()));
-    let territory = &fenced.charge.territory;
+    let translated = translated(&Scenario::new(repository()));
+    let access_map = &translated.config.access_map;
     for (path, pinned) in [
         ("/home/ada/project", true),
         ("/home/ada/project/.git", true),
@@ -152,10 +168,10 @@ fn what_is_closed_is_pinned_and_nothing_else() {
         ("/home/ada/project/main.c", false),
         ("/home/ada/project/new", false),
     ] {
-        assert_eq!(territory.is_pinned(Path::new(path)), pinned, "{path}");
+        assert_eq!(access_map.is_pinned(Path::new(path)), pinned, "{path}");
     }
     let main = Path::new("/home/ada/project/main.c");
-    assert!(fenced.charge.planned(main).is_some());
+    assert!(translated.config.planned(main).is_some());
 }
 
 #[test]
@@ -215,24 +231,30 @@ fn a_readable_directory_that_is_taken_apart() {
         .file("/data/keys/x", "SECRET");
     let scenario =
         Scenario::new(tree).policy("files.read = [\"/data\"]\nfiles.hide = [\"/data/keys\"]");
-    let fenced = fenced(&scenario);
-    let territory = &fenced.charge.territory;
-    let data = territory.region(Path::new("/data")).unwrap();
-    assert!(data.listed && !data.direct && data.reach == Permission::None);
-    assert_eq!(territory.reach(Path::new("/data/open/x")), Permission::Read);
-    assert_eq!(territory.reach(Path::new("/data/keys")), Permission::None);
-    assert!(fenced.handed_over.listings && !fenced.handed_over.opens);
+    let translated = translated(&scenario);
+    let access_map = &translated.config.access_map;
+    let data = access_map.entry(Path::new("/data")).unwrap();
+    assert!(data.listed && !data.direct && data.permission == Permission::None);
+    assert_eq!(
+        access_map.permission(Path::new("/data/open/x")),
+        Permission::Read
+    );
+    assert_eq!(
+        access_map.permission(Path::new("/data/keys")),
+        Permission::None
+    );
+    assert!(translated.handed_over.listings && !translated.handed_over.opens);
     let right = |rules: &[Rule], path: &str| {
         let rule = rules.iter().find(|rule| rule.path() == Path::new(path));
         rule.map(|rule| rule.right)
     };
-    assert_eq!(right(&fenced.rules, "/data"), None);
-    assert_eq!(right(&fenced.rules, "/data/open"), Some(Right::Read));
-    assert_eq!(right(&fenced.charge.rules, "/data"), Some(Right::Read));
+    assert_eq!(right(&translated.rules, "/data"), None);
+    assert_eq!(right(&translated.rules, "/data/open"), Some(Right::Read));
+    assert_eq!(right(&translated.config.rules, "/data"), Some(Right::Read));
     // Directories that only lead to something are not listed.
     for path in ["/home", "/home/ada", "/var"] {
-        let region = territory.region(Path::new(path));
-        assert!(region.is_none_or(|region| !region.listed), "{path}");
+        let entry = access_map.entry(Path::new(path));
+        assert!(entry.is_none_or(|entry| !entry.listed), "{path}");
     }
 }
 
@@ -245,9 +267,12 @@ fn private_copies() {
         .link("/home/ada/.toolrc", "/data/rc");
     let scenario =
         Scenario::new(tree).policy("home.seed = [\"~/.config/matplotlib\", \"~/.toolrc\"]");
-    let fenced = fenced(&scenario);
+    let translated = translated(&scenario);
     let at = |path: &str| {
-        let staged = fenced.staged.iter().find(|one| one.at == Path::new(path));
+        let staged = translated
+            .staged
+            .iter()
+            .find(|one| one.at == Path::new(path));
         staged.map(|one| one.what.clone())
     };
     assert_eq!(
@@ -261,12 +286,15 @@ fn private_copies() {
     assert_eq!(at("home/.config/matplotlib"), Some(Thing::Directory(0o700)));
     // Said, since it cannot be given.
     let omitted = |path: &str| {
-        let mut all = fenced.plan.omitted.iter();
+        let mut all = translated.plan.omitted.iter();
         all.any(|omitted| omitted.path == path && omitted.loud)
     };
     assert!(omitted("/data/rc"));
-    let territory = &fenced.charge.territory;
-    assert_eq!(territory.reach(Path::new("/data/rc")), Permission::None);
+    let access_map = &translated.config.access_map;
+    assert_eq!(
+        access_map.permission(Path::new("/data/rc")),
+        Permission::None
+    );
 }
 
 /// The environment that a job brings may come from a session with a directory of its own.
@@ -297,7 +325,7 @@ fn a_job_with_a_script() {
     let merged = scenario.merged();
     scenario.host.find_slurm(&merged, &scenario.tree);
     snapshot(&scenario, "job");
-    let places = fenced(&scenario).places;
+    let places = translated(&scenario).places;
     for (inside, real) in [
         (script, format!("{STAGE}/own/slurm_script")),
         ("/tmp", format!("{STAGE}/tmp")),
@@ -319,7 +347,7 @@ fn variables_that_the_policy_sets() {
     let scenario = Scenario::new(plain().directory("/scratch/ada")).policy(
         "files.write = [\"/scratch/ada\"]\n[env]\nset = { TMPDIR = \"/scratch/ada\", HOME = \"/home/ada/x\" }",
     );
-    let plan = fenced(&scenario).plan;
+    let plan = translated(&scenario).plan;
     let value = |name: &str| {
         let variable = plan.variables.iter().find(|one| one.name == name).unwrap();
         variable.value.to_string_lossy().into_owned()
@@ -336,8 +364,8 @@ fn standard_input_can_be_opened_anew() {
         panic!("it is there");
     };
     scenario.host.input = Some(found);
-    let fenced = fenced(&scenario);
-    let rule = fenced
+    let translated = translated(&scenario);
+    let rule = translated
         .rules
         .iter()
         .find(|rule| rule.path() == Path::new("/data/input"));
@@ -350,9 +378,9 @@ fn a_policy_that_gives_all_of_tmp() {
     let tree = plain()
         .file("/tmp/agent-sandbox-1000/other/home/x", "")
         .file("/tmp/build/x", "");
-    let fenced = fenced(&Scenario::new(tree).policy("files.write = [\"/tmp\"]"));
-    let territory = &fenced.charge.territory;
-    for (path, reach) in [
+    let translated = translated(&Scenario::new(tree).policy("files.write = [\"/tmp\"]"));
+    let access_map = &translated.config.access_map;
+    for (path, permission) in [
         ("/tmp", Permission::Write),
         ("/tmp/build/x", Permission::Write),
         ("/tmp/new", Permission::Write),
@@ -361,10 +389,10 @@ fn a_policy_that_gives_all_of_tmp() {
         ("/tmp/agent-sandbox-1000/s/home", Permission::Write),
         ("/dev/shm/agent-sandbox-1000", Permission::None),
     ] {
-        assert_eq!(territory.reach(Path::new(path)), reach, "{path}");
+        assert_eq!(access_map.permission(Path::new(path)), permission, "{path}");
     }
     let rule = |path: &str| {
-        fenced
+        translated
             .rules
             .iter()
             .any(|rule| rule.path() == Path::new(path))
@@ -377,7 +405,7 @@ fn a_policy_that_gives_all_of_tmp() {
 fn kernels() {
     let on = |abi| {
         let scenario = Scenario::new(plain()).facts(|facts| facts.landlock_abi = abi);
-        fenced_with(&scenario, &[]).map(|fenced| fenced.handed_over)
+        translated_with(&scenario, &[]).map(|translated| translated.handed_over)
     };
     for (abi, signals, truncations) in [(2, true, true), (3, true, false), (6, false, false)] {
         let handed_over = on(abi).unwrap();
@@ -405,9 +433,9 @@ fn too_many_entries_to_give_one_by_one() {
         )
     };
     let scenario = |most| Scenario::new(many(most)).policy("files.hide = [\"~/project/.env\"]");
-    assert!(fenced_with(&scenario(8000), &[]).is_ok());
+    assert!(translated_with(&scenario(8000), &[]).is_ok());
     for most in [8191, 9000] {
-        let error = fenced_with(&scenario(most), &[]).unwrap_err();
+        let error = translated_with(&scenario(most), &[]).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("`/home/ada/project` has"), "{text}");
         assert!(
@@ -463,7 +491,7 @@ fn another_spelling_of_what_is_closed_is_not_given() {
         let files = IgnoresCase(scenario.tree.clone());
         let error = translate(plan(), &scenario.host, &files, Path::new(STAGE), &[]).unwrap_err();
         assert!(error.to_string().contains("ignores case"), "{error}");
-        assert!(fenced_with(&scenario, &[]).is_ok());
+        assert!(translated_with(&scenario, &[]).is_ok());
     }
 }
 

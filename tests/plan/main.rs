@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 #![allow(clippy::disallowed_methods)] // effects: asks where the snapshots stand
 
+mod carried;
 mod defects;
 mod environment;
 mod explain;
@@ -12,16 +13,16 @@ mod home;
 mod host;
 mod instructions;
 mod jail;
+mod join_directories;
 mod judge;
 mod kept;
 mod landlock;
-mod meeting;
 mod memory;
 mod narrowing;
+mod network;
 mod project;
 mod random;
 mod scenario;
-mod sealed;
 mod slurm;
 mod trace;
 mod tree;

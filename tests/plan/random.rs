@@ -215,7 +215,7 @@ pub(crate) fn config(cases: u32) -> Config {
 }
 
 proptest! {
-    #![proptest_config(config(3000))]
+    #![proptest_config(config(1000))]
 
     /// Every plan that comes out passes the judge, and the planner never runs into its own checks.
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_sandbox::plan::model::trace::{RawPath, Wish};
+use agent_sandbox::plan::model::trace::{RawPath, TraceRequest};
 use agent_sandbox::plan::{Mount, Plan};
 use agent_sandbox_events::protocol::{Enforce, EventKind};
 
@@ -12,8 +12,8 @@ use crate::tree::Tree;
 
 const STATE: &str = "/home/ada/.local/state/agent-sandbox";
 
-fn wish(plan: &Plan) -> &Wish {
-    plan.trace.wish.as_ref().unwrap()
+fn wish(plan: &Plan) -> &TraceRequest {
+    plan.trace.request.as_ref().unwrap()
 }
 
 fn forbidden(plan: &Plan) -> Vec<&str> {
@@ -40,7 +40,7 @@ fn the_policy_is_asked_for_and_no_more() {
         (&None, "s0000000")
     );
     let off = Scenario::new(host::plain()).policy("[trace]\nmode = \"off\"\n");
-    assert!(off.plan().unwrap().trace.wish.is_none());
+    assert!(off.plan().unwrap().trace.request.is_none());
     let demanded = Scenario::new(host::plain())
         .policy("[trace]\nmode = \"off\"\nevents = [\"exec\"]\nevery = 100\nredact = [\"--a=*\"]\n")
         .enforced("[trace]\nmode = \"required\"\nevents = [\"open\"]\nevery = 10\nredact = [\"--b=*\"]\nmissing = true\n")
@@ -109,5 +109,5 @@ fn what_is_asked_travels() {
     let wish = wish(&plan);
     assert!(wish.no_internet && !wish.no_user_namespace && wish.enforce == Enforce::On);
     let text = postcard::to_allocvec(wish).unwrap();
-    assert_eq!(&postcard::from_bytes::<Wish>(&text).unwrap(), wish);
+    assert_eq!(&postcard::from_bytes::<TraceRequest>(&text).unwrap(), wish);
 }

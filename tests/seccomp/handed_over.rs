@@ -3,10 +3,10 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use agent_sandbox::backend::landlock::access::HandedOver;
-use agent_sandbox::backend::seccomp::mediated;
-use agent_sandbox::sys::notify::Desk;
+use agent_sandbox::sys::notify::Buffers;
 use agent_sandbox::sys::{passing, privileges};
+use agent_sandbox_landlock::access::HandedOver;
+use agent_sandbox_landlock::handed_over;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::MsgFlags;
@@ -21,7 +21,7 @@ fn under(which: HandedOver, body: impl FnOnce()) {
     let (ours, theirs) = passing::pair().expect("a pair");
     let task = child(|| {
         privileges::no_new_privileges().expect("no_new_privs");
-        let program = mediated::program(which);
+        let program = handed_over::program(which);
         let listener = privileges::filter_with_listener(&program).expect("a listener");
         passing::send(&theirs, b"l", Some(listener.as_fd())).expect("sent");
         drop(listener);
@@ -30,7 +30,7 @@ fn under(which: HandedOver, body: impl FnOnce()) {
     drop(theirs);
     let received = passing::receive(&ours, &mut [0], MsgFlags::empty());
     let listener: OwnedFd = received.expect("a message").1.expect("a listener");
-    let mut desk = Desk::new().expect("a desk");
+    let mut buffers = Buffers::new().expect("buffers");
     loop {
         let mut polled = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
         match poll(&mut polled, nix::poll::PollTimeout::NONE) {
@@ -44,8 +44,8 @@ fn under(which: HandedOver, body: impl FnOnce()) {
         {
             break;
         }
-        if let Ok(call) = desk.receive(&listener) {
-            let _ = desk.refuse(&listener, call.id, ANSWER as i32);
+        if let Ok(call) = buffers.receive(&listener) {
+            let _ = buffers.refuse(&listener, call.id, ANSWER as i32);
         }
     }
     succeeds(task);

@@ -7,10 +7,10 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use agent_sandbox::backend::seccomp::{INSTRUCTION_BYTES, compile};
-use agent_sandbox::plan::build::syscalls::fence::FenceSwitches;
 use agent_sandbox::plan::build::syscalls::{Switches, rules};
 use agent_sandbox::plan::model::syscalls::{Answer, Arguments};
+use agent_sandbox::seccomp::{INSTRUCTION_BYTES, compile};
+use agent_sandbox_landlock::refused::besides;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, pipe, write};
 
@@ -18,29 +18,29 @@ pub(crate) const STRICT: Switches = Switches {
     nested: false,
     keyctl: false,
     mediated: false,
-    fence: None,
+    besides: &[],
 };
 pub(crate) const NESTED: Switches = Switches {
     nested: true,
     keyctl: false,
     mediated: false,
-    fence: None,
+    besides: &[],
 };
 pub(crate) const KEYCTL: Switches = Switches {
     nested: false,
     keyctl: true,
     mediated: false,
-    fence: None,
+    besides: &[],
 };
 
 /// Where Landlock makes the jail.
-pub(crate) const FENCE: Switches = Switches {
-    fence: Some(FenceSwitches { isolated: false }),
+pub(crate) const LANDLOCK: Switches = Switches {
+    besides: besides(false),
     ..STRICT
 };
 /// The same without a network.
-pub(crate) const ISOLATED_FENCE: Switches = Switches {
-    fence: Some(FenceSwitches { isolated: true }),
+pub(crate) const ISOLATED: Switches = Switches {
+    besides: besides(true),
     ..STRICT
 };
 

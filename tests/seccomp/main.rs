@@ -6,10 +6,11 @@
 #![allow(clippy::disallowed_methods)] // a test: starts processes and threads
 
 mod bypass;
-mod fence;
 mod handed_over;
 mod harness;
+mod landlock;
 mod maker;
+mod program;
 mod programs;
 mod set_id;
 mod sockets;
@@ -18,14 +19,14 @@ mod terminal;
 
 use std::ffi::c_int;
 
-use agent_sandbox::backend::seccomp::number;
 use agent_sandbox::plan::build::syscalls::rules;
 use agent_sandbox::plan::model::syscalls::{Arguments, When};
+use agent_sandbox::seccomp::number;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use harness::{
-    FENCE, HIGH_BIT, ISOLATED_FENCE, KEYCTL, NESTED, Outcome, STRICT, after, answer, call, declare,
+    HIGH_BIT, ISOLATED, KEYCTL, LANDLOCK, NESTED, Outcome, STRICT, after, answer, call, declare,
     errno, pointer, raw, under, unsigned,
 };
 
@@ -53,7 +54,7 @@ fn example(when: When, arguments: &mut Arguments) {
 /// Every rule of the table is answered by the kernel as the table says, with high bits set.
 #[test]
 fn every_rule_is_enforced() {
-    for switches in [STRICT, NESTED, KEYCTL, FENCE, ISOLATED_FENCE] {
+    for switches in [STRICT, NESTED, KEYCTL, LANDLOCK, ISOLATED] {
         for rule in rules(switches) {
             let Some(number) = number(rule.name).expect("a known name") else {
                 continue;

@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use agent_sandbox::backend::seccomp::number;
 use agent_sandbox::plan::build::syscalls::Switches;
+use agent_sandbox::seccomp::number;
 
 use crate::harness::{
     HIGH_BIT, KEYCTL, NESTED, Outcome, STRICT, after, call, declare, errno, pointer, under,

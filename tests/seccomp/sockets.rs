@@ -9,7 +9,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
-use agent_sandbox::backend::seccomp::notify;
+use agent_sandbox::seccomp::notify;
 use agent_sandbox::share::sockets::Maker;
 use agent_sandbox::sys::{fds, passing, privileges};
 use nix::errno::Errno;

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use agent_sandbox::backend::seccomp::notify;
+use agent_sandbox::seccomp::notify;
 use agent_sandbox::share::sockets::Maker;
 use agent_sandbox::sys::privileges;
 use nix::errno::Errno;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use agent_sandbox::share::join_socket::{Arrival, JoinDirectories, Room, accept};
+use agent_sandbox::share::join_socket::{Arrival, JoinDirectories, StepId, accept};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
@@ -17,7 +17,7 @@ use crate::world::{Child, First, World, hear, place};
 const PROCESSES: usize = 128;
 const ROUNDS: usize = 50;
 
-/// The server ends the room as soon as it is alone.
+/// The server ends the step as soon as it is alone.
 const EAGER: u8 = b'e';
 /// The server stays until everybody was there.
 const STEADY: u8 = b's';
@@ -27,11 +27,11 @@ const FIRST: u8 = b'F';
 const MEMBER: u8 = b'M';
 /// Its connection ended without an answer.
 const LOST: u8 = b'L';
-/// Another server of the room was alive.
+/// Another server of the step was alive.
 const TWO: u8 = b'2';
 const FAILED: u8 = b'!';
 
-/// Keeps the room, as simply as a server can.
+/// Keeps the step, as simply as a server can.
 fn keep(first: First, how: u8, alive: &Path) -> u8 {
     let First {
         listener,
@@ -89,7 +89,7 @@ fn answered(connection: &OwnedFd) -> bool {
 }
 
 fn attend(directories: &JoinDirectories, how: u8, alive: &Path) -> u8 {
-    match directories.arrive(&place(7), Room::Step(0)) {
+    match directories.arrive(&place(7), StepId::Step(0)) {
         Err(error) => {
             // Not for the harness, which would keep it.
             let _ = writeln!(std::io::stderr(), "{error:#}");
@@ -139,12 +139,12 @@ fn of_many_that_arrive_at_once_one_is_the_first() {
 
 /// Those who waited for a server that was killed find another.
 #[test]
-fn a_killed_keeper_is_followed_by_another() {
+fn a_killed_server_is_followed_by_another() {
     let world = World::new();
     let directories = world.join_directories();
     let alive = world.path().join("alive");
     let mut server = Child::new(|line| {
-        let _first = world.first(Room::Step(0));
+        let _first = world.first(StepId::Step(0));
         line.write_all(b"!").unwrap();
         std::thread::sleep(Duration::from_secs(60));
     });
@@ -152,7 +152,7 @@ fn a_killed_keeper_is_followed_by_another() {
     let mut all: Vec<Child> = (0..8)
         .map(|_| {
             Child::new(|line| {
-                let connection = world.member(Room::Step(0));
+                let connection = world.member(StepId::Step(0));
                 line.write_all(b"!").unwrap();
                 assert!(!answered(&connection));
                 drop(connection);
@@ -175,7 +175,7 @@ fn a_killed_keeper_is_followed_by_another() {
     assert_eq!(world.names(&world.base(0)), [""; 0]);
 }
 
-/// Of any two rooms that begin at once, one lists the other, and not both each other.
+/// Of any two steps that begin at once, one lists the other, and not both each other.
 #[test]
 fn rooms_agree_on_their_order() {
     const ROOMS: u32 = 32;
@@ -185,10 +185,10 @@ fn rooms_agree_on_their_order() {
             let world = &world;
             Child::new(move |line| {
                 hear(line).unwrap();
-                let first = world.first(Room::Step(id));
+                let first = world.first(StepId::Step(id));
                 let mut listed = [0; ROOMS as usize];
-                for room in &first.earlier {
-                    let Room::Step(other) = room else { panic!() };
+                for step in &first.earlier {
+                    let StepId::Step(other) = step else { panic!() };
                     listed[*other as usize] = 1;
                 }
                 line.write_all(&listed).unwrap();

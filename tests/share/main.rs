@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)] // a test: its own set-up either works or fails the test
 
 mod crowd;
-mod meeting;
+mod join;
 mod peer;
 mod places;
 mod world;

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use agent_sandbox::share::join_socket::{Room, accept};
+use agent_sandbox::share::join_socket::{StepId, accept};
 use agent_sandbox::share::peer::{is_server, judge};
 use agent_sandbox::sys::process::descriptor_of;
 use nix::sys::socket::{
@@ -65,7 +65,7 @@ fn who_answers_is_who_listens() {
 
 /// A server that was forked listens itself only a moment later.
 #[test]
-fn a_keeper_that_was_forked_is_waited_for() {
+fn a_server_that_was_forked_is_waited_for() {
     let world = World::new();
     let path = world.path().join("socket");
     let listener = local();
@@ -86,7 +86,7 @@ fn a_keeper_that_was_forked_is_waited_for() {
 #[test]
 fn who_arrives_is_who_connected() {
     let world = World::new();
-    let first = world.first(Room::Batch);
+    let first = world.first(StepId::Batch);
     let own = descriptor_of(getpid()).unwrap();
     let connection = accept(&first.listener).unwrap().unwrap();
     judge(&connection, Some(&own), None).unwrap();
@@ -102,16 +102,16 @@ fn who_arrives_is_who_connected() {
 #[test]
 fn a_listener_that_has_ended_is_not_believed() {
     let world = World::new();
-    let _first = world.first(Room::Step(1));
+    let _first = world.first(StepId::Step(1));
     let path = world.job().join("0000000002.batch");
     let (_listener, other) = listened_by_another(&path);
     world
         .join_directories()
-        .arrive(&place(7), Room::Batch)
+        .arrive(&place(7), StepId::Batch)
         .unwrap();
     drop(other);
     let short = world.patient(Duration::from_millis(50));
-    let error = short.arrive(&place(7), Room::Batch).unwrap_err();
+    let error = short.arrive(&place(7), StepId::Batch).unwrap_err();
     assert!(error.to_string().contains("waited"), "{error:#}");
 }
 

@@ -2,15 +2,16 @@
 
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 
-use agent_sandbox::launch::meeting::make_places;
-use agent_sandbox::share::join_socket::{Arrival, Room};
+use agent_sandbox::launch::join_directories::make_places;
+use agent_sandbox::share::join_socket::{Arrival, StepId};
+use agent_sandbox_support::not_checked;
 
-use crate::world::{World, mode, not_checked, place, uid};
+use crate::world::{World, mode, place, uid};
 
 /// Arrives, and says which of the two directories was taken.
 #[track_caller]
 fn taken(world: &World) -> usize {
-    let _first = world.first(Room::Batch);
+    let _first = world.first(StepId::Batch);
     let all: Vec<usize> = (0..2)
         .filter(|at| world.base(*at).join("n1.7").is_dir())
         .collect();
@@ -19,7 +20,7 @@ fn taken(world: &World) -> usize {
 }
 
 fn refusal(world: &World) -> String {
-    let arrival = world.join_directories().arrive(&place(7), Room::Batch);
+    let arrival = world.join_directories().arrive(&place(7), StepId::Batch);
     format!("{:#}", arrival.unwrap_err())
 }
 
@@ -98,16 +99,16 @@ fn the_directory_around_it_keeps_it_in_place() {
 fn the_one_that_has_the_job_stays_the_one() {
     let world = World::new();
     std::fs::write(world.base(0), "").unwrap();
-    let _first = world.first(Room::Batch);
+    let _first = world.first(StepId::Batch);
     std::fs::remove_file(world.base(0)).unwrap();
     let arrival = world
         .join_directories()
-        .arrive(&place(7), Room::Batch)
+        .arrive(&place(7), StepId::Batch)
         .unwrap();
     assert!(matches!(arrival, Arrival::Member(_)));
     let _other = world
         .join_directories()
-        .arrive(&place(8), Room::Batch)
+        .arrive(&place(8), StepId::Batch)
         .unwrap();
 }
 

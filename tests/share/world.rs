@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use agent_sandbox::share::join_socket::{Arrival, Claim, JoinDirectories, NodeJob, Room};
+use agent_sandbox::share::join_socket::{Arrival, Claim, JoinDirectories, NodeJob, StepId};
 use agent_sandbox::sys::process::{self, Side};
+use agent_sandbox_support::waiting::PATIENCE;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
@@ -19,9 +20,6 @@ use tempfile::TempDir;
 /// A forked process has every descriptor of this one, those of other tests too; so one test runs at
 /// a time.
 static TURN: Mutex<()> = Mutex::new(());
-
-/// Longer than any wait here that ends well.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Two directories in which the user's directory may stand.
 pub(crate) struct World {
@@ -73,14 +71,14 @@ impl World {
 
     /// Arrives and is the first.
     #[track_caller]
-    pub(crate) fn first(&self, room: Room) -> First {
-        First::of(self.join_directories().arrive(&place(7), room).unwrap()).unwrap()
+    pub(crate) fn first(&self, step: StepId) -> First {
+        First::of(self.join_directories().arrive(&place(7), step).unwrap()).unwrap()
     }
 
     /// Arrives and is not.
     #[track_caller]
-    pub(crate) fn member(&self, room: Room) -> OwnedFd {
-        match self.join_directories().arrive(&place(7), room).unwrap() {
+    pub(crate) fn member(&self, step: StepId) -> OwnedFd {
+        match self.join_directories().arrive(&place(7), step).unwrap() {
             Arrival::Member(connection) => connection,
             first => panic!("{first:?}"),
         }
@@ -102,7 +100,7 @@ impl World {
 pub(crate) struct First {
     pub(crate) listener: OwnedFd,
     pub(crate) connection: OwnedFd,
-    pub(crate) earlier: Vec<Room>,
+    pub(crate) earlier: Vec<StepId>,
     pub(crate) claim: Claim,
 }
 
@@ -138,10 +136,6 @@ pub(crate) fn place(job: u32) -> NodeJob {
 
 pub(crate) fn mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-}
-
-pub(crate) fn not_checked(what: &str, why: &str) {
-    println!("not checked: {what}: {why}");
 }
 
 /// Whether something can be read, or its end, within a time.

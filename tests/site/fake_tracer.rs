@@ -141,7 +141,7 @@ fn converse(
     while let Some((request, files)) = receive(connection) {
         let answer = match (manners, request) {
             (Manners::Silent, _) => continue,
-            (Manners::Strange, _) => Response::Lines(Vec::new()),
+            (Manners::Strange, _) => Response::Files(Vec::new()),
             (_, Request::Status { .. }) => Response::Status(Box::new(Status {
                 version: "0.0".into(),
                 kernel: "6.0-fake".into(),

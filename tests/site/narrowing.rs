@@ -144,12 +144,12 @@ fn several_keys_hold_in_a_real_launch() {
     for line in [
         "jail.tmp_size = 8388608  # /etc/agent-sandbox/enforced.toml:8",
         "home.read within `~/allowed`  # /etc/agent-sandbox/enforced.toml:3",
-        "narrowed jail.tmp_size: asked `64M` (",
+        "clamped jail.tmp_size: asked `64M` (",
     ] {
         assert!(policy.stdout.contains(line), "{line}: {policy}");
     }
     let json = world.run(&["policy", "--json"]).ok().json();
-    let narrowed = json["site"]["narrowed"].as_array().unwrap();
+    let narrowed = json["site"]["clamped"].as_array().unwrap();
     let one = narrowed
         .iter()
         .find(|one| one["key"] == "jail.nested")
@@ -161,11 +161,11 @@ fn several_keys_hold_in_a_real_launch() {
     );
     let plan = world.run(&["--dry-run", "--json", "--backend", "bwrap", "--", "true"]);
     let plan = plan.ok().json();
-    let keys = plan["narrowed"].as_array().unwrap().iter();
+    let keys = plan["clamped"].as_array().unwrap().iter();
     assert!(
         keys.filter(|one| one["asked_by_user"] == true).count() >= 6,
         "{}",
-        plan["narrowed"]
+        plan["clamped"]
     );
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use agent_sandbox_wire::capsule::{
-    Backend, Capsule, Layer, LayerKind, Options, Program, Seal, Streams,
+    Backend, Capsule, Layer, LayerKind, Options, PolicySnapshot, Program, Streams,
 };
 
 use crate::widening::{SYSTEM, Tried, holds, stops};
@@ -80,7 +80,10 @@ fn a_user_namespace_of_the_users_does_not_start_another_policy() {
         .outside("unshare -Ur -m sh -c 'id -u; mount -t tmpfs none /mnt && echo mounted'")
         .run();
     if !control.stdout.contains("mounted") {
-        return crate::world::not_checked("a user namespace of the user's own", &control.stderr);
+        return agent_sandbox_support::not_checked(
+            "a user namespace of the user's own",
+            &control.stderr,
+        );
     }
     for script in [
         format!("unshare -U \"$LAUNCHER\" {read}"),
@@ -137,7 +140,7 @@ fn a_forged_job_is_narrowed_by_the_node() {
         let project = t.seen("project");
         let home = t.world.seen_home().to_str().unwrap();
         let capsule = Capsule {
-            seal: Seal {
+            snapshot: PolicySnapshot {
                 session: "forged00".into(),
                 project: project.as_str().into(),
                 layers,
@@ -217,7 +220,7 @@ fn hard_links_are_the_users_own_files() {
     let made = |script: &str| -> Output { world.outside(script).run() };
     let protected = fs::read_to_string("/proc/sys/fs/protected_hardlinks").unwrap_or_default();
     if protected.trim() == "0" {
-        return crate::world::not_checked(
+        return agent_sandbox_support::not_checked(
             "hard links to files of others",
             "fs.protected_hardlinks is 0",
         );

@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use agent_sandbox_events::protocol::{Enforce, EventKind, Lifetime};
 use agent_sandbox_wire::capsule::{
-    Backend, Capsule, Layer, LayerKind, Options, Program, Seal, Streams,
+    Backend, Capsule, Layer, LayerKind, Options, PolicySnapshot, Program, Streams,
 };
+
+use agent_sandbox_support::not_checked;
 
 use crate::fake_tracer::{Asked, Fake, Manners};
 use crate::widening::Tried;
-use crate::world::{Output, World, mode, not_checked};
+
+use crate::world::{Output, World, mode};
 
 const BOTH: [&str; 2] = ["bwrap", "landlock"];
 
@@ -262,7 +265,7 @@ fn job(backend: &'static str, traced: bool, manners: Option<Manners>) -> (Tried,
     let _fake = manners.map(|manners| Fake::new(directory.path(), manners, None));
     let (project, home) = (tried.seen("project"), tried.world.seen_home());
     let capsule = Capsule {
-        seal: Seal {
+        snapshot: PolicySnapshot {
             session: "traced00".into(),
             project: project.as_str().into(),
             layers: vec![Layer {

@@ -106,7 +106,10 @@ fn variables_pass_within_the_bound() {
 #[test]
 fn a_module_passes_no_variable_that_the_site_hides() {
     if !std::path::Path::new("/usr/share/lmod/lmod/init/bash").exists() {
-        return crate::world::not_checked("variables of a module", "no Lmod in Debian's place");
+        return agent_sandbox_support::not_checked(
+            "variables of a module",
+            "no Lmod in Debian's place",
+        );
     }
     let hidden = |_: &Tried| "[env]\nhide = [\"LAB_*\"]\n".to_owned();
     stops("a module of the user's own", hidden, |t| {

@@ -20,11 +20,6 @@ pub(crate) const USER: &str = "agentsandbox-test";
 /// No launch takes longer, in seconds, with room for a machine that is busy with other things.
 const PATIENCE: &str = "30";
 
-/// Says what this machine cannot show.
-pub(crate) fn not_checked(what: &str, why: &str) {
-    println!("not checked: {what}: {why}");
-}
-
 /// In a mount namespace of its own: pairs of what is bound over what, a host name, then the call.
 const STAGE: &str = r#"
 while [ "$1" != -- ]; do

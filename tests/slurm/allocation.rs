@@ -1,6 +1,7 @@
 //! salloc: the shell and the command run in this session's jail, steps in those of the nodes.
 
-use crate::pty::Terminal;
+use agent_sandbox_support::terminal::Terminal;
+
 use crate::world::{Side, World};
 
 #[test]

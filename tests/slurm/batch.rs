@@ -202,7 +202,7 @@ fn signals_that_a_job_asks_for_reach_its_script() {
             trap "echo got TERM; exit 6" TERM; echo ready; while :; do sleep 0.1; done')
         until grep -q ready term.txt 2>/dev/null; do sleep 0.1; done
         scancel --full --signal=TERM $id
-        until grep -q got term.txt; do sleep 0.1; done; while squeue -h -j $id | grep -q .; do sleep 0.1; done; sed -i /slurmstepd/d term.txt"#,
+        until grep -q got term.txt; do sleep 0.1; done; while squeue -h -j $id | grep -q .; do sleep 0.1; done; sed -i "/slurmstepd/d; /Terminated/d" term.txt"#,
     );
 }
 

@@ -2,13 +2,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::Read;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub(crate) use agent_sandbox_support::process::code;
+use agent_sandbox_support::process::{Drained, drain};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -149,8 +150,8 @@ impl<'a> Call<'a> {
 /// A call that runs.
 pub(crate) struct Running {
     child: Child,
-    stdout: thread::JoinHandle<Vec<u8>>,
-    stderr: thread::JoinHandle<Vec<u8>>,
+    stdout: Drained,
+    stderr: Drained,
     patience: Duration,
     what: String,
 }
@@ -182,30 +183,22 @@ impl Running {
                     "did not end within {:?}: {}\n-- stdout:\n{}\n-- stderr:\n{}",
                     self.patience,
                     self.what,
-                    text(self.stdout.join().unwrap()),
-                    text(self.stderr.join().unwrap())
+                    text(self.stdout.all()),
+                    text(self.stderr.all())
                 );
             }
             thread::sleep(Duration::from_millis(4));
         };
-        let mut stderr = self.stderr.join().unwrap();
+        let mut stderr = self.stderr.all();
         if crate::chosen::is_landlock() {
             stderr = without_what_is_lacking(&stderr);
         }
         Output {
             code: code(status),
-            stdout: self.stdout.join().unwrap(),
+            stdout: self.stdout.all(),
             stderr,
         }
     }
-}
-
-fn drain(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut all = Vec::new();
-        let _ = from.read_to_end(&mut all);
-        all
-    })
 }
 
 /// Standard error without the line in which the launcher says, before the command starts, that a jail
@@ -215,29 +208,6 @@ fn without_what_is_lacking(stderr: &[u8]) -> Vec<u8> {
     let others =
         lines.skip_while(|line| line.starts_with(b"agent-sandbox: weaker jail: Landlock, "));
     others.flatten().copied().collect()
-}
-
-/// The exit code; for a process that a signal killed, the signal's number, negated.
-pub(crate) fn code(status: ExitStatus) -> i32 {
-    status
-        .code()
-        .unwrap_or_else(|| -status.signal().unwrap_or(0))
-}
-
-/// Waits for the end of a process at a terminal.
-#[track_caller]
-pub(crate) fn wait(child: &mut Child, what: &str) -> ExitStatus {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            panic!("did not end within {PATIENCE:?}: {what}");
-        }
-        thread::sleep(Duration::from_millis(4));
-    }
 }
 
 /// How a call ended and what it said.

@@ -3,11 +3,11 @@
 use std::process::Command;
 use std::time::Instant;
 
+use agent_sandbox_support::terminal::Terminal;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cluster::put;
-use crate::pty::Terminal;
 use crate::world::{Side, World, until};
 
 /// Children of a process, and theirs, with their command lines.

@@ -1,7 +1,9 @@
 //! Capsules that the agent writes itself, with a policy that shows the secret. Outside, submitted by
 //! the user, such a capsule is as good as any; inside it is a script or a variable like others.
 
-use agent_sandbox_wire::capsule::{Capsule, Layer, LayerKind, Options, Program, Seal, Streams};
+use agent_sandbox_wire::capsule::{
+    Capsule, Layer, LayerKind, Options, PolicySnapshot, Program, Streams,
+};
 use agent_sandbox_wire::step;
 
 use crate::cluster::put;
@@ -12,7 +14,7 @@ fn forged(world: &World, side: Side, program: Program) -> Capsule {
     let place = place.to_str().unwrap();
     let home = world.user.dir.to_str().unwrap();
     Capsule {
-        seal: Seal {
+        snapshot: PolicySnapshot {
             session: "forged00".into(),
             project: place.into(),
             layers: vec![Layer {

@@ -6,11 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use agent_sandbox_support::terminal::Terminal;
+
 use crate::call::Output;
 use crate::cluster::{not_checked, put};
 use crate::joining::{end_listener, listener};
-use crate::pty::Terminal;
-use crate::rooms::{built, mark, with_ranks};
+use crate::steps::{built, mark, with_ranks};
 use crate::world::{Side, World, until};
 
 /// A path through the descriptor `%NUMBER` of whoever opens it, up to the root and down again.
@@ -152,7 +153,7 @@ fn by(world: &World, installed: &Path, script: &str) -> Output {
 fn no_task_changes_the_program_that_it_comes_from() {
     let Some(world) = World::new() else { return };
     let installed = installed(&world);
-    world.write("reach.c", include_str!("rooms/reach.c"));
+    world.write("reach.c", include_str!("steps/reach.c"));
     let said = by(
         &world,
         &installed,
@@ -377,7 +378,7 @@ fn what_the_host_mounts_during_a_job_is_not_handed_over() {
 
 #[test]
 fn a_room_does_not_show_the_terminal_of_another() {
-    let Some(world) = World::rooms() else {
+    let Some(world) = World::steps() else {
         return;
     };
     world.write(

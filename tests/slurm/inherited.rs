@@ -1,9 +1,10 @@
 //! A session that is started in an allocation: in the shell of `salloc`, in a batch script, by `srun`. What
 //! it may do there, compared with the same outside; and jobs that it must not take for its own.
 
+use agent_sandbox_support::terminal::Terminal;
+
 use crate::call::Output;
 use crate::mpi;
-use crate::pty::Terminal;
 use crate::world::{Side, World, until};
 
 /// The shell of `salloc`, as a terminal session of its own, which a login is.

@@ -63,7 +63,7 @@ fn intents(world: &World) -> usize {
 }
 
 const SUBMITS: &str = "squeue -h > /dev/null; echo ready > ready.txt; \
-     until [ -e go.txt ]; do sleep 0.05; done; sbatch -H --wrap true & sbatch=$!; sleep 1";
+     until [ -e go.txt ]; do sleep 0.05; done; sbatch -H --wrap true & sbatch=$!; sleep 1; touch over.txt";
 
 #[test]
 fn a_session_that_ends_while_sbatch_runs_waits_for_its_job() {
@@ -72,8 +72,11 @@ fn a_session_that_ends_while_sbatch_runs_waits_for_its_job() {
     world.until(Side::Inside, "ready.txt", "ready");
     let silent = Silent::new(&world);
     world.write("go.txt", "");
-    // By now the shell is over, and Slurm has not answered.
-    std::thread::sleep(Duration::from_millis(2500));
+    // The shell is over, and Slurm has not answered.
+    until("the shell's end", || {
+        world.project().join("over.txt").exists()
+    });
+    std::thread::sleep(Duration::from_millis(500));
     drop(silent);
     let output = running.end();
     let (all, recorded) = jobs(&world);

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use crate::call::Running;
 use crate::cluster::{cluster, not_checked, put};
-use crate::processes::{keepers, marked, meeting};
-use crate::rooms::{built, mark, with_probe, with_ranks};
+use crate::processes::{marked, meeting, servers};
+use crate::steps::{built, mark, with_probe, with_ranks};
 use crate::world::{Side, World, until};
 
 /// Each kind of a process of a job's: in the room that was made with the jail, and in one beside;
@@ -493,7 +493,7 @@ fn many_sockets_of_some_ranks_leave_the_others_theirs() {
 
 #[test]
 fn another_policy_does_not_join() {
-    let Some(world) = World::rooms() else {
+    let Some(world) = World::steps() else {
         return;
     };
     let id = salloc(&world);
@@ -539,7 +539,7 @@ fn another_policy_does_not_join() {
 
 #[test]
 fn each_room_has_its_own_way_to_slurm() {
-    let Some(world) = World::rooms() else {
+    let Some(world) = World::steps() else {
         return;
     };
     let see =
@@ -564,7 +564,7 @@ fn each_room_has_its_own_way_to_slurm() {
     }
     assert_eq!(sockets.len(), 3, "{sockets:?}");
     assert_eq!(of("rank0"), of("rank1"));
-    until("the end of the keepers", || {
-        keepers(&world, batch[4]).is_empty()
+    until("the end of the servers", || {
+        servers(&world, batch[4]).is_empty()
     });
 }

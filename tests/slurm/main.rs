@@ -44,20 +44,15 @@ mod processes;
 mod protocol;
 mod query;
 mod record;
-mod rooms;
 mod same;
 mod scope;
 mod script;
 mod shared;
 mod site;
 mod step;
+mod steps;
 mod terminal;
 mod world;
-
-/// A terminal with somebody at it.
-#[allow(dead_code)] // here fewer keys are pressed than there
-#[path = "../cli/pty.rs"]
-mod pty;
 
 /// Sessions in documents.
 #[path = "../cli/transcript.rs"]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::put;
 use crate::processes::{Process, launchers, marked, parent, tasks};
-use crate::rooms::{mark, with_probe};
+use crate::steps::{mark, with_probe};
 use crate::world::{PATIENCE, Side, World, until};
 
 /// Outside it does: nobody is left who would end it (Slurm 22.05: nonsense by PMI ends slurmstepd).
@@ -60,10 +60,10 @@ fn no_task_outlives_the_daemon_of_its_step() {
 /// Ranks that stop what watches over them are ended with Slurm's daemon all the same.
 #[test]
 fn stopped_tasks_end_with_the_daemon_of_their_step() {
-    let Some(world) = World::rooms() else {
+    let Some(world) = World::steps() else {
         return;
     };
-    world.write("stop.py", include_str!("rooms/stop.py"));
+    world.write("stop.py", include_str!("steps/stop.py"));
     world
         .inside(
             "srun -Q -N1 -n2 --mpi=pmi2 python3 stop.py & step=$!
@@ -71,14 +71,13 @@ fn stopped_tasks_end_with_the_daemon_of_their_step() {
              sleep 4; kill $step; sleep 1; kill -9 $step; true",
         )
         .run();
-    let counts = || ["alive.0", "alive.1"].map(|name| world.read(name));
-    let mut last = counts();
     until("the end of the ranks", || {
-        std::thread::sleep(std::time::Duration::from_secs(1));
-        let now = counts();
-        std::mem::replace(&mut last, now) == last
+        let mut left = marked(&world, "stop.py");
+        left.retain(|process| process.words.first().is_some_and(|word| word == "python3"));
+        left.is_empty()
     });
     // On their own they end when they have counted to 99.
+    let last = ["alive.0", "alive.1"].map(|name| world.read(name));
     let early = |count: &String| count.parse::<u32>().is_ok_and(|count| count < 99);
     assert!(last.iter().all(early), "{last:?}");
     world.settle(Side::Inside);

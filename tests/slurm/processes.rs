@@ -22,6 +22,18 @@ impl Process {
         Path::new("/proc").join(self.pid.to_string()).join(file)
     }
 
+    pub(crate) fn stop(&self) {
+        let _ = kill(Pid::from_raw(self.pid), Signal::SIGSTOP);
+    }
+
+    /// Whether it is stopped by a signal, or frozen with its cgroup, as Slurm does where it tracks jobs by cgroup v2: then it
+    /// waits where signals are taken (`proc_pid_wchan(5)`).
+    pub(crate) fn is_stopped(&self) -> bool {
+        let frozen = fs::read_to_string(self.path("wchan"));
+        frozen.is_ok_and(|at| ["get_signal", "do_freezer_trap"].contains(&at.trim()))
+            || agent_sandbox_support::process::state(self.pid) == Some('T')
+    }
+
     pub(crate) fn kill(&self) {
         // It may have ended on its own.
         let _ = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
@@ -57,7 +69,7 @@ pub(crate) fn marked(world: &World, mark: &str) -> Vec<Process> {
     all
 }
 
-/// What the launcher left for this job: the tasks' own processes, keepers, socket makers.
+/// What the launcher left for this job: the tasks' own processes, servers, socket makers.
 pub(crate) fn launchers(world: &World, job: &str) -> Vec<Process> {
     let wanted = format!("SLURM_JOB_ID={job}");
     let mut all = processes(world);
@@ -81,8 +93,8 @@ pub(crate) fn meeting(world: &World, job: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The keepers of a job's rooms: who holds a listening socket of the rendezvous.
-pub(crate) fn keepers(world: &World, job: &str) -> Vec<Process> {
+/// The servers of a job's steps: who holds a listening join socket.
+pub(crate) fn servers(world: &World, job: &str) -> Vec<Process> {
     let directories: BTreeSet<u64> = meeting(world, job)
         .iter()
         .filter_map(|path| Some(fs::metadata(path).ok()?.ino()))
@@ -101,7 +113,7 @@ pub(crate) fn keepers(world: &World, job: &str) -> Vec<Process> {
         });
         holds && deaf
     });
-    // Between a keeper and its init there may be one more, forked from it.
+    // Between a server and its init there may be one more, forked from it.
     let pids: BTreeSet<i32> = all.iter().map(|process| process.pid).collect();
     all.retain(|process| !pids.contains(&parent(process)));
     all

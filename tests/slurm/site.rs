@@ -4,7 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use agent_sandbox_wire::capsule::{Capsule, Layer, LayerKind, Options, Program, Seal, Streams};
+use agent_sandbox_wire::capsule::{
+    Capsule, Layer, LayerKind, Options, PolicySnapshot, Program, Streams,
+};
 use agent_sandbox_wire::step;
 
 use crate::call::Output;
@@ -265,7 +267,7 @@ fn forged(site: &Site, program: Program) -> Capsule {
         text: text.clone(),
     });
     Capsule {
-        seal: Seal {
+        snapshot: PolicySnapshot {
             session: "forged00".into(),
             project: place.into(),
             layers: layers.to_vec(),

@@ -1,6 +1,7 @@
 //! A person at a terminal: `srun --pty`, the window's size, and keys.
 
-use crate::pty::Terminal;
+use agent_sandbox_support::terminal::Terminal;
+
 use crate::world::{Side, World};
 
 pub(crate) fn shell(world: &World, side: Side) -> Terminal {
@@ -80,10 +81,14 @@ fn an_interrupt_reaches_commands_that_wait() {
 fn a_command_is_stopped_and_goes_on() {
     let Some(world) = World::new() else { return };
     let mut terminal = shell(&world, Side::Inside);
-    terminal.line("srun bash -c 'echo \"begu\"n; sleep 6; echo \"don\"e'");
+    // It ends when it is told to, so that it cannot be over before it was stopped.
+    terminal.line(
+        "srun bash -c 'echo \"begu\"n; until [ -e over ]; do sleep 0.1; done; echo \"don\"e'",
+    );
     terminal.expect("begun");
     terminal.suspend();
     terminal.expect("Stopped");
+    world.write("over", "");
     terminal.line("fg");
     terminal.expect("done");
     terminal.expect("(outer) ");

@@ -8,16 +8,14 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub(crate) use agent_sandbox_support::waiting::{PATIENCE, until};
 use nix::unistd::User;
 use tempfile::TempDir;
 
 use crate::call::{Call, Output};
-pub(crate) use crate::call::{code, wait};
 use crate::chosen::{declared, is_landlock};
 use crate::cluster::{Cluster, cluster, not_checked, put};
 
-/// No script and no job takes longer, with room for a machine that is busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at the queue.
 const LOOK: Duration = Duration::from_millis(80);
 /// The jail's project.
@@ -50,7 +48,7 @@ impl World {
     /// The same for a test about tasks that share a jail; `None` where the launch says that each has
     /// one of its own.
     #[track_caller]
-    pub(crate) fn rooms() -> Option<Self> {
+    pub(crate) fn steps() -> Option<Self> {
         let world = Self::new()?;
         let lacks = world.lacks("tasks", "tasks that share a jail");
         (!lacks).then_some(world)
@@ -561,17 +559,4 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
         }
     }
     all
-}
-
-/// Waits for something to become true.
-#[track_caller]
-pub(crate) fn until(what: &str, mut true_now: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !true_now() {
-        assert!(
-            Instant::now() < deadline,
-            "{what} did not happen within {PATIENCE:?}"
-        );
-        thread::sleep(Duration::from_millis(20));
-    }
 }

@@ -1,4 +1,4 @@
-//! `agent-sandbox profile init` where a tracer runs: the run's own trail is a witness.
+//! `agent-sandbox profile init` where a tracer runs: the run's own trail is a recorder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -119,7 +119,7 @@ fn given(text: &str) -> BTreeMap<String, toml::Value> {
 }
 
 #[test]
-fn a_profile_is_the_same_by_either_witness() {
+fn a_profile_is_the_same_by_either_recorder() {
     let Some(site) = Site::new("") else { return };
     if !has("python3") {
         return;
@@ -200,7 +200,7 @@ fn events_that_were_lost_are_told_in_the_profile() {
 }
 
 #[test]
-fn a_tracer_that_goes_away_is_told_and_the_other_witness_stays() {
+fn a_tracer_that_goes_away_is_told_and_the_other_recorder_stays() {
     let Some(mut site) = Site::new("") else {
         return;
     };

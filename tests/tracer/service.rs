@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use agent_sandbox_events::client::Connection;
+use agent_sandbox_events::client::{Connection, Unanswered};
 use agent_sandbox_events::protocol::{Request, Response, Status, VERSION, Which};
 use agent_sandbox_events::record::Record;
+use agent_sandbox_events::trails::Reader;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -222,27 +223,18 @@ impl Service {
     /// What root reads of these trails, in their order.
     #[track_caller]
     pub(crate) fn read(&self, which: Which) -> Vec<Record> {
-        let connection = self.connect();
-        let mut answer = connection.ask(&Request::Read {
-            version: VERSION,
-            which,
-            history: true,
-            follow: false,
-        });
-        let mut text = Vec::new();
-        loop {
-            match answer {
-                Ok(Response::Lines(lines)) => text.extend(lines),
-                Ok(Response::Done) => break,
-                other => panic!("{other:?}:\n{}", self.said()),
+        let read = || -> Result<Vec<Record>, Unanswered> {
+            let mut reader = Reader::new(self.connect(), which)?;
+            let mut records = Vec::new();
+            loop {
+                let more = reader.read()?;
+                if more.is_empty() {
+                    return Ok(records);
+                }
+                records.extend(more.into_iter().map(|(record, _)| record));
             }
-            answer = connection.next();
-        }
-        let text = String::from_utf8(text).expect("records in UTF-8");
-        let record = |line: &str| {
-            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
         };
-        text.lines().map(record).collect()
+        read().unwrap_or_else(|error| panic!("{error}:\n{}", self.said()))
     }
 }
 

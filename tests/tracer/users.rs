@@ -6,13 +6,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_sandbox_events::client::{Connection, Unanswered};
 use agent_sandbox_events::protocol::{
     Enforce, EventKind, Lifetime, Register, Request, Response, Scope, VERSION, Which,
 };
 use agent_sandbox_events::record::{Record, What};
+use agent_sandbox_events::trails::{self, Reader};
 
 use crate::cluster::cluster;
 use crate::site::{Site, probed};
@@ -67,28 +68,18 @@ fn refused(answer: Result<Response, Unanswered>) -> Option<String> {
 
 /// Every record that one gets.
 pub(crate) fn read(which: Which) -> Result<Vec<Record>, String> {
-    let connection = connect();
-    let request = Request::Read {
-        version: VERSION,
-        which,
-        history: true,
-        follow: false,
-    };
-    let mut answer = connection.ask(&request);
-    let mut text = Vec::new();
-    loop {
-        match answer {
-            Ok(Response::Lines(lines)) => text.extend(lines),
-            Ok(Response::Done) => break,
-            other => return Err(refused(other).expect("lines, an end or a refusal")),
+    let read = || -> Result<Vec<Record>, Unanswered> {
+        let mut reader = Reader::new(connect(), which)?;
+        let mut records = Vec::new();
+        loop {
+            let more = reader.read()?;
+            if more.is_empty() {
+                return Ok(records);
+            }
+            records.extend(more.into_iter().map(|(record, _)| record));
         }
-        answer = connection.next();
-    }
-    let text = String::from_utf8(text).unwrap();
-    Ok(text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect())
+    };
+    read().map_err(|error| refused(Err(error)).expect("a refusal"))
 }
 
 /// Of whom there are records among these.
@@ -106,16 +97,11 @@ fn look_as_bob(words: &[String]) {
         panic!("{words:?}")
     };
     assert_eq!(owners(&read(Which::All).unwrap()), [own]);
-    let connection = connect();
-    match connection.ask(&Request::List { version: VERSION }) {
-        Ok(Response::Trails(listed)) => {
-            assert!(
-                !listed.is_empty() && listed.iter().all(|trail| trail.uid == own),
-                "{listed:?}"
-            );
-        }
-        other => panic!("{other:?}"),
-    }
+    let (listed, _) = trails::list(&connect()).unwrap();
+    assert!(
+        !listed.is_empty() && listed.iter().all(|one| one.trail.uid == own),
+        "{listed:?}"
+    );
     let of_hers = [
         Which::Session(session.clone()),
         Which::Job(job.parse().unwrap()),
@@ -263,8 +249,20 @@ fn trace_as_bob(words: &[String]) {
     }
     // To be seen, where anything is.
     assert!(Command::new("/bin/true").status().unwrap().success());
-    std::thread::sleep(Duration::from_secs(1));
-    let records = read(Which::All).unwrap_or_default();
+    let is_his = |record: &Record| match &record.what {
+        What::Exec(exec) => exec.path.ends_with("/true"),
+        _ => false,
+    };
+    // What was before it is there when it is.
+    let end = Instant::now() + ANSWER;
+    let records = loop {
+        let records = read(Which::All).unwrap_or_default();
+        if traced.is_none() || records.iter().any(is_his) {
+            break records;
+        }
+        assert!(Instant::now() < end, "{records:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
     assert!(owners(&records).iter().all(|uid| *uid == own));
     let hers = records.iter().filter(|record| match &record.what {
         What::Open(open) => open.path.contains("of-alice.txt"),
@@ -275,10 +273,7 @@ fn trace_as_bob(words: &[String]) {
         _ => false,
     });
     assert_eq!(hers.count(), 0);
-    let his = records.iter().any(|record| match &record.what {
-        What::Exec(exec) => exec.path.ends_with("/true"),
-        _ => false,
-    });
+    let his = records.iter().any(is_his);
     assert_eq!(his, traced.is_some(), "{records:?}");
     println!("not hers");
 }
@@ -349,26 +344,21 @@ fn stop_as_alice(words: &[String]) {
         refused(connection.ask(&Request::End)).is_some(),
         "an end without a trace"
     );
-    // A trace of one's own on the same process, that records as little as possible, ended at once; and once more
-    // with a connection that goes away.
-    for ends in [true, false] {
+    // A trace of one's own on the same process, that records as little as possible, to be ended at once or to last.
+    for lifetime in [Lifetime::Connection, Lifetime::Tasks] {
         let connection = connect();
         let least = Register {
             events: Vec::new(),
             every: u32::MAX,
+            lifetime,
             ..register(Some(shell), None)
         };
         if let Ok(Response::Registered { trace: own, .. }) =
             connection.ask(&Request::Register(Box::new(least)))
         {
             assert_ne!(own, trace);
-            assert!(matches!(
-                connection.ask(&Request::Begin),
-                Ok(Response::Done)
-            ));
-            if ends {
-                assert!(matches!(connection.ask(&Request::End), Ok(Response::Done)));
-            }
+            let why = refused(connection.ask(&Request::Begin)).expect("a refusal");
+            assert!(why.contains("recorded already"), "{why}");
         }
     }
     // The session's own name, taken for a trace of something else.

@@ -28,11 +28,6 @@ fn a_job_without_a_jail_can_be_traced_by_its_number() {
             &job,
         ])
         .start();
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    if site.trails().is_empty() {
-        tracing.signal(nix::sys::signal::Signal::SIGINT);
-        panic!("it is not traced: {}", tracing.end());
-    }
     let trail = site.once("trace of the job", |trail| trail.of.session.is_none());
     crate::cluster::put(
         world.user,

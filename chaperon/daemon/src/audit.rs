@@ -1,6 +1,9 @@
 //! The audit record: one line of JSON for each request. Never arguments, script bodies or values of
 //! variables: people put secrets there. Why a request was refused stands there as a code ([`Reason`]),
 //! whose type has no room for what was asked for.
+//!
+//! A record is an event ([`AUDIT`]) that a layer of its own writes, beside the log and unfiltered. Where that layer
+//! is not, the record is written all the same.
 
 #![allow(
     clippy::disallowed_methods,
@@ -13,10 +16,16 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use agent_sandbox_wire::logging::AUDIT;
 use agent_sandbox_wire::message::Call;
 use serde::{Serialize, Serializer};
+use tracing::Subscriber;
+use tracing::field::{Field, Visit};
+use tracing_subscriber::layer::{Context, Layer};
 
 use crate::refusal::Reason;
 
@@ -95,14 +104,18 @@ impl Entry {
             suppressed: 0,
         }
     }
+
+    /// The command's name, of which no more is shown than a record holds.
+    pub fn name(&self) -> String {
+        cut(&self.command, LONGEST_NAME)
+    }
 }
 
 /// A record of one node's requests in one session.
 #[derive(Debug)]
 pub struct Audit {
-    directory: PathBuf,
+    file: Arc<AuditFile>,
     session: String,
-    host: String,
     failed: Cell<Failed>,
 }
 
@@ -118,11 +131,36 @@ struct Failed {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct Line<'a, T> {
     session: &'a str,
     host: &'a str,
     #[serde(flatten)]
-    entry: &'a Entry,
+    entry: &'a T,
+}
+
+/// What the network's filter judged. Names of hosts are what is inside chose; the filter bounds them and their number.
+#[derive(Debug, Serialize)]
+pub struct Connection<'a> {
+    time: f64,
+    kind: &'static str,
+    name: &'a str,
+    port: Option<u16>,
+    verdict: Verdict,
+    reason: String,
+}
+
+impl<'a> Connection<'a> {
+    /// One that was judged just now; without a port its name was looked up.
+    pub fn new(name: &'a str, port: Option<u16>, verdict: Verdict, reason: String) -> Self {
+        Self {
+            time: now(),
+            kind: "network",
+            name,
+            port,
+            verdict,
+            reason,
+        }
+    }
 }
 
 impl Audit {
@@ -131,12 +169,21 @@ impl Audit {
         let host = nix::unistd::gethostname()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
+        let taken = AtomicU64::default();
         Self {
-            directory,
+            file: Arc::new(AuditFile {
+                directory,
+                host,
+                taken,
+            }),
             session,
-            host,
             failed: Cell::default(),
         }
+    }
+
+    /// The layer that writes it.
+    pub fn layer(&self) -> AuditLayer {
+        AuditLayer(Arc::clone(&self.file))
     }
 
     /// Writes a line. A record that cannot be written (a full disk) stops no request; it is said
@@ -187,23 +234,79 @@ impl Audit {
         over
     }
 
-    fn put(&self, entry: &Entry) {
-        if let Err(error) = self.try_write(entry) {
-            eprintln!(
-                "agent-sandbox-chaperon: cannot write the audit record in `{}`: {error}",
-                self.directory.display()
-            );
+    /// Writes a line about a connection.
+    pub fn note(&self, connection: &Connection<'_>) {
+        self.put(connection);
+    }
+
+    fn put<T: Serialize>(&self, entry: &T) {
+        let line = Line {
+            session: &self.session,
+            host: &self.file.host,
+            entry,
+        };
+        let record = match serde_json::to_string(&line) {
+            Ok(record) => record,
+            Err(error) => return self.file.complain(&error.into()),
+        };
+        let before = self.file.taken.load(Ordering::Relaxed);
+        tracing::info!(target: AUDIT, record = record.as_str());
+        if self.file.taken.load(Ordering::Relaxed) == before {
+            self.file.write(&record);
+        }
+    }
+}
+
+/// Writes records.
+#[derive(Debug)]
+pub struct AuditLayer(Arc<AuditFile>);
+
+impl<S: Subscriber> Layer<S> for AuditLayer {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        event.record(&mut Written(&self.0));
+    }
+}
+
+/// Takes the record out of an event.
+struct Written<'a>(&'a AuditFile);
+
+impl Visit for Written<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "record" {
+            self.0.write(value);
         }
     }
 
-    fn try_write(&self, entry: &Entry) -> io::Result<()> {
-        let line = Line {
-            session: &self.session,
-            host: &self.host,
-            entry,
-        };
-        let mut text = serde_json::to_string(&line)?;
-        text.push('\n');
+    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+}
+
+/// The file of a record, on this node.
+#[derive(Debug)]
+struct AuditFile {
+    directory: PathBuf,
+    host: String,
+    /// Records that were taken.
+    taken: AtomicU64,
+}
+
+impl AuditFile {
+    fn write(&self, record: &str) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = self.try_write(record) {
+            self.complain(&error);
+        }
+    }
+
+    fn complain(&self, error: &io::Error) {
+        // Standard error may be on the same full disk. `eprintln!` would end the chaperon at that.
+        let _ = writeln!(
+            io::stderr(),
+            "agent-sandbox-chaperon: cannot write the audit record in `{}`: {error}",
+            self.directory.display()
+        );
+    }
+
+    fn try_write(&self, record: &str) -> io::Result<()> {
         let path = self.directory.join(format!("{}.jsonl", self.host));
         let mut file = match open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -219,7 +322,7 @@ impl Audit {
             self.rotate(&path)?;
             file = open(&path)?;
         }
-        file.write_all(text.as_bytes())
+        file.write_all(format!("{record}\n").as_bytes())
     }
 
     /// Two chaperons that rotate at the same time lose an old file at worst.
@@ -297,9 +400,9 @@ mod tests {
         }
     }
 
-    struct Place(PathBuf);
+    struct ScratchDirectory(PathBuf);
 
-    impl Place {
+    impl ScratchDirectory {
         fn new(name: &str) -> Self {
             let name = format!("chaperon-audit-{name}-{}", std::process::id());
             Self(std::env::temp_dir().join(name))
@@ -319,7 +422,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for ScratchDirectory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -327,7 +430,7 @@ mod tests {
 
     #[test]
     fn a_record_is_short_whatever_is_asked() {
-        let place = Place::new("short");
+        let place = ScratchDirectory::new("short");
         let audit = Audit::new(place.0.clone(), "s1".into());
         let mut long = entry(Verdict::Refused);
         long.command = "\u{1}".repeat(1 << 20);
@@ -344,7 +447,7 @@ mod tests {
 
     #[test]
     fn what_fails_again_and_again_is_counted() {
-        let place = Place::new("count");
+        let place = ScratchDirectory::new("count");
         let audit = Audit::new(place.0.clone(), "s1".into());
         for _ in 0..1000 {
             audit.write(&entry(Verdict::Failed));
@@ -360,5 +463,26 @@ mod tests {
         assert_eq!(suppressed as usize + lines.len(), 1001);
         audit.close();
         assert_eq!(place.lines().len(), lines.len());
+    }
+
+    #[test]
+    fn each_request_is_recorded_once_whatever_is_logged() {
+        use tracing_subscriber::filter::{LevelFilter, Targets};
+        use tracing_subscriber::layer::SubscriberExt;
+
+        let place = ScratchDirectory::new("layer");
+        let audit = Audit::new(place.0.clone(), "s1".into());
+        let write = |level| {
+            let off = tracing_subscriber::fmt::layer().with_filter(Targets::new());
+            let only = Targets::new().with_target(AUDIT, level);
+            let all = tracing_subscriber::registry().with(off);
+            let all = all.with(audit.layer().with_filter(only));
+            tracing::subscriber::with_default(all, || audit.write(&entry(Verdict::Allowed)));
+        };
+        // By the layer; by hand where the layer is filtered out, and where there is none.
+        write(LevelFilter::INFO);
+        write(LevelFilter::OFF);
+        audit.write(&entry(Verdict::Allowed));
+        assert_eq!(place.lines().len(), 3);
     }
 }

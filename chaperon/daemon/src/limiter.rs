@@ -65,6 +65,7 @@ impl Limiter {
         };
         let wait = due.saturating_sub(pace * BURST).saturating_sub(now());
         if !wait.is_zero() {
+            tracing::debug!(target: "slurm", ?wait, "more queries than the limit: waits");
             tokio::time::sleep(wait).await;
         }
     }

@@ -17,10 +17,12 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::audit::{Entry, Verdict};
 use crate::closing::{self, Received};
 use crate::conn::Conn;
+use crate::logging;
 use crate::session::Session;
 use crate::slurm::request::{Context, Request};
 use crate::slurm::{commands, intents, submitted};
@@ -67,6 +69,11 @@ pub fn serve(order: i32, listen: i32, life: i32) -> io::Result<()> {
         life.set_nonblocking(true)?;
         let mut life = UnixStream::from_std(life)?;
         let session = Rc::new(Session::new(order));
+        logging::start(session.audit.layer());
+        let Order {
+            snapshot, scope, ..
+        } = &session.order;
+        tracing::info!(target: "chaperon", session = %snapshot.session, ?scope, "serving");
         // Jobs of a chaperon that was ended while it submitted them.
         if intents::any(&session) {
             let session = Rc::clone(&session);
@@ -84,6 +91,7 @@ pub fn serve(order: i32, listen: i32, life: i32) -> io::Result<()> {
             tokio::time::sleep(PAUSE).await;
         }
         session.audit.close();
+        tracing::info!(target: "chaperon", "session is over");
         served
     });
     // Tasks end here; each asks its command to end as it goes.
@@ -131,14 +139,31 @@ async fn serve_one(session: &Rc<Session>, stream: UnixStream) {
     // The socket exists inside this session's jail alone; this keeps out what a setuid program in
     // it might do.
     if peer.uid() != session.order.uid {
+        tracing::warn!(target: "chaperon", uid = peer.uid(), "another user was turned away");
         return;
     }
-    let Ok((mut conn, call, streams)) = Conn::open(stream, &session.requests).await else {
-        return;
+    let (mut conn, call, streams) = match Conn::open(stream, &session.requests).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            tracing::info!(target: "chaperon", %error, "a conversation ended before a request");
+            return;
+        }
     };
+    let begun = Instant::now();
     let mut entry = Entry::new(&call, peer.pid().unwrap_or(0));
-    let end = answer(session, &mut conn, call, streams, &mut entry).await;
+    let request =
+        tracing::info_span!(target: "slurm", "request", command = entry.name(), pid = entry.pid);
+    let answer = answer(session, &mut conn, call, streams, &mut entry);
+    let end = answer.instrument(request.clone()).await;
     session.audit.write(&entry);
+    request.in_scope(|| {
+        let reason = entry.reason.as_ref().map(tracing::field::display);
+        tracing::info!(
+            target: "slurm", verdict = ?entry.verdict, reason, jobs = entry.jobs.len(), ?end,
+            took = ?begun.elapsed(), "answered"
+        );
+    });
+    drop(request);
     let _ = conn.send(&ToShim::End(end)).await;
 }
 

@@ -13,8 +13,8 @@ use tokio::sync::OnceCell;
 use crate::audit::Audit;
 use crate::budget::Budget;
 use crate::cache::Cache;
-use crate::desk::Desk;
 use crate::limiter::Limiter;
+use crate::query_queue::QueryQueue;
 use crate::submitters::Submitters;
 use crate::variables::{Variables, variable};
 
@@ -42,7 +42,7 @@ pub struct Session {
     /// ([`crate::slurm::queue`]).
     pub submitting: tokio::sync::Mutex<()>,
     /// Questions to Slurm that are on their way.
-    pub desk: Desk,
+    pub queries: QueryQueue,
     /// The cluster's name, once it is known. [`crate::slurm::cluster::name`] asks for it.
     pub cluster: OnceCell<String>,
     environment: Variables,
@@ -58,11 +58,11 @@ impl Session {
             .collect();
         let state = PathBuf::from(OsStr::from_bytes(&order.state));
         let directory = state.join("audit");
-        let id = &order.seal.session;
+        let id = &order.snapshot.session;
         let sound = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let pace = paces(&state).join(if sound { id } else { "other" });
         Self {
-            audit: Audit::new(directory, order.seal.session.clone()),
+            audit: Audit::new(directory, order.snapshot.session.clone()),
             requests: Budget::of_requests(),
             answers: Budget::of_answers(),
             limiter: Limiter::new(order.limits.queries_per_minute, pace),
@@ -71,7 +71,7 @@ impl Session {
             submitters: RefCell::default(),
             records: RefCell::default(),
             submitting: tokio::sync::Mutex::default(),
-            desk: Desk::default(),
+            queries: QueryQueue::default(),
             environment,
             cluster: OnceCell::new(),
             order,
@@ -86,7 +86,7 @@ impl Session {
     /// Whether a number names the allocation in which the session was started, and the session may not
     /// cancel or change that.
     pub fn protects(&self, job: u32) -> bool {
-        let allocation = &self.order.seal.allocation;
+        let allocation = &self.order.snapshot.allocation;
         // The number of an array stands for all of its tasks, of which one is the allocation.
         let own = allocation.first() == Some(&job) && self.order.allocation == Allocation::Control;
         allocation.contains(&job) && !own

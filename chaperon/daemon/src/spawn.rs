@@ -28,7 +28,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use crate::budget::Account;
 use crate::closing::{self, Received};
 use crate::conn::{Conn, Event};
-use crate::desk::Captured;
+use crate::query_queue::Captured;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::sys;
@@ -141,6 +141,8 @@ pub struct Running {
     pub output: Option<ChildStdout>,
     /// The other end of [`Way::Pipe`].
     pub error: Option<ChildStderr>,
+    /// Whether its end was logged.
+    ended: bool,
 }
 
 /// Starts a real command.
@@ -167,6 +169,8 @@ pub fn start_with(
             .hint("the directories of the policy's `slurm.directories` were searched")
     })?;
     let path = OsStr::from_bytes(path);
+    let options = tracing::enabled!(target: "slurm", tracing::Level::DEBUG)
+        .then(|| options(&start.arguments));
     let failed = |error: io::Error| Refusal::mistake(format!("cannot start {name}: {error}"));
     let mut environment: BTreeMap<OsString, OsString> = session
         .environment()
@@ -174,11 +178,11 @@ pub fn start_with(
         .collect();
     environment.extend(start.environment);
     // salloc runs the chaperon's own program; the rest have nobody outside who speaks to them.
-    let sealed = match name {
+    let filtered = match name {
         Command::Srun => {
             let own_name = OsString::from(name.name());
             let arguments = iter::once(own_name).chain(start.arguments.iter().cloned());
-            Some(sys::Sealed::new(path, arguments, environment.clone()).map_err(failed)?)
+            Some(sys::FilteredProgram::new(path, arguments, environment.clone()).map_err(failed)?)
         }
         _ => None,
     };
@@ -194,18 +198,31 @@ pub fn start_with(
         .stderr(start.error.stdio());
     let kept = start.kept.iter().map(AsRawFd::as_raw_fd).collect();
     let intent = intent.map(AsRawFd::as_raw_fd);
-    sys::detach(&mut command, start.umask, kept, intent, sealed);
+    sys::detach(&mut command, start.umask, kept, intent, filtered);
     let spawned = command.spawn();
     // It holds the streams that the shim sent.
     closing::later(command);
     let mut child = spawned.map_err(failed)?;
+    let pid = child.id().unwrap_or(0);
+    tracing::debug!(target: "slurm", %name, path = %path.display(), pid, options, "command started");
     Ok(Running {
-        pid: child.id().unwrap_or(0),
+        pid,
         input: child.stdin.take(),
         output: child.stdout.take(),
         error: child.stderr.take(),
+        ended: false,
         child,
     })
+}
+
+/// The long options among the words that the chaperon wrote, without their values.
+fn options(words: &[OsString]) -> String {
+    let options = words.iter().filter_map(|word| {
+        let word = word.to_str()?;
+        let option = word.split('=').next()?;
+        option.starts_with("--").then_some(option)
+    });
+    options.collect::<Vec<_>>().join(" ")
 }
 
 impl Running {
@@ -238,10 +255,14 @@ impl Running {
 
     /// Waits for its end. Cancel-safe.
     pub async fn wait(&mut self) -> End {
-        match self.child.wait().await {
+        let end = match self.child.wait().await {
             Ok(status) => end(status),
             Err(_) => End::FAILURE,
+        };
+        if !std::mem::replace(&mut self.ended, true) {
+            tracing::debug!(target: "slurm", pid = self.pid, ?end, "command ended");
         }
+        end
     }
 
     /// Waits for its end, hands signals of the shim on, and ends it when the shim is gone.

@@ -6,9 +6,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
 use crate::closing::Received;
-pub(crate) use seal::Sealed;
+pub(crate) use exec_filter::FilteredProgram;
 
-mod seal;
+mod exec_filter;
 
 /// The most descriptors in one message: the three standard streams.
 const MOST_DESCRIPTORS: usize = 3;
@@ -46,16 +46,16 @@ pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
 /// Prepares a child: a session of its own, so that it has no controlling terminal and job control
 /// does not stop it (and so that Slurm's `alloc_sid` is its pid); no memory image when it crashes; an
 /// end with the chaperon's end.
-/// The descriptors `kept` stay open in it. Into `intent`, which stays open as well, it writes its process id. A `sealed` program takes the place of the command's.
+/// The descriptors `kept` stay open in it. Into `intent`, which stays open as well, it writes its process id. A `filtered` program takes the place of the command's.
 #[allow(unsafe_code)]
 pub(crate) fn detach(
     command: &mut tokio::process::Command,
     umask: u32,
     kept: Vec<RawFd>,
     intent: Option<RawFd>,
-    sealed: Option<Sealed>,
+    filtered: Option<FilteredProgram>,
 ) {
-    let sealed = sealed.map(Sealed::prepare);
+    let filtered = filtered.map(FilteredProgram::prepare);
     // SAFETY: setsid(2), umask(2), prctl(2), getrlimit(2), setrlimit(2), fcntl(2), getppid(2), pwrite(2),
     // dup(2), close(2) and execve(2) are system calls and no more; nothing is allocated.
     unsafe {
@@ -111,8 +111,8 @@ pub(crate) fn detach(
                 }
             }
             // All else is done: descriptors, the signal mask and the directory come before.
-            match &sealed {
-                Some(sealed) => Err(sealed.enter()),
+            match &filtered {
+                Some(filtered) => Err(filtered.enter()),
                 None => Ok(()),
             }
         });

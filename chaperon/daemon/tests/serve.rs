@@ -1,16 +1,19 @@
 //! The chaperon's program, with commands that stand in for Slurm's and a shim that is one of ours:
 //! what is asked for inside, and what reaches a command outside.
 
+#[path = "side/logged.rs"]
+mod logged;
 mod side;
 
 use std::os::fd::AsFd;
 
+use agent_sandbox_support::waiting::until;
 use agent_sandbox_wire::capsule::{Capsule, Program};
 use agent_sandbox_wire::message::End;
 use agent_sandbox_wire::order::{JobContext, Limits};
 use agent_sandbox_wire::step;
 
-use side::{Asked, Chaperon, World};
+use side::{Chaperon, CommandLine, World};
 
 /// Stands in everything that comes from inside and is no typed value.
 const HOSTILE: &str = "HOSTILE";
@@ -39,7 +42,7 @@ fn a_script_reaches_slurm_as_data_alone() {
     world.file("HOSTILE.sh", script);
     let chaperon = Chaperon::start(&world, |_| {});
     let said = chaperon.ask(
-        Asked::new(
+        CommandLine::new(
             "sbatch",
             &[
                 "-n2",
@@ -107,7 +110,7 @@ fn variables_stand_for_options_and_arguments_win() {
     let world = World::new();
     let chaperon = Chaperon::start(&world, |_| {});
     let said = chaperon.ask(
-        Asked::new(
+        CommandLine::new(
             "sbatch",
             &[
                 "--parsable",
@@ -158,7 +161,7 @@ fn what_is_refused_starts_nothing() {
         ("sattach", &["42.0"], &[]),
     ];
     for (command, words, variables) in asked {
-        let said = chaperon.ask(Asked::new(command, words).variables(variables));
+        let said = chaperon.ask(CommandLine::new(command, words).variables(variables));
         assert_eq!(said.end, End::FAILURE, "{command} {words:?}");
         assert!(!said.error.is_empty());
         assert!(
@@ -173,7 +176,7 @@ fn a_program_reaches_slurm_as_data_alone() {
     let world = World::new();
     let chaperon = Chaperon::start(&world, |_| {});
     let said = chaperon.ask(
-        Asked::new(
+        CommandLine::new(
             "srun",
             &["-n2", "--export=ALL,X=HOSTILE", "--", "HOSTILE", "--uid=0"],
         )
@@ -223,12 +226,14 @@ fn in_a_job_slurms_own_variables_count() {
                 .to_vec(),
         });
     });
-    let said = chaperon.ask(Asked::new("srun", &["-o", "out-%j", "true"]).variables(&[
-        "SLURM_JOB_ID=12",
-        "SLURM_NTASKS=2",
-        "SLURM_STEP_NODELIST=HOSTILE",
-        "SLURM_NODELIST=HOSTILE",
-    ]));
+    let said = chaperon.ask(
+        CommandLine::new("srun", &["-o", "out-%j", "true"]).variables(&[
+            "SLURM_JOB_ID=12",
+            "SLURM_NTASKS=2",
+            "SLURM_STEP_NODELIST=HOSTILE",
+            "SLURM_NODELIST=HOSTILE",
+        ]),
+    );
     assert_eq!(said.end, End::Code(3), "{}", text(&said.error));
     let seen = world.seen("srun");
     assert!(seen.arguments().contains(&"--jobid=12".to_owned()));
@@ -251,7 +256,8 @@ fn a_descriptor_that_cannot_be_written_is_not_taken() {
     let world = World::new();
     world.file("read-only", "kept\n");
     let chaperon = Chaperon::start(&world, |_| {});
-    let said = chaperon.ask(Asked::new("srun", &["-o", "read-only", "true"]).opens_for_reading());
+    let said =
+        chaperon.ask(CommandLine::new("srun", &["-o", "read-only", "true"]).opens_for_reading());
     assert_eq!(said.end, End::FAILURE);
     assert!(!world.has_seen("srun"));
     assert_eq!(world.read("read-only"), "kept\n");
@@ -261,7 +267,7 @@ fn a_descriptor_that_cannot_be_written_is_not_taken() {
 fn an_allocation_is_held_while_the_command_runs_inside() {
     let world = World::new();
     let chaperon = Chaperon::start(&world, |_| {});
-    let asked = Asked::new("salloc", &["-n2", "HOSTILE", "argument"]).variables(&VARIABLES);
+    let asked = CommandLine::new("salloc", &["-n2", "HOSTILE", "argument"]).variables(&VARIABLES);
     let said = chaperon.ask(asked);
     assert_eq!(said.end, End::Code(5), "{}", text(&said.error));
     let [argv, environment] = said.ran.unwrap();
@@ -298,7 +304,7 @@ fn limits_hold() {
         &["-a", "0-2", "--wrap=x"],
         &["--wrap=#SBATCH -N 3\nx"],
     ] {
-        let said = chaperon.ask(Asked::new("sbatch", words));
+        let said = chaperon.ask(CommandLine::new("sbatch", words));
         assert_eq!(said.end, End::FAILURE, "{words:?}");
         assert!(
             text(&said.error).contains("slurm.limits."),
@@ -307,7 +313,7 @@ fn limits_hold() {
         );
         assert!(!world.has_seen("sbatch"), "{words:?}");
     }
-    let said = chaperon.ask(Asked::new("sbatch", &["--wrap=x"]));
+    let said = chaperon.ask(CommandLine::new("sbatch", &["--wrap=x"]));
     assert_eq!(said.end, End::SUCCESS, "{}", text(&said.error));
     assert!(
         world
@@ -316,7 +322,7 @@ fn limits_hold() {
             .contains(&"--time=10".to_owned())
     );
     // One is in the queue now; two more would be three.
-    let said = chaperon.ask(Asked::new("sbatch", &["-a1-2", "--wrap=x"]));
+    let said = chaperon.ask(CommandLine::new("sbatch", &["-a1-2", "--wrap=x"]));
     assert!(
         text(&said.error).contains("slurm.limits.jobs"),
         "{}",
@@ -344,15 +350,15 @@ fn wrong_options_end_as_slurms_do() {
         ("srun", &[&long, "x"]),
     ];
     for (command, words) in asked {
-        let said = chaperon.ask(Asked::new(command, words));
+        let said = chaperon.ask(CommandLine::new(command, words));
         assert_eq!(said.end, End::Code(255), "{command} {words:?}");
         assert!(!world.has_seen(command), "{command} {words:?}");
     }
-    let wrong = chaperon.ask(Asked::new("squeue", &["--no-such-option"]));
+    let wrong = chaperon.ask(CommandLine::new("squeue", &["--no-such-option"]));
     assert_eq!(wrong.end, End::FAILURE);
     let script = "x".repeat(5000);
     for words in [&[&*script][..], &[&*directory, "--chdir=x/../y", "true"]] {
-        let said = chaperon.ask(Asked::new("sbatch", words));
+        let said = chaperon.ask(CommandLine::new("sbatch", words));
         assert_eq!(said.end, End::FAILURE, "{}", text(&said.error));
         assert!(!world.has_seen("sbatch"));
     }
@@ -368,7 +374,7 @@ fn slurm_goes_to_no_directory_of_the_agents_choice() {
         ("srun", &["--chdir=/HOSTILE", "x"]),
         ("salloc", &["--chdir=/HOSTILE", "x"]),
     ] {
-        chaperon.ask(Asked::new(command, words));
+        chaperon.ask(CommandLine::new(command, words));
         let seen = world.seen(command);
         let words = seen.arguments();
         assert!(!words.join(" ").contains(HOSTILE), "{command}: {words:?}");
@@ -390,7 +396,7 @@ fn slurm_goes_to_no_directory_of_the_agents_choice() {
 fn signals_that_no_shim_gets_are_not_handed_on() {
     let world = World::new();
     let chaperon = Chaperon::start(&world, |_| {});
-    let slowly = || Asked::new("srun", &["--comment=slowly", "x"]);
+    let slowly = || CommandLine::new("srun", &["--comment=slowly", "x"]);
     let said = chaperon.ask(slowly().signals(&[
         libc::SIGSEGV,
         libc::SIGABRT,
@@ -409,7 +415,7 @@ fn a_job_that_cannot_be_recorded_is_cancelled_again() {
     let world = World::new();
     world.without_records();
     let chaperon = Chaperon::start(&world, |_| {});
-    let said = chaperon.ask(Asked::new("sbatch", &["--wrap=x"]));
+    let said = chaperon.ask(CommandLine::new("sbatch", &["--wrap=x"]));
     assert_eq!(said.end, End::FAILURE);
     assert!(
         text(&said.error).contains("cannot record job 42")
@@ -426,14 +432,14 @@ fn a_submission_is_finished_and_recorded_before_a_signal_ends_it() {
     let world = World::new();
     world.does("sbatch", "sleep 0.3\necho 42\n");
     let chaperon = Chaperon::start(&world, |_| {});
-    let asked = Asked::new("sbatch", &["--wrap=x"]).signalled(&world, libc::SIGTERM);
+    let asked = CommandLine::new("sbatch", &["--wrap=x"]).signalled(&world, libc::SIGTERM);
     let said = chaperon.ask(asked);
     assert_eq!(text(&said.output), "Submitted batch job 42\n");
     assert_eq!(said.end, End::Signal(libc::SIGTERM));
     assert!(world.record(42).contains("s0000001"));
     // Nothing else ends it, either.
     world.does("sbatch", "sleep 0.3\necho 44\n");
-    let asked = Asked::new("sbatch", &["--wrap=x"]).signalled(&world, libc::SIGUSR1);
+    let asked = CommandLine::new("sbatch", &["--wrap=x"]).signalled(&world, libc::SIGUSR1);
     let said = chaperon.ask(asked);
     assert_eq!(said.end, End::SUCCESS);
     assert!(world.record(44).contains("s0000001"));
@@ -443,14 +449,14 @@ fn a_submission_is_finished_and_recorded_before_a_signal_ends_it() {
 fn calls_of_too_many_words_are_told_so() {
     let world = World::new();
     let chaperon = Chaperon::start(&world, |_| {});
-    let said = chaperon.ask(Asked::new("squeue", &vec!["a"; 70_000]));
+    let said = chaperon.ask(CommandLine::new("squeue", &vec!["a"; 70_000]));
     assert_eq!(said.end, End::FAILURE);
     assert!(
         text(&said.error).contains("70000 arguments"),
         "{}",
         text(&said.error)
     );
-    let said = chaperon.ask(Asked::new("squeue", &[]).variables(&vec!["a="; 20_000]));
+    let said = chaperon.ask(CommandLine::new("squeue", &[]).variables(&vec!["a="; 20_000]));
     assert_eq!(said.end, End::FAILURE);
     assert!(
         text(&said.error).contains("20000 variables"),
@@ -474,18 +480,29 @@ fn shims_that_do_not_read_take_bounded_memory() {
     });
     // Each asks something else, so that nobody shares an answer.
     let left: Vec<_> = (0..15)
-        .map(|number| chaperon.leave(&Asked::new("sinfo", &["-o", &format!("%{}N", number + 1)])))
+        .map(|number| {
+            chaperon.leave(&CommandLine::new(
+                "sinfo",
+                &["-o", &format!("%{}N", number + 1)],
+            ))
+        })
         .collect();
     let large = "a".repeat(100_000);
     let words: Vec<&str> = std::iter::repeat_n(&*large, 40).collect();
     let calls: Vec<_> = (0..12)
-        .map(|_| chaperon.leave(&Asked::new("sbatch", &words)))
+        .map(|_| chaperon.leave(&CommandLine::new("sbatch", &words)))
         .collect();
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    let memory = chaperon.memory() >> 10;
+    // The most that it had, once that grows no more.
+    let mut most = chaperon.memory();
+    until("the end of its growth", || {
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        let before = std::mem::replace(&mut most, chaperon.memory());
+        world.has_seen("sinfo") && most == before
+    });
+    let memory = most >> 10;
     assert!(memory < 700, "{memory} MiB");
     // What is small is answered all the same.
-    let said = chaperon.ask(Asked::new("squeue", &["--version"]));
+    let said = chaperon.ask(CommandLine::new("squeue", &["--version"]));
     assert_eq!(said.end, End::SUCCESS, "{}", text(&said.error));
     drop((left, calls));
 }
@@ -494,10 +511,10 @@ fn shims_that_do_not_read_take_bounded_memory() {
 fn a_script_is_written_to_regular_files_alone() {
     let world = World::new();
     let chaperon = Chaperon::start(&world, |_| {});
-    let said = chaperon.ask(Asked::new("sbatch", &["--wrap=x"]));
+    let said = chaperon.ask(CommandLine::new("sbatch", &["--wrap=x"]));
     assert_eq!(said.end, End::SUCCESS, "{}", text(&said.error));
     let write = ["write", "batch_script", "42"];
-    let said = chaperon.ask(Asked::new(
+    let said = chaperon.ask(CommandLine::new(
         "scontrol",
         &[&write[..], &["/dev/null"]].concat(),
     ));
@@ -507,7 +524,10 @@ fn a_script_is_written_to_regular_files_alone() {
         "{}",
         text(&said.error)
     );
-    let said = chaperon.ask(Asked::new("scontrol", &[&write[..], &["script"]].concat()));
+    let said = chaperon.ask(CommandLine::new(
+        "scontrol",
+        &[&write[..], &["script"]].concat(),
+    ));
     assert_eq!(said.end, End::SUCCESS, "{}", text(&said.error));
     assert_eq!(world.read("script"), "ClusterName = test\n");
 }
@@ -517,9 +537,12 @@ fn the_end_of_the_session_waits_for_nobody() {
     let world = World::new();
     world.does("squeue", "exec sleep 60\n");
     let chaperon = Chaperon::start(&world, |_| {});
-    let left = chaperon.leave(&Asked::new("squeue", &[]));
-    let listening = chaperon.leave(&Asked::new("sbatch", &[]));
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let left = chaperon.leave(&CommandLine::new("squeue", &[]));
+    let listening = chaperon.leave(&CommandLine::new("sbatch", &[]));
+    until("squeue", || world.has_seen("squeue"));
+    // The preface, and the beginning of what it asks the shim for: the script, which never comes.
+    let mut first = [0; agent_sandbox_wire::frame::PREFACE.len() + 1];
+    std::io::Read::read_exact(&mut &listening, &mut first).unwrap();
     let end = chaperon.end();
     assert!(end < std::time::Duration::from_secs(5), "{end:?}");
     drop((left, listening));
@@ -532,12 +555,12 @@ fn a_descriptor_that_takes_long_to_close_holds_nobody_up() {
     let mut left = Vec::new();
     for words in [&["squeue", "--version"], &["nonsense", "x"], &["srun", "x"]] {
         let (listener, stream) = side::lingering(20);
-        let asked = Asked::new(words[0], &words[1..]);
+        let asked = CommandLine::new(words[0], &words[1..]);
         left.push((chaperon.leave_with(&asked, stream.as_fd()), listener));
     }
     std::thread::sleep(std::time::Duration::from_millis(500));
     let before = side::now();
-    let said = chaperon.ask(Asked::new("sbatch", &["--wrap=x"]));
+    let said = chaperon.ask(CommandLine::new("sbatch", &["--wrap=x"]));
     assert_eq!(said.end, End::SUCCESS, "{}", text(&said.error));
     let took = [before.elapsed(), chaperon.end()];
     let short = |took: &std::time::Duration| *took < std::time::Duration::from_secs(5);
@@ -550,10 +573,8 @@ fn an_sbatch_that_runs_at_the_end_of_the_session_gets_its_record() {
     let world = World::new();
     world.does("sbatch", "sleep 1\necho 42\n");
     let chaperon = Chaperon::start(&world, |_| {});
-    let left = chaperon.leave(&Asked::new("sbatch", &["--wrap=x"]));
-    while !world.has_seen("sbatch") {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    let left = chaperon.leave(&CommandLine::new("sbatch", &["--wrap=x"]));
+    until("sbatch", || world.has_seen("sbatch"));
     drop(left);
     chaperon.end();
     assert!(world.record(42).contains("s0000001"));
@@ -568,7 +589,7 @@ fn srun_can_start_no_other_program() {
         "{ (exec /bin/echo HOSTILE); /bin/echo HOSTILE; } >>\"$seen.arguments\" 2>&1\nexit 3\n",
     );
     let chaperon = Chaperon::start(&world, |_| {});
-    let said = chaperon.ask(Asked::new("srun", &["x"]));
+    let said = chaperon.ask(CommandLine::new("srun", &["x"]));
     assert_eq!(said.end, End::Code(3), "{}", text(&said.error));
     let seen = world.seen("srun").arguments();
     let refused = |line: &&String| line.ends_with("/bin/echo: Operation not permitted");

@@ -32,7 +32,7 @@ const LONGEST_INTERPRETER: usize = 254;
 
 /// What every job of a session has in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seal {
+pub struct PolicySnapshot {
     /// The session's id.
     pub session: String,
     /// The project directory, its real path.
@@ -114,7 +114,7 @@ pub enum Backend {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capsule {
     /// What the session's jobs have in common.
-    pub seal: Seal,
+    pub snapshot: PolicySnapshot,
     /// The environment of the real command that submitted it, `NAME=VALUE`. What differs on the node
     /// is Slurm's doing, or the site's, and wins over [`Self::environment`].
     pub base_environment: Vec<Vec<u8>>,

@@ -7,7 +7,11 @@ pub mod capsule;
 pub mod command;
 pub mod explain;
 pub mod frame;
+#[cfg(feature = "logging")]
+pub mod logging;
 pub mod message;
+#[cfg(feature = "network")]
+pub mod network;
 pub mod order;
 pub mod step;
 pub mod text;

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::capsule::Seal;
+use crate::capsule::PolicySnapshot;
 use crate::command::Command;
 
 /// A session's Slurm, as the launcher found and the policy allows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// What goes into every capsule.
-    pub seal: Seal,
+    pub snapshot: PolicySnapshot,
     /// Which jobs the session may see and touch.
     pub scope: Scope,
     /// What is shown of other jobs.
@@ -33,14 +33,14 @@ pub struct Order {
     /// The home directory inside the jail.
     pub home: Vec<u8>,
     /// Places of the jail, for advice alone: whether a job would have what stands there.
-    pub places: Vec<Place>,
+    pub places: Vec<JailPath>,
     /// The job in which this session runs, on a compute node.
     pub job: Option<JobContext>,
 }
 
 /// A place that the jail has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct JailPath {
     /// Its path inside.
     pub at: Vec<u8>,
     /// Whether what stands in it is this jail's alone. A job's jail has the place, empty.

@@ -6,7 +6,8 @@
 use std::io::Read;
 
 use agent_sandbox_wire::capsule::{
-    Capsule, CapsuleError, Layer, LayerKind, Options, Program, Seal, Streams, TaskCommand, VERSION,
+    Capsule, CapsuleError, Layer, LayerKind, Options, PolicySnapshot, Program, Streams,
+    TaskCommand, VERSION,
 };
 use agent_sandbox_wire::frame::{self, FrameError, LONGEST};
 use agent_sandbox_wire::message::{Call, End, FromShim, How, Source, Stream, ToShim};
@@ -81,7 +82,7 @@ fn capsule() -> impl Strategy<Value = Capsule> {
     ];
     let shared =
         (".*", bytes(), ".*", list(), ".*").prop_map(|(session, project, text, write, home)| {
-            Seal {
+            PolicySnapshot {
                 variables: write.clone(),
                 told: vec![home.clone()],
                 traced: false,
@@ -115,8 +116,8 @@ fn capsule() -> impl Strategy<Value = Capsule> {
         program,
     )
         .prop_map(
-            |(seal, base_environment, environment, places, umask, streams, program)| Capsule {
-                seal,
+            |(snapshot, base_environment, environment, places, umask, streams, program)| Capsule {
+                snapshot,
                 base_environment,
                 environment,
                 cwd: places.0,
@@ -130,7 +131,7 @@ fn capsule() -> impl Strategy<Value = Capsule> {
 
 fn with_script(script: Vec<u8>) -> Capsule {
     Capsule {
-        seal: Seal {
+        snapshot: PolicySnapshot {
             session: String::new(),
             project: Vec::new(),
             layers: Vec::new(),

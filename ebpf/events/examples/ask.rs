@@ -20,7 +20,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
@@ -33,6 +32,7 @@ use agent_sandbox_events::protocol::{
     Enforce, EventKind, Lifetime, Register, Request, Response, SOCKET, Scope, VERSION, Which,
 };
 use agent_sandbox_events::record::{Record, What};
+use agent_sandbox_events::trails::{self, Reader};
 
 /// One answer takes no longer, unless the machine hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -96,8 +96,8 @@ fn run(words: &[&str]) -> Result<(), Trouble> {
         ["read", which, seconds] => read(&socket, which, Some(parsed(seconds)?), &mut show),
         ["sum", which, seconds, path @ ..] if path.len() < 2 => {
             let mut sum = Sum::new(path.first().copied());
-            read(&socket, which, Some(parsed(seconds)?), &mut |lines| {
-                sum.add(lines)
+            read(&socket, which, Some(parsed(seconds)?), &mut |record, _| {
+                sum.add(record)
             })?;
             sum.show();
             Ok(())
@@ -124,26 +124,28 @@ fn status(socket: &Path) -> Result<(), Trouble> {
 }
 
 fn list(socket: &Path) -> Result<(), Trouble> {
-    let connection = Connection::open(socket, PATIENCE)?;
-    match connection.ask(&Request::List { version: VERSION })? {
-        Response::Trails(trails) => {
-            for trail in trails {
-                println!("{}", serde_json::to_string(&trail).unwrap_or_default());
-            }
-            Ok(())
-        }
-        other => Err(strange(&other)),
+    for one in trails::list(&Connection::open(socket, PATIENCE)?)?.0 {
+        let (trail, began, live) = (one.trail, one.began, one.live);
+        let line = serde_json::json!({ "trail": trail, "began": began, "live": live });
+        println!("{line}");
     }
+    Ok(())
 }
 
 fn strange(response: &Response) -> Trouble {
     Trouble::System(format!("an answer to something else: {response:?}"))
 }
 
-fn which(word: &str) -> Result<Which, Trouble> {
+/// Of several users' sessions of one name, that of whoever asks.
+fn which(socket: &Path, word: &str) -> Result<Which, Trouble> {
     Ok(match word.split_once(':') {
         None if word == "all" => Which::All,
-        None if word == "newest" => Which::Newest,
+        None if word == "newest" => {
+            let (all, _) = trails::list(&Connection::open(socket, PATIENCE)?)?;
+            let newest = all.into_iter().find_map(|one| one.trail.session);
+            let why = "nothing of yours has been recorded here".to_owned();
+            Which::Session(newest.ok_or(Unanswered::Refused { why, hint: None })?)
+        }
         Some(("session", id)) => Which::Session(id.to_owned()),
         Some(("job", number)) => Which::Job(parsed(number)?),
         Some(("trace", number)) => Which::Trace(parsed(number)?),
@@ -151,55 +153,38 @@ fn which(word: &str) -> Result<Which, Trouble> {
     })
 }
 
-/// Writes lines as they come. Whether there will be more is not known.
-fn show(lines: &[u8]) -> bool {
-    let _ = std::io::stdout().write_all(lines);
-    records(lines).any(|record| matches!(record.what, What::End(_)))
+/// Writes a line as it comes. Whether it is the last one.
+fn show(record: &Record, line: &str) -> bool {
+    println!("{line}");
+    matches!(record.what, What::End(_))
 }
 
-fn records(lines: &[u8]) -> impl Iterator<Item = Record> {
-    lines
-        .split(|byte| *byte == b'\n')
-        .filter_map(|line| serde_json::from_slice(line).ok())
-}
-
-/// Hands lines on until there are no more, the last record has come, or the time is over.
+/// Hands records on until there are no more, the last one has come, or the time is over.
 fn read(
     socket: &Path,
     word: &str,
     follow: Option<u64>,
-    take: &mut dyn FnMut(&[u8]) -> bool,
+    take: &mut dyn FnMut(&Record, &str) -> bool,
 ) -> Result<(), Trouble> {
     let begin = Instant::now();
     let limit = Duration::from_secs(follow.unwrap_or(PATIENCE.as_secs()));
+    let which = which(socket, word)?;
     let connection = Connection::open(socket, limit.max(Duration::from_secs(1)))?;
-    let request = Request::Read {
-        version: VERSION,
-        which: which(word)?,
-        history: true,
-        follow: follow.is_some(),
-    };
-    let mut response = connection.ask(&request)?;
+    let mut reader = Reader::new(connection, which)?;
     loop {
-        let last = match response {
-            Response::Lines(lines) => take(&lines),
-            Response::Dropped { lines } => {
-                println!("dropped {lines}");
-                false
-            }
-            Response::Done if follow.is_none() => return Ok(()),
-            Response::Done => false,
-            other => return Err(strange(&other)),
-        };
-        if follow.is_some() && (last || begin.elapsed() > limit) {
+        let records = reader.follow()?;
+        let mut last = false;
+        for (record, line) in &records {
+            last |= take(record, line);
+        }
+        if records.is_empty() && follow.is_none()
+            || follow.is_some() && (last || begin.elapsed() > limit)
+        {
             return Ok(());
         }
-        response = match connection.next() {
-            Ok(response) => response,
-            // The time for an answer is over: there are no more.
-            Err(Unanswered::Broken(_)) if follow.is_some() => return Ok(()),
-            Err(other) => return Err(other.into()),
-        };
+        if records.is_empty() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
@@ -221,25 +206,23 @@ impl<'a> Sum<'a> {
         }
     }
 
-    fn add(&mut self, lines: &[u8]) -> bool {
-        for record in records(lines) {
-            self.lost = self.lost.max(record.lost);
-            let (name, count) = match &record.what {
-                What::Open(open) if self.path.is_none_or(|path| path == open.path) => {
-                    (format!("open-{}", open.verdict.verdict), open.verdict.count)
-                }
-                What::Open(open) => ("open-other".to_owned(), open.verdict.count),
-                What::Fork(_) => ("fork".to_owned(), 1),
-                What::Exit(_) => ("exit".to_owned(), 1),
-                What::End(_) => {
-                    self.ended = true;
-                    continue;
-                }
-                _ => ("other".to_owned(), 1),
-            };
-            *self.events.entry(name).or_default() += count;
-        }
-        self.ended
+    fn add(&mut self, record: &Record) -> bool {
+        self.lost = self.lost.max(record.lost);
+        let (name, count) = match &record.what {
+            What::Open(open) if self.path.is_none_or(|path| path == open.path) => {
+                (format!("open-{}", open.verdict.verdict), open.verdict.count)
+            }
+            What::Open(open) => ("open-other".to_owned(), open.verdict.count),
+            What::Fork(_) => ("fork".to_owned(), 1),
+            What::Exit(_) => ("exit".to_owned(), 1),
+            What::End(_) => {
+                self.ended = true;
+                return true;
+            }
+            _ => ("other".to_owned(), 1),
+        };
+        *self.events.entry(name).or_default() += count;
+        false
     }
 
     fn show(&self) {

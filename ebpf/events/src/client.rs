@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::socket::sockopt::{PeerCredentials, ReceiveTimeout, SendTimeout};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt,
-    recv, sendmsg, setsockopt, socket,
+    sendmsg, setsockopt, socket,
 };
 use nix::sys::time::TimeVal;
 use serde::Serialize;
@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::protocol::{DESCRIPTORS, PACKET_BYTES, Request, Response};
+use crate::sys;
 
 /// A connection to the tracer.
 #[derive(Debug)]
@@ -109,7 +110,7 @@ impl Connection {
         self.next()
     }
 
-    /// Asks, and does not wait: what is followed may have nothing to tell for a long time.
+    /// Asks, and does not wait for the answer.
     ///
     /// # Errors
     /// [`Unanswered::Broken`].
@@ -142,17 +143,26 @@ impl Connection {
         Ok(())
     }
 
-    /// The next answer: there are several to [`Request::Read`].
+    /// The next answer.
     ///
     /// # Errors
     /// There is none, or it is a refusal.
     pub fn next(&self) -> Result<Response, Unanswered> {
+        self.next_with(&mut Vec::new())
+    }
+
+    /// The next answer, and the descriptors that come with it.
+    ///
+    /// # Errors
+    /// As [`Connection::next`].
+    pub fn next_with(&self, descriptors: &mut Vec<OwnedFd>) -> Result<Response, Unanswered> {
         let mut packet = vec![0; PACKET_BYTES];
-        let length = whole(|| recv(self.socket.as_raw_fd(), &mut packet, MsgFlags::empty()))?;
+        let length =
+            whole(|| sys::receive(&self.socket, &mut packet, descriptors, MsgFlags::empty()))?;
         if length == 0 {
             return Err(Unanswered::Broken(io::ErrorKind::UnexpectedEof.into()));
         }
-        match decode(&packet[..length]) {
+        match packet.get(..length).and_then(decode) {
             Some(Response::Refused { why, hint }) => Err(Unanswered::Refused { why, hint }),
             Some(response) => Ok(response),
             None => Err(Unanswered::Strange),

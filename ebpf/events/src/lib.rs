@@ -1,7 +1,8 @@
 //! What the probes see ([`raw`]), what the tracer makes of it ([`record`]), and how the launcher and
-//! whoever reads a trail ask the tracer ([`protocol`]), and how the launcher calls who shows it ([`ask`]). All sides use this crate; it decides nothing.
+//! whoever reads a trail ask the tracer ([`protocol`], [`client`]), how trails are read ([`trails`]), and how the launcher
+//! calls who shows them ([`ask`]). All sides use this crate; it decides nothing.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod ask;
 pub mod client;
@@ -9,4 +10,6 @@ pub mod pattern;
 pub mod protocol;
 pub mod raw;
 pub mod record;
+pub mod sys;
 pub mod text;
+pub mod trails;

@@ -11,13 +11,17 @@ use crate::raw::Kind;
 pub const SOCKET: &str = "/run/agent-sandbox/tracer.sock";
 
 /// The version of this conversation; another one is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The longest packet, in bytes.
 pub const PACKET_BYTES: usize = 65536;
 
 /// As many descriptors travel with one packet at most (`SCM_MAX_FD` is 253).
 pub const DESCRIPTORS: usize = 250;
+
+/// So many files are opened by one [`Request::Open`]. What nobody has received yet counts against the limit of root's
+/// descriptors, of which each connection may have so many.
+pub const OPENED: usize = 8;
 
 /// What one asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,21 +39,21 @@ pub enum Request {
     Begin,
     /// End the trace that this connection has registered, if it is [`Lifetime::Connection`].
     End,
-    /// What there is to read of my trails. Answered by [`Response::Trails`].
-    List {
+    /// Which files of trails there are: everybody gets their own, root gets all. Answered by [`Response::Files`].
+    Files {
         /// [`VERSION`].
         version: u32,
-    },
-    /// Records: answered by any number of [`Response::Lines`] and, unless it follows, [`Response::Done`].
-    Read {
-        /// [`VERSION`].
-        version: u32,
-        /// Which trails.
+        /// Of which trails. A name can only rule a file out: whose it is, its records say.
         which: Which,
-        /// Records that were there before.
-        history: bool,
-        /// Records as they come, until the connection is closed.
-        follow: bool,
+        /// Those behind this one: its user and its name.
+        after: Option<(u32, String)>,
+    },
+    /// Such files to be read, at most [`OPENED`]: their users and names. Answered by [`Response::Opened`].
+    Open {
+        /// [`VERSION`].
+        version: u32,
+        /// The files.
+        files: Vec<(u32, String)>,
     },
     /// How the tracer is. Answered by [`Response::Status`].
     Status {
@@ -58,13 +62,11 @@ pub enum Request {
     },
 }
 
-/// Which trails. Of those, everybody gets their own, and root gets all.
+/// Which trails.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Which {
     /// All.
     All,
-    /// The newest session of the user's.
-    Newest,
     /// A session and its jobs: its id.
     Session(String),
     /// A job and its steps: Slurm's number.
@@ -183,7 +185,7 @@ pub enum Lifetime {
     /// When all its tasks have ended. Nothing ends it before: no request, and not that the connection is
     /// closed.
     Tasks,
-    /// When the connection is closed; the records of the trace above it, if there is one, go on.
+    /// When the connection is closed. A trace of tasks that begins in it takes its tasks along.
     Connection,
 }
 
@@ -207,15 +209,11 @@ pub enum Response {
         /// Why others are not, a sentence for each reason.
         blind: Vec<String>,
     },
-    /// Whole lines of a trail: JSON, each with its newline.
-    Lines(Vec<u8>),
-    /// Whoever follows reads too slowly: that many lines were left out here. The trail has them.
-    Dropped {
-        /// Lines.
-        lines: u64,
-    },
-    /// What there is to read.
-    Trails(Vec<Listed>),
+    /// Files, by user and name; none: there are no more.
+    Files(Vec<TrailFile>),
+    /// For each file that was asked for, whether it is there. The descriptors of those that are come along, in their
+    /// order. They can only be read: the files belong to root and nobody else may open them.
+    Opened(Vec<bool>),
     /// How the tracer is.
     Status(Box<Status>),
     /// It is refused.
@@ -227,25 +225,17 @@ pub enum Response {
     },
 }
 
-/// A trail that there is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Listed {
-    /// Real user id.
+/// A file with records of one trail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrailFile {
+    /// Real user id of whoever it is about.
     pub uid: u32,
-    /// The node.
-    pub node: String,
-    /// The session.
-    pub session: Option<String>,
-    /// The job.
-    pub job: Option<u32>,
-    /// The step.
-    pub step: Option<String>,
-    /// The trace's id on that node.
-    pub trace: u32,
-    /// When it began, in seconds since 1970.
-    pub began: f64,
-    /// Whether it goes on.
-    pub live: bool,
+    /// Its name.
+    pub name: String,
+    /// When something was added to it last, in seconds since 1970.
+    pub modified: i64,
+    /// Whether its trail goes on in it; none if another node writes it.
+    pub live: Option<bool>,
 }
 
 /// How the tracer is.

@@ -9,8 +9,7 @@ pub const VERSION: u32 = 1;
 /// Stands where a secret stood.
 pub const REDACTED: &str = "[redacted]";
 
-/// No line is longer, in bytes, with its newline: one fits into a packet of the tracer's
-/// ([`crate::protocol::PACKET_BYTES`]).
+/// No line is longer, in bytes, with its newline: whoever reads holds one in memory.
 pub const LINE_BYTES: usize = 60_000;
 
 /// One line of a trail.
@@ -75,8 +74,6 @@ pub enum What {
     Lost(Lost),
     /// The tracer was away and has come back.
     Away(Away),
-    /// Older records of this trail were removed.
-    Removed(Removed),
     /// The last record: all tasks have ended, or whoever asked for the trace has ended it.
     End(End),
 }
@@ -267,16 +264,6 @@ pub struct Away {
     /// not yet written (of a second and a quarter at most) is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<f64>,
-}
-
-/// Records were removed, as trails may take only so much room. A trail keeps its first file and its
-/// newest ones.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Removed {
-    /// The number (`seq`) of the first of them.
-    pub first: u64,
-    /// The number of the last one.
-    pub last: u64,
 }
 
 /// The end of a trail.

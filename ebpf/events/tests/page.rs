@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use agent_sandbox_events::raw::OPERATIONS;
 use agent_sandbox_events::record::{
-    Actor, Away, End, Exec, Exit, Header, Lost, Open, Operation, Peer, Record, Removed, Trail,
-    Verdict, What,
+    Actor, Away, End, Exec, Exit, Header, Lost, Open, Operation, Peer, Record, Trail, Verdict, What,
 };
 
 /// The page.
@@ -103,7 +102,6 @@ fn full() -> Vec<What> {
             seconds: 1.0,
             since: Some(2.0),
         }),
-        What::Removed(Removed { first: 1, last: 2 }),
         What::End(End {
             why: text(),
             skipped: 1,

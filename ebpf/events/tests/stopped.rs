@@ -45,7 +45,7 @@ fn signal(pid: u32, name: &str) {
 fn a_process_that_is_stopped_while_it_waits_has_its_answer() {
     if let Some(path) = std::env::var_os(ASKS) {
         let connection = Connection::open(&PathBuf::from(path), Duration::from_secs(20)).unwrap();
-        let answer = connection.ask(&Request::List { version: VERSION });
+        let answer = connection.ask(&Request::Status { version: VERSION });
         assert!(matches!(answer, Ok(Response::Done)), "{answer:?}");
         return;
     }
@@ -72,7 +72,7 @@ fn a_process_that_is_stopped_while_it_waits_has_its_answer() {
     let mut packet = vec![0; PACKET_BYTES];
     let length = recv(accepted, &mut packet, MsgFlags::empty()).unwrap();
     let asked: Option<Request> = decode(&packet[..length]);
-    assert!(matches!(asked, Some(Request::List { .. })));
+    assert!(matches!(asked, Some(Request::Status { .. })));
 
     // It has asked; it waits within a moment.
     std::thread::sleep(Duration::from_millis(300));

@@ -90,7 +90,7 @@ fn main() {
             ..Trail::default()
         };
         trails
-            .begin(1, trail, header, Redaction::default(), None, now(0))
+            .begin(1, trail, header, Redaction::default(), now(0))
             .expect("a trail");
         let events: Vec<Vec<u8>> = (0..kinds.min(20_000))
             .map(|number| {
@@ -122,22 +122,18 @@ fn main() {
         let seconds = begun.elapsed().as_secs_f64();
         let processor = worked() - before;
         let state = trails.state();
-        let reading = Instant::now();
-        let mut reader = trails
-            .reader(0, &agent_sandbox_events::protocol::Which::All)
-            .expect("a reader");
-        let (mut lines, mut bytes) = (0_u64, 0);
-        while let Some(part) = reader.next(60_000).expect("lines") {
-            bytes += part.len();
-            lines += part.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let (mut lines, mut bytes) = (0, 0);
+        for file in std::fs::read_dir(settings.records.join("1000")).expect("trails") {
+            let text = std::fs::read(file.expect("a trail").path()).expect("records");
+            bytes += text.len();
+            lines += text.iter().filter(|byte| **byte == b'\n').count();
         }
         println!(
-            "{name}: {:.2} M events/s ({:.2} M/s by the clock), {lines} records ({} MB), lost {}, read back at {:.0} MB/s, most memory {}",
+            "{name}: {:.2} M events/s ({:.2} M/s by the clock), {lines} records ({} MB), lost {}, most memory {}",
             EVENTS as f64 / processor / 1e6,
             EVENTS as f64 / seconds / 1e6,
             bytes / 1_000_000,
             state.lost,
-            bytes as f64 / reading.elapsed().as_secs_f64() / 1e6,
             resident(),
         );
         std::fs::remove_dir_all(&records).expect("the directory");

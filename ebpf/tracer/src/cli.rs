@@ -67,6 +67,9 @@ pub struct Options {
     /// Which probes: the best that work here, or one kind alone
     #[arg(long, global = true, value_enum, value_name = "KIND")]
     pub object: Option<Object>,
+    /// Log more: -v what begins and ends, -vv everything. Without it: AGENT_SANDBOX_LOG, such as `debug`
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
     /// Read the probes from this directory instead of the program itself
     #[arg(long, global = true, value_name = "DIR", hide = true)]
     pub objects: Option<PathBuf>,

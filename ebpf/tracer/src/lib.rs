@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod kernel;
+pub mod logging;
 pub mod service;
 mod sys;
 pub mod trail;

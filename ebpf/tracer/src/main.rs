@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use agent_sandbox_tracer::cli::{Cli, Command, Load, Object, Options};
 use agent_sandbox_tracer::kernel::{self, About, Choice, Kind, Probes, Report};
-use agent_sandbox_tracer::service;
+use agent_sandbox_tracer::{logging, service};
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
 
@@ -36,7 +36,10 @@ fn hint(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
 
 fn perform(command: Command, options: Options) -> Result<ExitCode> {
     match command {
-        Command::Run => service::run(&wanted(options))?,
+        Command::Run => {
+            logging::begin(options.verbose)?;
+            service::run(&wanted(options))?;
+        }
         Command::Check => check(&options)?,
         Command::Unpin => {
             let settings = service::settings(&wanted(options))?;

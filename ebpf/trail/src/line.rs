@@ -70,14 +70,6 @@ impl Line {
                 "away",
                 format!("the tracer was away for {}", clock::away(away.seconds)),
             ),
-            What::Removed(removed) => (
-                None,
-                "removed",
-                format!(
-                    "records {} to {}, for lack of room",
-                    removed.first, removed.last
-                ),
-            ),
             What::End(end) => (None, "end", end.why.clone()),
         };
         let verdict = model::verdict(&record.what);

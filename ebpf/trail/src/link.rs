@@ -2,23 +2,22 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_sandbox_events::client::{Connection, Unanswered};
-use agent_sandbox_events::protocol::{Listed, Request, Response, SOCKET, VERSION, Which};
+use agent_sandbox_events::protocol::{SOCKET, Which};
 use agent_sandbox_events::record::Record;
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use agent_sandbox_events::trails::{self, Listed, Reader};
 
 use crate::fault::Fault;
 use crate::text::shown;
 
-/// How long the tracer may take for one answer: it may have a long trail to read, on a slow file system.
+/// How long the tracer may take for one answer: it may be busy, and the file system slow.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The tracer names no more than its newest trails.
-const LISTED: usize = 1000;
+/// Between two looks whether a trail has more: the tracer writes five times a second. The files are root's, so that
+/// inotify(7) does not tell a user of them.
+pub const POLL: Duration = Duration::from_millis(200);
 /// So many trails are named where one is not known.
 const NAMED: usize = 8;
 
@@ -67,7 +66,7 @@ impl Link {
                 PATIENCE.as_secs()
             ))
             .hint("it may be busy; an administrator finds out with `systemctl status agent-sandbox-tracer`"),
-            Unanswered::Broken(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Unanswered::Broken(error) if is_closed(&error) => {
                 Fault::new("the tracer has closed the connection")
                     .hint("it may have been stopped; its log says why (`journalctl -u agent-sandbox-tracer`)")
             }
@@ -89,26 +88,12 @@ impl Link {
         }
     }
 
-    /// Whether it is only that nothing came for a while: what is followed may be silent for long.
-    #[must_use]
-    pub fn is_patience(error: &Unanswered) -> bool {
-        matches!(error, Unanswered::Broken(error) if is_timeout(error))
-    }
-
-    /// The trails that there are, the newest first.
+    /// The trails that there are, the newest first; and whether there are older ones.
     ///
     /// # Errors
     /// The tracer cannot be asked.
-    pub fn list(&self) -> Result<Vec<Listed>, Fault> {
-        let request = Request::List { version: VERSION };
-        let answer = self.connect()?.ask(&request);
-        match answer.map_err(|error| self.fault(error))? {
-            Response::Trails(mut all) => {
-                all.sort_by(|a, b| b.began.total_cmp(&a.began));
-                Ok(all)
-            }
-            _ => Err(self.fault(Unanswered::Strange)),
-        }
+    pub fn list(&self) -> Result<(Vec<Listed>, bool), Fault> {
+        trails::list(&self.connect()?).map_err(|error| self.fault(error))
     }
 
     /// Which trails are meant by a word; the newest session's without one. With a user, only of that user's.
@@ -116,9 +101,8 @@ impl Link {
     /// # Errors
     /// There are none, or several users have such trails and none of them is named.
     pub fn which(&self, word: Option<&str>, uid: Option<u32>) -> Result<Meant, Fault> {
-        let mut all = self.list()?;
-        let more = all.len() >= LISTED;
-        all.retain(|listed| uid.is_none_or(|uid| listed.uid == uid));
+        let (mut all, more) = self.list()?;
+        all.retain(|listed| uid.is_none_or(|uid| listed.trail.uid == uid));
         if let (Some(uid), None, true) = (uid, word, all.is_empty()) {
             let among = if more { " among the newest" } else { "" };
             return Err(Fault::new(format!("user {uid} has no trails{among}")));
@@ -138,20 +122,10 @@ impl Link {
     ///
     /// # Errors
     /// The tracer cannot be asked.
-    pub fn read(&self, which: Which, follow: bool) -> Result<Reading, Fault> {
-        let connection = self.connect()?;
-        let request = Request::Read {
-            version: VERSION,
-            which,
-            history: true,
-            follow,
-        };
-        connection
-            .send(&request)
-            .map_err(|error| self.fault(error))?;
+    pub fn read(&self, which: Which) -> Result<Reading, Fault> {
+        let reader = Reader::new(self.connect()?, which).map_err(|error| self.fault(error))?;
         Ok(Reading {
-            connection,
-            unreadable: 0,
+            reader,
             one_user: false,
             uid: None,
             others: BTreeSet::new(),
@@ -162,8 +136,8 @@ impl Link {
     ///
     /// # Errors
     /// As [`Link::read`].
-    pub fn read_meant(&self, meant: &Meant, follow: bool) -> Result<Reading, Fault> {
-        let reading = self.read(meant.which.clone(), follow)?;
+    pub fn read_meant(&self, meant: &Meant) -> Result<Reading, Fault> {
+        let reading = self.read(meant.which.clone())?;
         Ok(Reading {
             one_user: true,
             uid: meant.uid,
@@ -172,56 +146,59 @@ impl Link {
     }
 }
 
-/// The answer to a request for records.
+/// Trails that are read.
 #[derive(Debug)]
 pub struct Reading {
-    connection: Connection,
-    /// Lines that are no records.
-    pub unreadable: u64,
+    reader: Reader<Connection>,
     one_user: bool,
     uid: Option<u32>,
     /// Users whose records were left out.
     others: BTreeSet<u32>,
 }
 
-/// What came.
-#[derive(Debug)]
-pub enum Came {
-    /// Records, and the lines that they were.
-    Records(Vec<(Record, String)>),
-    /// The tracer let so many lines fall, as the reader is too slow.
-    Dropped(u64),
-    /// That was all.
-    Done,
-}
-
 impl Reading {
-    /// What comes next; it waits.
+    /// The next records of what is there, and the lines that they were; none at its end.
     ///
     /// # Errors
-    /// The conversation broke off, or the tracer refuses.
-    pub fn take(&mut self) -> Result<Came, Unanswered> {
-        match self.connection.next()? {
-            Response::Lines(bytes) => {
-                let text = String::from_utf8_lossy(&bytes);
-                let mut records = Vec::new();
-                for line in text.lines() {
-                    match serde_json::from_str(line) {
-                        Ok(record) => {
-                            let record: Record = record;
-                            if self.takes(record.trail.uid) {
-                                records.push((record, line.to_owned()));
-                            }
-                        }
-                        Err(_) => self.unreadable += 1,
-                    }
-                }
-                Ok(Came::Records(records))
+    /// The tracer is gone, or a file cannot be read.
+    pub fn take(&mut self) -> Result<Vec<(Record, String)>, Unanswered> {
+        loop {
+            let records = self.reader.read()?;
+            let end = records.is_empty();
+            let records = self.taken(records);
+            if end || !records.is_empty() {
+                return Ok(records);
             }
-            Response::Dropped { lines } => Ok(Came::Dropped(lines)),
-            Response::Done => Ok(Came::Done),
-            _ => Err(Unanswered::Strange),
         }
+    }
+
+    /// The same, of what is added later as well; none if there is nothing for now.
+    ///
+    /// # Errors
+    /// As [`Reading::take`].
+    pub fn follow(&mut self) -> Result<Vec<(Record, String)>, Unanswered> {
+        let records = self.reader.follow()?;
+        match records.is_empty() {
+            true => Ok(records),
+            false => {
+                let records = self.taken(records);
+                match records.is_empty() {
+                    true => self.take(),
+                    false => Ok(records),
+                }
+            }
+        }
+    }
+
+    fn taken(&mut self, mut records: Vec<(Record, String)>) -> Vec<(Record, String)> {
+        records.retain(|(record, _)| self.takes(record.trail.uid));
+        records
+    }
+
+    /// Lines that were no records.
+    #[must_use]
+    pub fn unreadable(&self) -> u64 {
+        self.reader.unreadable
     }
 
     /// Whether a record of that user is of what is read.
@@ -245,25 +222,13 @@ impl Reading {
         let users: BTreeSet<u32> = self.others.iter().copied().chain(self.uid).collect();
         Some(several(&meant.which, &users))
     }
-
-    /// Whether something came that was not taken yet.
-    #[must_use]
-    pub fn ready(&self) -> bool {
-        let mut ready = [PollFd::new(self.connection.as_fd(), PollFlags::POLLIN)];
-        loop {
-            match poll(&mut ready, PollTimeout::ZERO) {
-                Err(Errno::EINTR) => {}
-                found => return matches!(found, Ok(1..)),
-            }
-        }
-    }
 }
 
-impl AsFd for Reading {
-    /// For `poll(2)`.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.connection.as_fd()
-    }
+fn is_closed(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
 }
 
 fn is_timeout(error: &io::Error) -> bool {
@@ -310,12 +275,12 @@ fn unreachable(socket: &Path, error: &io::Error) -> Fault {
 fn meant(word: Option<&str>, all: &[Listed], more: bool) -> Result<Meant, Fault> {
     let Some(word) = word else {
         // The newest session; where there is none, what was traced last.
-        let newest = all.iter().find(|listed| listed.session.is_some());
+        let newest = all.iter().find(|listed| listed.trail.session.is_some());
         let which = match newest.or(all.first()) {
-            Some(listed) => match (&listed.session, listed.job) {
+            Some(listed) => match (&listed.trail.session, listed.trail.job) {
                 (Some(session), _) => Which::Session(session.clone()),
                 (None, Some(job)) => Which::Job(job),
-                (None, None) => Which::Trace(listed.trace),
+                (None, None) => Which::Trace(listed.trail.trace),
             },
             None => {
                 return Err(Fault::new("there are no trails of yours yet")
@@ -331,7 +296,7 @@ fn meant(word: Option<&str>, all: &[Listed], more: bool) -> Result<Meant, Fault>
         Some((word, uid)) => {
             let own: Vec<Listed> = all
                 .iter()
-                .filter(|listed| listed.uid == uid)
+                .filter(|listed| listed.trail.uid == uid)
                 .cloned()
                 .collect();
             Ok(Meant {
@@ -347,12 +312,16 @@ fn meant(word: Option<&str>, all: &[Listed], more: bool) -> Result<Meant, Fault>
 /// Those trails, if they are of one user as far as is known.
 fn of_one_user(which: Which, all: &[Listed]) -> Result<Meant, Fault> {
     let is = |listed: &&Listed| match &which {
-        Which::Session(session) => listed.session.as_ref() == Some(session),
-        Which::Job(job) => listed.job == Some(*job),
-        Which::Trace(trace) => listed.trace == *trace,
-        Which::Newest | Which::All => true,
+        Which::Session(session) => listed.trail.session.as_ref() == Some(session),
+        Which::Job(job) => listed.trail.job == Some(*job),
+        Which::Trace(trace) => listed.trail.trace == *trace,
+        Which::All => true,
     };
-    let users: BTreeSet<u32> = all.iter().filter(is).map(|listed| listed.uid).collect();
+    let users: BTreeSet<u32> = all
+        .iter()
+        .filter(is)
+        .map(|listed| listed.trail.uid)
+        .collect();
     if users.len() > 1 {
         return Err(several(&which, &users));
     }
@@ -369,7 +338,7 @@ fn several(which: &Which, users: &BTreeSet<u32>) -> Fault {
         Which::Session(session) => (format!("session {session}"), session.clone()),
         Which::Job(job) => (format!("job {job}"), job.to_string()),
         Which::Trace(trace) => (format!("trace {trace}"), format!("trace:{trace}")),
-        Which::Newest | Which::All => ("this name".to_owned(), "NAME".to_owned()),
+        Which::All => ("this name".to_owned(), "NAME".to_owned()),
     };
     let shown: Vec<String> = users.iter().take(NAMED).map(u32::to_string).collect();
     let more = if users.len() > NAMED { " and more" } else { "" };
@@ -385,16 +354,17 @@ fn several(which: &Which, users: &BTreeSet<u32>) -> Fault {
 fn named(word: &str, all: &[Listed], more: bool) -> Result<Which, Fault> {
     if all
         .iter()
-        .any(|listed| listed.session.as_deref() == Some(word))
+        .any(|listed| listed.trail.session.as_deref() == Some(word))
     {
         return Ok(Which::Session(word.to_owned()));
     }
     let job: Option<u32> = word.parse().ok();
-    if let Some(job) = job.filter(|job| all.iter().any(|listed| listed.job == Some(*job))) {
+    if let Some(job) = job.filter(|job| all.iter().any(|listed| listed.trail.job == Some(*job))) {
         return Ok(Which::Job(job));
     }
     let trace: Option<u32> = word.strip_prefix("trace:").and_then(|id| id.parse().ok());
-    if let Some(trace) = trace.filter(|trace| all.iter().any(|listed| listed.trace == *trace)) {
+    if let Some(trace) = trace.filter(|trace| all.iter().any(|listed| listed.trail.trace == *trace))
+    {
         return Ok(Which::Trace(trace));
     }
     if more {
@@ -429,25 +399,29 @@ fn named(word: &str, all: &[Listed], more: bool) -> Result<Which, Fault> {
 
 /// The word that means a trail.
 fn name(listed: &Listed) -> String {
-    match (&listed.session, listed.job) {
+    match (&listed.trail.session, listed.trail.job) {
         (Some(session), _) => format!("session {}", shown(session)),
         (None, Some(job)) => format!("job {job}"),
-        (None, None) => format!("trace:{}", listed.trace),
+        (None, None) => format!("trace:{}", listed.trail.trace),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use agent_sandbox_events::record::Trail;
+
     use super::*;
 
     fn listed(session: Option<&str>, job: Option<u32>, trace: u32) -> Listed {
         Listed {
-            uid: 1000,
-            node: "n1".into(),
-            session: session.map(str::to_owned),
-            job,
-            step: None,
-            trace,
+            trail: Trail {
+                uid: 1000,
+                node: "n1".into(),
+                session: session.map(str::to_owned),
+                job,
+                step: None,
+                trace,
+            },
             began: f64::from(trace),
             live: true,
         }
@@ -477,9 +451,10 @@ mod tests {
 
     #[test]
     fn what_several_users_call_the_same_is_asked_for_by_user() {
-        let of = |uid, session, job, trace| Listed {
-            uid,
-            ..listed(session, job, trace)
+        let of = |uid, session, job, trace| {
+            let mut listed = listed(session, job, trace);
+            listed.trail.uid = uid;
+            listed
         };
         let all = [
             of(1014, Some("aaaa"), Some(7777), 9),

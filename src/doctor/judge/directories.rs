@@ -1,6 +1,6 @@
 //! Directories of the user's and of the node's.
 
-use super::super::facts::{DirectoryFacts, Facts, Standing};
+use super::super::facts::{DirectoryFacts, DirectoryState, Facts};
 use super::super::line::Finding;
 use super::{ask, unfit, ways_out, without};
 
@@ -15,16 +15,16 @@ pub(super) fn home(facts: &Facts) -> Option<Finding> {
     }
     let path = home.path.display();
     let changeable = home.links.iter().find(|(_, changeable)| *changeable);
-    Some(match home.standing {
-        Standing::Directory { own: false, .. } => Finding::degraded(
+    Some(match home.state {
+        DirectoryState::Directory { own: false, .. } => Finding::degraded(
             format!("{found}; it belongs to somebody else"),
             ask(&format!("make {path} the user's own (chown)")),
         ),
-        Standing::Directory { mode, .. } if mode & 0o022 != 0 => Finding::degraded(
+        DirectoryState::Directory { mode, .. } if mode & 0o022 != 0 => Finding::degraded(
             format!("{found}; others may write there (mode {mode:04o})"),
             format!("chmod go-w '{path}'"),
         ),
-        Standing::Directory { .. } => match changeable {
+        DirectoryState::Directory { .. } => match changeable {
             Some((link, _)) => Finding::degraded(
                 format!(
                     "{found}; `{}` on the way is a link that others than administrators can change",
@@ -34,9 +34,9 @@ pub(super) fn home(facts: &Facts) -> Option<Finding> {
             ),
             None => Finding::ok(found),
         },
-        standing => Finding::new(
+        state => Finding::new(
             without(facts),
-            format!("{path}: {}", no_directory(standing)),
+            format!("{path}: {}", no_directory(state)),
             ask(&format!("{path} has to be a directory that answers")),
         ),
     })
@@ -46,10 +46,10 @@ pub(super) fn state(facts: &Facts) -> Option<Finding> {
     let state = &facts.files.state;
     let (path, found) = (state.path.display(), on(state));
     let refuses = facts.files.state_refuses.as_ref();
-    Some(match state.standing {
+    Some(match state.state {
         // What the others say, they say better.
-        Standing::Missing
-        | Standing::Directory {
+        DirectoryState::Missing
+        | DirectoryState::Directory {
             own: true,
             writable: true,
             ..
@@ -63,30 +63,27 @@ pub(super) fn state(facts: &Facts) -> Option<Finding> {
                 "make room where '{path}' is (df -h, df -i, quota), or set XDG_STATE_HOME to a directory with room"
             ),
         ),
-        Standing::Missing => Finding::ok(format!("{found}; the first session makes it")),
-        Standing::Directory { own: false, .. } => Finding::new(
+        DirectoryState::Missing => Finding::ok(format!("{found}; the first session makes it")),
+        DirectoryState::Directory { own: false, .. } => Finding::new(
             without(facts),
             format!("{found}; it belongs to somebody else, and nothing is recorded"),
             ask(&format!("make {path} the user's own (chown)")),
         ),
-        Standing::Directory {
+        DirectoryState::Directory {
             writable: false, ..
         } => Finding::new(
             without(facts),
             format!("{found}; you may not write there, and nothing is recorded"),
             format!("chmod u+rwx '{path}'"),
         ),
-        Standing::Directory { mode, .. } if mode & 0o022 != 0 => Finding::degraded(
+        DirectoryState::Directory { mode, .. } if mode & 0o022 != 0 => Finding::degraded(
             format!("{found}; others may write there (mode {mode:04o})"),
             format!("chmod go-w '{path}'"),
         ),
-        Standing::Directory { .. } => Finding::ok(found),
-        standing => Finding::new(
+        DirectoryState::Directory { .. } => Finding::ok(found),
+        state => Finding::new(
             without(facts),
-            format!(
-                "{path}: {}, and nothing is recorded",
-                no_directory(standing)
-            ),
+            format!("{path}: {}, and nothing is recorded", no_directory(state)),
             format!(
                 "mkdir -p -m 700 '{path}', or set XDG_STATE_HOME to a directory that you may write"
             ),
@@ -157,13 +154,13 @@ fn on(place: &DirectoryFacts) -> String {
     text
 }
 
-fn no_directory(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Missing => "does not exist",
-        Standing::Unmakeable => "does not exist, and cannot be made",
-        Standing::NoDirectory => "is not a directory",
-        Standing::Closed => "cannot be looked at",
-        Standing::Hung => "does not answer",
-        Standing::Directory { .. } => "is a directory",
+fn no_directory(state: DirectoryState) -> &'static str {
+    match state {
+        DirectoryState::Missing => "does not exist",
+        DirectoryState::Unmakeable => "does not exist, and cannot be made",
+        DirectoryState::NoDirectory => "is not a directory",
+        DirectoryState::Closed => "cannot be looked at",
+        DirectoryState::Hung => "does not answer",
+        DirectoryState::Directory { .. } => "is a directory",
     }
 }

@@ -7,7 +7,7 @@ mod tracer;
 use std::path::PathBuf;
 
 use super::super::facts::{
-    Bubblewrap, DirectoryFacts, Jail, Policy, Project, SiteFile, Slurm, Standing, Tools,
+    Bubblewrap, DirectoryFacts, DirectoryState, Jail, Policy, Project, SiteFile, Slurm, Tools,
 };
 use super::super::show;
 use super::*;
@@ -27,7 +27,7 @@ fn place(path: &str, kind: &str, local: bool) -> DirectoryFacts {
     DirectoryFacts {
         path: path.into(),
         real: path.into(),
-        standing: Standing::Directory {
+        state: DirectoryState::Directory {
             own: true,
             mode: 0o700,
             writable: true,

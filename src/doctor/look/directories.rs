@@ -11,7 +11,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use nix::unistd::{AccessFlags, Uid, User, access, mkstemp};
 
-use super::super::facts::{DirectoryFacts, Files, Standing};
+use super::super::facts::{DirectoryFacts, DirectoryState, Files};
 use crate::host;
 use crate::host::files::{Files as _, HostFiles, Kind, Look, real_as_far_as_it_exists};
 use crate::host::slurm::changeable;
@@ -48,14 +48,14 @@ pub(super) fn look(files: &HostFiles) -> Result<Files> {
 /// Why a small file cannot be written in a directory, or in the one in which it would be made. The file has
 /// no name: nobody sees it, and it goes with this process.
 fn refusal(place: &DirectoryFacts) -> Option<String> {
-    let at = match place.standing {
-        Standing::Directory { .. } => place.real.as_path(),
+    let at = match place.state {
+        DirectoryState::Directory { .. } => place.real.as_path(),
         // What exists of it; in the others nothing is tried.
-        Standing::Missing => place.real.ancestors().find(|above| above.exists())?,
-        Standing::Unmakeable => return Some("it cannot be made".to_owned()),
-        Standing::NoDirectory => return Some("it is not a directory".to_owned()),
-        Standing::Closed => return Some("it cannot be looked at".to_owned()),
-        Standing::Hung => return Some("it does not answer".to_owned()),
+        DirectoryState::Missing => place.real.ancestors().find(|above| above.exists())?,
+        DirectoryState::Unmakeable => return Some("it cannot be made".to_owned()),
+        DirectoryState::NoDirectory => return Some("it is not a directory".to_owned()),
+        DirectoryState::Closed => return Some("it cannot be looked at".to_owned()),
+        DirectoryState::Hung => return Some("it does not answer".to_owned()),
     };
     let mut file = match tempfile(at) {
         Ok(file) => file,
@@ -94,19 +94,19 @@ fn place(files: &HostFiles, path: PathBuf) -> DirectoryFacts {
     let uid = Uid::current().as_raw();
     let real = real_as_far_as_it_exists(files, &path);
     let kind = files.mounts().kind_of(&real);
-    let (standing, links) = match files.look(&path) {
+    let (state, links) = match files.look(&path) {
         Look::Found(found) if found.kind == Kind::Directory => {
-            let standing = Standing::Directory {
+            let state = DirectoryState::Directory {
                 own: found.uid == uid,
                 mode: found.mode,
                 writable: access(&found.real, AccessFlags::W_OK | AccessFlags::X_OK).is_ok(),
             };
-            (standing, found.links)
+            (state, found.links)
         }
-        Look::Found(found) => (Standing::NoDirectory, found.links),
+        Look::Found(found) => (DirectoryState::NoDirectory, found.links),
         Look::Missing => (makeable(&real), Vec::new()),
-        Look::Denied(_) | Look::Closed(_) => (Standing::Closed, Vec::new()),
-        Look::Hung => (Standing::Hung, Vec::new()),
+        Look::Denied(_) | Look::Closed(_) => (DirectoryState::Closed, Vec::new()),
+        Look::Hung => (DirectoryState::Hung, Vec::new()),
     };
     let links = links.into_iter().map(|(at, _)| {
         let around = at.parent().unwrap_or(Path::new("/"));
@@ -115,7 +115,7 @@ fn place(files: &HostFiles, path: PathBuf) -> DirectoryFacts {
     });
     DirectoryFacts {
         links: links.collect(),
-        standing,
+        state,
         local: kind.as_ref().is_some_and(|(_, local)| *local),
         kind: kind.map(|(kind, _)| kind),
         real,
@@ -124,12 +124,12 @@ fn place(files: &HostFiles, path: PathBuf) -> DirectoryFacts {
 }
 
 /// Whether a directory that is missing could be made.
-fn makeable(real: &Path) -> Standing {
+fn makeable(real: &Path) -> DirectoryState {
     let around = real.ancestors().skip(1).find(|above| above.exists());
     match around {
         Some(above) if access(above, AccessFlags::W_OK | AccessFlags::X_OK).is_ok() => {
-            Standing::Missing
+            DirectoryState::Missing
         }
-        _ => Standing::Unmakeable,
+        _ => DirectoryState::Unmakeable,
     }
 }

@@ -4,7 +4,7 @@ use super::super::facts::{Answer, Tracer, Trouble};
 use crate::launch::Prepared;
 use crate::launch::tracer;
 use crate::launch::tracer::TracerState;
-use crate::policy::values::Narrower;
+use crate::policy::values::Stricter;
 
 pub(super) fn look(prepared: &mut Prepared) -> Tracer {
     let trace = &prepared.policy.trace;

@@ -52,7 +52,7 @@ impl Scratch {
         let sessions = session::directory(uid, &path.join("state/agent-sandbox"));
         let mut left: Vec<PathBuf> = own_directory::parents()
             .iter()
-            .map(|parent| parent.join(host::meeting_name(uid)))
+            .map(|parent| parent.join(host::join_directory_name(uid)))
             .collect();
         if !sessions.starts_with(&path) {
             left.extend(sessions.ancestors().take(2).map(Path::to_path_buf));
@@ -131,7 +131,11 @@ fn program(setting: &Setting<'_>, backend: Backend, command: &[&str]) -> Program
     let mut environment: Vec<(OsString, OsString)> = setting
         .environment
         .iter()
-        .filter(|(name, _)| name != env_vars::XDG_STATE_HOME && name != env_vars::PWD)
+        .filter(|(name, _)| {
+            // What it logs would stand between what it says.
+            let names = [env_vars::XDG_STATE_HOME, env_vars::PWD, env_vars::LOG];
+            !names.iter().any(|left_out| name == left_out)
+        })
         .cloned()
         .collect();
     environment.push((

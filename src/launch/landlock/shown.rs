@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{Made, Planned, Reason};
-use crate::backend::landlock::Thing;
-use crate::backend::landlock::access::Permission;
 use crate::backend::missing::MissingFeature;
 use crate::failure::one_line;
+use agent_sandbox_landlock::Thing;
+use agent_sandbox_landlock::access::Permission;
 
 /// That Landlock makes the jail, and where to read what that means: one line.
 pub(super) fn weaker(missing: &[MissingFeature]) -> String {
@@ -28,33 +28,36 @@ pub(super) fn missing(missing: &[MissingFeature]) -> Vec<String> {
 /// The jail as it would be. `instead` is why it is none of bubblewrap's, if nobody asked for it.
 pub(super) fn planned(made: Made, instead: Option<&Reason>) -> Planned {
     let text = text(&made);
-    let Made { fenced, missing } = made;
+    let Made {
+        translated,
+        missing,
+    } = made;
     let instead = instead.map(|reason| &reason.what);
-    let regions = fenced.charge.territory.regions().iter();
+    let entries = translated.config.access_map.entries().iter();
     let parts = vec![
         ("instead_of_bwrap", json!(instead)),
-        ("lacks", json!(missing)),
-        ("landlock_abi", json!(fenced.abi)),
+        ("missing", json!(missing)),
+        ("landlock_abi", json!(translated.abi)),
         (
             "rules",
-            fenced
+            translated
                 .rules
                 .iter()
                 .map(|rule| json!({ "path": shown(rule.path()), "right": rule.right }))
                 .collect(),
         ),
         (
-            "territory",
-            regions
-                .map(|region| {
-                    json!({ "at": shown(region.path()), "reach": region.reach,
-                            "direct": region.direct, "listed": region.listed })
+            "access_map",
+            entries
+                .map(|entry| {
+                    json!({ "at": shown(entry.path()), "permission": entry.permission,
+                            "direct": entry.direct, "listed": entry.listed })
                 })
                 .collect(),
         ),
         (
             "staged",
-            fenced
+            translated
                 .staged
                 .iter()
                 .map(|one| json!({ "at": shown(&one.at), "what": thing(&one.what) }))
@@ -62,38 +65,41 @@ pub(super) fn planned(made: Made, instead: Option<&Reason>) -> Planned {
         ),
     ];
     Planned {
-        plan: fenced.plan,
+        plan: translated.plan,
         parts,
         text,
     }
 }
 
 fn text(made: &Made) -> String {
-    let fenced = &made.fenced;
+    let translated = &made.translated;
     let mut all = String::new();
     let mut line = |text: String| {
         all.push_str(&one_line(&text));
         all.push('\n');
     };
     line(String::new());
-    line(format!("rules of Landlock (ABI {})", fenced.abi));
-    for rule in &fenced.rules {
+    line(format!("rules of Landlock (ABI {})", translated.abi));
+    for rule in &translated.rules {
         let right = format!("{:?}", rule.right).to_lowercase();
         line(format!("  {right:<9} {}", shown(rule.path())));
     }
     line(String::new());
     line("access map, by which the mediator decides".into());
-    for region in fenced.charge.territory.regions() {
-        let reach = format!("{:?}", region.reach).to_lowercase();
-        let guarded = match (region.reach, region.direct) {
+    for entry in translated.config.access_map.entries() {
+        let permission = format!("{:?}", entry.permission).to_lowercase();
+        let guarded = match (entry.permission, entry.direct) {
             (Permission::Write, false) => "  [by the mediator alone]",
             _ => "",
         };
-        line(format!("  {reach:<9} {}{guarded}", shown(region.path())));
+        line(format!(
+            "  {permission:<9} {}{guarded}",
+            shown(entry.path())
+        ));
     }
     line(String::new());
     line("made in the session's directory".into());
-    for one in &fenced.staged {
+    for one in &translated.staged {
         line(format!("  {:<9} {}", thing(&one.what), shown(&one.at)));
     }
     for line in missing(&made.missing) {

@@ -67,7 +67,7 @@ impl Mark {
 
 /// A file that somebody obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct ObeyedFile {
     /// Who.
     pub(super) by: &'static str,
     /// What is done about it.
@@ -81,7 +81,7 @@ pub(super) struct Found {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// By their paths below the project.
-    pub(super) found: BTreeMap<PathBuf, Found>,
+    pub(super) found: BTreeMap<PathBuf, ObeyedFile>,
     /// Directories that the user's own rights do not open.
     pub(super) closed: BTreeSet<PathBuf>,
     /// Whether there is more that is only said, or closed, than was noted.
@@ -231,7 +231,8 @@ impl Walk<'_> {
             }
         }
         let firsts: Vec<&str> = names.iter().map(|(first, _)| *first).collect();
-        self.named(&Waiting::default(), &firsts);
+        let there = self.named(&Waiting::default(), &firsts);
+        names.retain(|(first, _)| there.iter().any(|name| name == first));
         for (first, within) in names {
             let at = Waiting {
                 path: first.into(),
@@ -255,10 +256,10 @@ impl Walk<'_> {
         self.waiting.clear();
     }
 
-    /// Looks for some names in a directory.
-    fn named(&mut self, at: &Waiting, names: &[&str]) {
+    /// Looks for some names in a directory; which of them are there.
+    fn named(&mut self, at: &Waiting, names: &[&str]) -> Vec<OsString> {
         let Ok(held) = below(self.project, &at.path) else {
-            return;
+            return Vec::new();
         };
         let around = PathBuf::from(by_descriptor(&held));
         let entry = |name: &&str| {
@@ -270,6 +271,7 @@ impl Walk<'_> {
         };
         let all: Vec<Entry> = names.iter().filter_map(entry).collect();
         self.entries(at, &held, &all);
+        all.into_iter().map(|entry| entry.name).collect()
     }
 
     /// The directory that is next.
@@ -494,7 +496,7 @@ impl Walk<'_> {
             self.seen.more |= is_said;
             return;
         }
-        let found = Found {
+        let found = ObeyedFile {
             by,
             care,
             mark: Mark::of(&is),

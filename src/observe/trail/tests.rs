@@ -365,7 +365,7 @@ fn many_names_are_as_many_as_are_kept() {
 }
 
 #[test]
-fn two_witnesses_are_added_and_not_doubled() {
+fn two_recorders_are_added_and_not_doubled() {
     let mut seen = nothing_seen();
     seen.calls = true;
     seen.note(Path::new("/home/ada/.fakeagent/state"), Act::Write);

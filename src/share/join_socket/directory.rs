@@ -22,7 +22,7 @@ const MOST_OTHERS: usize = 64;
 /// bytes (`unix(7)`).
 pub(super) fn address(directory: &OwnedFd, name: &str) -> Result<UnixAddr> {
     let path = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
-    UnixAddr::new(path.as_str()).context("cannot address a room's socket")
+    UnixAddr::new(path.as_str()).context("cannot address a step's socket")
 }
 
 fn is_directory(found: &FileStat) -> bool {
@@ -85,7 +85,7 @@ pub(super) fn remove(directory: &OwnedFd, name: &str) -> Result<()> {
     }
 }
 
-/// Removes a job's directory if no room has a server. Under the lock, which ends with it: whoever
+/// Removes a job's directory if no step has a server. Under the lock, which ends with it: whoever
 /// comes between the two removals makes a new lock file, and the directory stays.
 pub(super) fn clear(base: &OwnedFd, name: &str, directory: &OwnedFd) {
     let empty = living(directory).is_ok_and(|doors| doors.is_empty());

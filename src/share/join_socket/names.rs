@@ -56,14 +56,14 @@ fn escaped(text: &[u8], plain: &[u8]) -> String {
 
 /// Whose tasks share a pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Room {
+pub enum StepId {
     /// The batch script's.
     Batch,
     /// A step's, by its id; Slurm gives ids above 4294967200 to special steps (`slurm.h`).
     Step(u32),
 }
 
-impl fmt::Display for Room {
+impl fmt::Display for StepId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Batch => f.write_str("batch"),
@@ -72,7 +72,7 @@ impl fmt::Display for Room {
     }
 }
 
-impl Room {
+impl StepId {
     fn from_name(name: &str) -> Option<Self> {
         match name.strip_prefix("step-") {
             Some(id) => id.parse().ok().map(Self::Step),
@@ -86,19 +86,19 @@ impl Room {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Door {
     pub(super) order: u64,
-    pub(super) room: Room,
+    pub(super) step: StepId,
 }
 
 impl Door {
     pub(super) fn name(&self) -> String {
-        format!("{:010}.{}", self.order, self.room)
+        format!("{:010}.{}", self.order, self.step)
     }
 
     pub(super) fn from_name(name: &str) -> Option<Self> {
-        let (order, room) = name.split_once('.')?;
+        let (order, step) = name.split_once('.')?;
         let door = Self {
             order: order.parse().ok()?,
-            room: Room::from_name(room)?,
+            step: StepId::from_name(step)?,
         };
         // Another spelling is another file, and none of ours.
         (door.name() == name).then_some(door)
@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn only_our_spelling_of_a_socket_counts() {
-        for room in [Room::Batch, Room::Step(0), Room::Step(4_294_967_290)] {
-            let door = Door { order: 12, room };
+        for step in [StepId::Batch, StepId::Step(0), StepId::Step(4_294_967_290)] {
+            let door = Door { order: 12, step };
             assert_eq!(Door::from_name(&door.name()), Some(door));
         }
         for name in [

@@ -12,6 +12,8 @@ pub(crate) const CHAPERON: &[Row] = &[
     ("variables", &[]),
     ("files", &[]),
     ("audit", &["refusal"]),
+    // What is logged, and that requests are recorded beside it.
+    ("logging", &["audit"]),
     // Files that chaperons of a user share.
     ("locks", &[]),
     ("intent", &[]),
@@ -19,7 +21,7 @@ pub(crate) const CHAPERON: &[Row] = &[
     // What a session holds of records and questions, as data.
     ("cache", &[]),
     ("submitters", &["intent"]),
-    ("desk", &["budget", "refusal", "variables"]),
+    ("query_queue", &["budget", "refusal", "variables"]),
     ("conn", &["budget", "closing", "refusal", "sys"]),
     (
         "session",
@@ -27,7 +29,7 @@ pub(crate) const CHAPERON: &[Row] = &[
             "audit",
             "budget",
             "cache",
-            "desk",
+            "query_queue",
             "limiter",
             "submitters",
             "variables",
@@ -37,7 +39,13 @@ pub(crate) const CHAPERON: &[Row] = &[
     (
         "spawn",
         &[
-            "budget", "closing", "conn", "desk", "refusal", "session", "sys",
+            "budget",
+            "closing",
+            "conn",
+            "query_queue",
+            "refusal",
+            "session",
+            "sys",
         ],
     ),
     (
@@ -47,7 +55,7 @@ pub(crate) const CHAPERON: &[Row] = &[
             "cache",
             "closing",
             "conn",
-            "desk",
+            "query_queue",
             "files",
             "intent",
             "locks",
@@ -67,10 +75,11 @@ pub(crate) const CHAPERON: &[Row] = &[
             "cache",
             "closing",
             "conn",
-            "desk",
+            "query_queue",
             "files",
             "limiter",
             "locks",
+            "logging",
             "refusal",
             "session",
             "slurm",
@@ -80,7 +89,9 @@ pub(crate) const CHAPERON: &[Row] = &[
             "variables",
         ],
     ),
-    ("main", &["server", "slurm", "sys"]),
+    // The filter of a session's network: a process of its own.
+    ("network", &["audit", "closing", "logging", "sys"]),
+    ("main", &["network", "server", "slurm", "sys"]),
 ];
 
 /// Inside the chaperon's `slurm`: `submit`, `control` and `query` use what they share, and nothing of each other.
@@ -183,15 +194,15 @@ pub(crate) const SUBMIT: &[Row] = &[
     ("own_words", &[]),
     ("no_job", &[]),
     ("whole_nodes", &[]),
-    ("place", &[]),
+    ("target", &[]),
     ("capsule", &["export"]),
     (
         "submission",
-        &["capsule", "directory", "no_job", "place", "whole_nodes"],
+        &["capsule", "directory", "no_job", "target", "whole_nodes"],
     ),
     (
         "sbatch",
-        &["directory", "own_words", "place", "streams", "submission"],
+        &["directory", "own_words", "target", "streams", "submission"],
     ),
     (
         "srun",
@@ -199,12 +210,12 @@ pub(crate) const SUBMIT: &[Row] = &[
             "multi_prog",
             "no_job",
             "own_words",
-            "place",
+            "target",
             "streams",
             "submission",
         ],
     ),
-    ("salloc", &["directory", "place", "submission"]),
+    ("salloc", &["directory", "target", "submission"]),
 ];
 
 /// Inside `control`: nothing uses the other.

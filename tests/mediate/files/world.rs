@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use agent_sandbox::backend::landlock::access::{
+use agent_sandbox::sys::process::{Change, landlock_abi, wait};
+use agent_sandbox_landlock::access::{
     AccessMap, MapEntry, MediatorConfig, Permission, Right, Rule,
 };
-use agent_sandbox::sys::process::{Change, landlock_abi, wait};
 use tempfile::TempDir;
 
 use crate::jail;
@@ -89,8 +89,8 @@ pub(crate) const CALLS: &[i64] = &[
 impl World {
     /// A project `p` in which `.git/config`, `.git/hooks` and `missing/closed` may not be changed and
     /// `hidden` and `dark` may not be read; `p/src` and `p/file` have rules of their own. Beside it
-    /// `out`, which may be read, `far`, of which nothing is given, and a directory of the jail's own
-    /// region, in which `closed` is closed; and `tree`, which may be read and listed, but for `shut`, which may not be listed, and in
+    /// `out`, which may be read, `far`, of which nothing is given, and one in `/dev/shm`,
+    /// in which `closed` is closed; and `tree`, which may be read and listed, but for `shut`, which may not be listed, and in
     /// which `hidden` is.
     pub(crate) fn new() -> Self {
         let made = tempfile::tempdir().expect("a directory");
@@ -136,27 +136,27 @@ impl World {
         self.root.join(path)
     }
 
-    /// A path in the region of the jail's own.
+    /// A path in the shared directory.
     pub(crate) fn shared(&self, path: &str) -> PathBuf {
         self.shared.join(path)
     }
 
-    fn territory(&self) -> AccessMap {
-        let region = |at: PathBuf, reach, direct| MapEntry {
+    fn access_map(&self) -> AccessMap {
+        let entry = |at: PathBuf, permission, direct| MapEntry {
             at: at.as_os_str().as_bytes().to_vec(),
-            reach,
+            permission,
             direct,
             listed: false,
         };
-        let mut regions = vec![
-            region(self.at("p"), Permission::Write, false),
-            region(self.shared(""), Permission::Own, false),
-            region(self.shared("closed"), Permission::None, false),
-            region(PathBuf::from("/proc"), Permission::Read, true),
-            region(PathBuf::from("/usr"), Permission::Read, true),
-            region(PathBuf::from("/dev/null"), Permission::Write, true),
+        let mut entries = vec![
+            entry(self.at("p"), Permission::Write, false),
+            entry(self.shared(""), Permission::Own, false),
+            entry(self.shared("closed"), Permission::None, false),
+            entry(PathBuf::from("/proc"), Permission::Read, true),
+            entry(PathBuf::from("/usr"), Permission::Read, true),
+            entry(PathBuf::from("/dev/null"), Permission::Write, true),
         ];
-        for (path, reach, direct) in [
+        for (path, permission, direct) in [
             ("p/.git/config", Permission::Read, true),
             ("p/.git/hooks", Permission::Read, true),
             ("p/missing/closed", Permission::Read, true),
@@ -169,16 +169,16 @@ impl World {
             ("tree/shut", Permission::Read, false),
             ("tree/shut/hidden", Permission::None, false),
         ] {
-            regions.push(region(self.at(path), reach, direct));
+            entries.push(entry(self.at(path), permission, direct));
         }
-        for region in &mut regions {
-            region.listed = region.path() == self.at("tree");
+        for entry in &mut entries {
+            entry.listed = entry.path() == self.at("tree");
             // No path of the kernel's ends in a slash.
-            while region.at.last() == Some(&b'/') {
-                region.at.pop();
+            while entry.at.last() == Some(&b'/') {
+                entry.at.pop();
             }
         }
-        AccessMap::new(regions)
+        AccessMap::new(entries)
     }
 
     /// What the mediator is told, and what the command is.
@@ -204,7 +204,7 @@ impl World {
         let sorted = |mut rules: Vec<Rule>| {
             rules.sort_by(|one, other| one.path().cmp(other.path()));
             MediatorConfig {
-                territory: self.territory(),
+                access_map: self.access_map(),
                 rules,
                 abi,
                 stand_in: None,
@@ -231,8 +231,8 @@ impl World {
         let abi = abi.min(landlock_abi());
         jail::in_launcher(|words| {
             std::env::set_current_dir(self.at("p")).expect("a directory");
-            let (charge, command) = self.charges(abi);
-            let mediator = jail::start_fenced(words, charge, command, CALLS, act);
+            let (config, command) = self.charges(abi);
+            let mediator = jail::start_fenced(words, config, command, CALLS, act);
             let end = wait(mediator).expect("wait");
             assert_eq!(end, Change::Exited(0), "the jail's end");
         });

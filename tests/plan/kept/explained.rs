@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use agent_sandbox::plan::explain::change::Ways;
-use agent_sandbox::plan::explain::{self, Explanation, Standing};
+use agent_sandbox::plan::explain::{self, Explanation, Visibility};
 
 use super::places::STORE;
 use crate::host;
@@ -27,7 +27,7 @@ fn asked(enforced: &str, path: &str) -> Explanation {
     let ways = Ways {
         policy: &policy,
         config: "config.toml",
-        places: Some((&plan.ground, &scenario.tree)),
+        places: Some((&plan.site_bounds, &scenario.tree)),
     };
     explain::path(&plan, &scenario.tree, Path::new(path), &ways)
 }
@@ -35,7 +35,7 @@ fn asked(enforced: &str, path: &str) -> Explanation {
 #[test]
 fn where_it_is_kept_and_how_to_share_it() {
     let answer = asked("", "/home/ada/.tool/notes");
-    assert_eq!(answer.standing, Standing::Kept);
+    assert_eq!(answer.verdict, Visibility::Kept);
     assert_eq!(
         answer.notes,
         [
@@ -58,27 +58,27 @@ fn where_it_is_kept_and_how_to_share_it() {
     assert!(site.starts_with("agents.state (enforced.toml"), "{site}");
     // What the user keeps gives way to a list of the user's.
     let answer = asked("", "/home/ada/.npm/x");
-    assert_eq!((answer.standing, answer.exists), (Standing::Kept, false));
+    assert_eq!((answer.verdict, answer.exists), (Visibility::Kept, false));
     assert!(
         answer.change.text.contains("--write /home/ada/.npm"),
         "{answer:?}"
     );
     // A link of the host's leads nowhere inside.
     let answer = asked("", "/home/ada/.cache/pip");
-    assert_eq!(answer.standing, Standing::Kept);
+    assert_eq!(answer.verdict, Visibility::Kept);
 }
 
 #[test]
 fn what_is_shown_below_it_and_where_it_really_is() {
     let answer = asked("", "/home/ada/.tool/settings.json");
-    assert_eq!(answer.standing, Standing::ReadOnly);
+    assert_eq!(answer.verdict, Visibility::ReadOnly);
     let answer = asked("", &format!("{STORE}/home/.tool/x"));
-    assert_eq!(answer.standing, Standing::Hidden);
+    assert_eq!(answer.verdict, Visibility::Hidden);
     assert_eq!(
         answer.why.to_string(),
         "what jails keep from session to session"
     );
     assert!(!answer.change.possible);
     let answer = asked("", "/home/ada/.other");
-    assert_eq!(answer.standing, Standing::Absent);
+    assert_eq!(answer.verdict, Visibility::Absent);
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use agent_sandbox::host::HostFacts;
 use agent_sandbox::host::files::{Files, Look};
-use agent_sandbox::plan::model::kept::Make;
+use agent_sandbox::plan::model::persistent::Make;
 use agent_sandbox::plan::{Mount, Plan, Step};
 
 use crate::tree::{OWNER, Tree};

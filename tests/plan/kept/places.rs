@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_sandbox::plan::model::kept::Make;
+use agent_sandbox::plan::model::persistent::Make;
 use agent_sandbox::plan::{Access, Mount, Plan};
 
 use crate::host;
@@ -339,7 +339,7 @@ fn the_site_bounds_what_is_kept_by_place() {
             .unwrap();
         assert_eq!(places(&plan), expected, "{enforced}");
         let told = plan
-            .narrowed
+            .clamped
             .iter()
             .filter(|one| one.key == "home.keep" && one.is_users());
         let whole = expected.len() == 2;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_sandbox::plan::model::kept::Make;
+use agent_sandbox::plan::model::persistent::Make;
 use agent_sandbox::plan::{Access, Mount, Plan};
 
 use super::places::{STORE, at};
@@ -185,7 +185,7 @@ fn what_the_site_enforces_holds_for_state() {
         .unwrap();
     assert!(is_kept(&plan, "/home/ada/.tool"));
     assert_eq!(access(&plan, "/home/ada/.tool.json"), None);
-    let told = plan.narrowed.iter().find(|one| one.key == "agents.state");
+    let told = plan.clamped.iter().find(|one| one.key == "agents.state");
     assert!(told.is_some_and(|one| one.is_users() && one.allowed.value == "project"));
     // Shared state lies within home.write, and nothing is made beyond it.
     for tree in [tree(), host::plain()] {

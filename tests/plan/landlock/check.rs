@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use agent_sandbox::backend::landlock::access::{AccessMap, MapEntry, Permission, Right, Rule};
-use agent_sandbox::backend::landlock::check::check;
-use agent_sandbox::backend::landlock::{Fenced, Staged, Thing};
 use agent_sandbox::plan::Mount;
+use agent_sandbox_landlock::access::{AccessMap, MapEntry, Permission, Right, Rule};
+use agent_sandbox_landlock::check::check;
+use agent_sandbox_landlock::{Staged, Thing, Translated};
 
-use super::{STAGE, fenced, judge, with_devices};
+use super::{STAGE, judge, translated, with_devices};
 use crate::host::plain;
 use crate::scenario::Scenario;
 
@@ -28,16 +28,17 @@ fn scenario() -> Scenario {
 }
 
 /// What the checks say about a translation that was changed.
-fn said(change: impl FnOnce(&mut Fenced)) -> Result<(), String> {
+fn said(change: impl FnOnce(&mut Translated)) -> Result<(), String> {
     let scenario = scenario();
-    let mut fenced = fenced(&scenario);
-    change(&mut fenced);
-    let given = (fenced.rules.as_slice(), &fenced.charge.territory);
-    check(&fenced.plan, given, &scenario.host, Path::new(STAGE)).map_err(|error| error.to_string())
+    let mut translated = translated(&scenario);
+    change(&mut translated);
+    let given = (translated.rules.as_slice(), &translated.config.access_map);
+    check(&translated.plan, given, &scenario.host, Path::new(STAGE))
+        .map_err(|error| error.to_string())
 }
 
 #[track_caller]
-fn refused(with: &str, change: impl FnOnce(&mut Fenced)) {
+fn refused(with: &str, change: impl FnOnce(&mut Translated)) {
     let error = said(change).unwrap_err();
     assert!(error.contains("unsafe") && error.contains(with), "{error}");
 }
@@ -51,17 +52,17 @@ fn rule(path: &str, right: Right) -> Rule {
     }
 }
 
-fn change_regions(fenced: &mut Fenced, change: impl FnOnce(&mut Vec<MapEntry>)) {
-    let mut regions = fenced.charge.territory.regions().to_vec();
-    change(&mut regions);
-    fenced.charge.territory = AccessMap::new(regions);
+fn change_regions(translated: &mut Translated, change: impl FnOnce(&mut Vec<MapEntry>)) {
+    let mut entries = translated.config.access_map.entries().to_vec();
+    change(&mut entries);
+    translated.config.access_map = AccessMap::new(entries);
 }
 
-fn set_reach(fenced: &mut Fenced, path: &str, reach: Permission) {
-    change_regions(fenced, |regions| {
-        regions.push(MapEntry {
+fn set_reach(translated: &mut Translated, path: &str, permission: Permission) {
+    change_regions(translated, |entries| {
+        entries.push(MapEntry {
             at: path.into(),
-            reach,
+            permission,
             direct: false,
             listed: false,
         });
@@ -101,23 +102,23 @@ fn rules_that_give_too_much() {
         ),
     ] {
         let with = format!("a rule opens `{opened}`");
-        refused(&with, |fenced| fenced.rules.push(rule(path, right)));
+        refused(&with, |translated| translated.rules.push(rule(path, right)));
     }
     for path in ["/", "/etc/../home"] {
-        refused("a rule on", |fenced| {
-            fenced.rules.push(rule(path, Right::Read))
+        refused("a rule on", |translated| {
+            translated.rules.push(rule(path, Right::Read))
         });
     }
-    refused("not about one certain file", |fenced| {
+    refused("not about one certain file", |translated| {
         let mut rule = rule("/usr/bin", Right::Read);
         rule.id = None;
-        fenced.rules.push(rule);
+        translated.rules.push(rule);
     });
 }
 
 #[test]
 fn a_territory_that_is_too_wide() {
-    for (path, reach, with) in [
+    for (path, permission, with) in [
         (KEY, Permission::Write, "is Write, not None"),
         (KEY, Permission::Read, "is Read, not None"),
         (
@@ -141,16 +142,16 @@ fn a_territory_that_is_too_wide() {
         (OTHERS, Permission::Read, "is Read, not None"),
         (STAGE, Permission::Write, "is Write, not None"),
     ] {
-        refused(with, |fenced| set_reach(fenced, path, reach));
+        refused(with, |translated| set_reach(translated, path, permission));
     }
-    refused("is Write, not None", |fenced| {
-        change_regions(fenced, |regions| {
-            regions.retain(|region| region.at != KEY.as_bytes());
+    refused("is Write, not None", |translated| {
+        change_regions(translated, |entries| {
+            entries.retain(|entry| entry.at != KEY.as_bytes());
         });
     });
     // One whose step the translation never saw.
-    refused("is Write, not None", |fenced| {
-        let step = fenced.plan.steps.iter_mut();
+    refused("is Write, not None", |translated| {
+        let step = translated.plan.steps.iter_mut();
         let mut main = step.filter(|step| step.at == Path::new(PROJECT));
         main.next().unwrap().mount = Mount::HideDirectory;
     });
@@ -159,38 +160,38 @@ fn a_territory_that_is_too_wide() {
 /// What gives no more and yet does not work is found by the judge of these tests.
 #[test]
 fn the_judge_finds_what_does_not_fit() {
-    let found = |with: &str, change: &dyn Fn(&mut Fenced)| {
+    let found = |with: &str, change: &dyn Fn(&mut Translated)| {
         let scenario = scenario();
-        let mut fenced = fenced(&scenario);
-        assert_eq!(judge::complaints(&fenced, &scenario), [""; 0]);
-        change(&mut fenced);
-        let all = judge::complaints(&fenced, &scenario).join("\n");
+        let mut translated = translated(&scenario);
+        assert_eq!(judge::complaints(&translated, &scenario), [""; 0]);
+        change(&mut translated);
+        let all = judge::complaints(&translated, &scenario).join("\n");
         assert!(all.contains(with), "{with}: {all}");
     };
     for at in ["/etc/x", "../x", "home/a/b", "home"] {
-        found("has no place", &|fenced| {
-            fenced.staged.push(Staged {
+        found("has no place", &|translated| {
+            translated.staged.push(Staged {
                 at: at.into(),
                 what: Thing::Directory(0o700),
             });
         });
     }
-    found("out of order", &|fenced| {
-        fenced.rules.insert(0, fenced.rules[0].clone())
+    found("out of order", &|translated| {
+        translated.rules.insert(0, translated.rules[0].clone())
     });
-    found("no rule gives", &|fenced| {
+    found("no rule gives", &|translated| {
         let main = Path::new("/home/ada/project/main.c");
-        fenced.rules.retain(|rule| rule.path() != main);
+        translated.rules.retain(|rule| rule.path() != main);
     });
-    found("direct", &|fenced| {
-        change_regions(fenced, |regions| {
-            let mut git = regions.iter_mut();
-            let git = git.find(|region| region.at == b"/home/ada/project/.git");
+    found("direct", &|translated| {
+        change_regions(translated, |entries| {
+            let mut git = entries.iter_mut();
+            let git = git.find(|entry| entry.at == b"/home/ada/project/.git");
             let git = git.unwrap();
             git.direct = !git.direct;
         });
     });
-    found("is None and should be Read", &|fenced| {
-        set_reach(fenced, "/usr/bin", Permission::None)
+    found("is None and should be Read", &|translated| {
+        set_reach(translated, "/usr/bin", Permission::None)
     });
 }

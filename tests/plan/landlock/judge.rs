@@ -1,14 +1,14 @@
-//! Random hosts, policies and steps: rules and territory are what the steps say, by a definition of
+//! Random hosts, policies and steps: rules and access map are what the steps say, by a definition of
 //! their own.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use agent_sandbox::backend::landlock::access::{Permission, Right, Rule};
-use agent_sandbox::backend::landlock::{Fenced, Thing, translate};
 use agent_sandbox::host::HostFacts;
 use agent_sandbox::host::files::{Files, Look};
 use agent_sandbox::plan::{Access, Mount, Plan, Step, Why};
+use agent_sandbox_landlock::access::{Permission, Right, Rule};
+use agent_sandbox_landlock::{Thing, Translated, translate};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
@@ -21,15 +21,15 @@ use crate::tree::{Tree, What};
 /// What the steps of a plan say about a real path, by the deepest that decides.
 fn said(plan: &Plan, host: &HostFacts, tree: &Tree, path: &Path) -> Permission {
     if host
-        .meeting_places
+        .join_directories
         .iter()
         .any(|place| path.starts_with(place))
     {
         return Permission::None;
     }
-    let mut reach = Permission::None;
+    let mut permission = Permission::None;
     for step in plan.steps.iter().filter(|step| path.starts_with(&step.at)) {
-        reach = match &step.mount {
+        permission = match &step.mount {
             Mount::Bind { from, access, .. } if *from == step.at => match access {
                 Access::Read => Permission::Read,
                 Access::Write => Permission::Write,
@@ -41,13 +41,13 @@ fn said(plan: &Plan, host: &HostFacts, tree: &Tree, path: &Path) -> Permission {
             | Mount::Directory { .. }
             | Mount::Dev => Permission::None,
             Mount::Link { .. } => match tree.get(&step.at).map(|node| &node.what) {
-                Some(What::Link(_)) | None => reach,
+                Some(What::Link(_)) | None => permission,
                 _ => Permission::None,
             },
-            _ => reach,
+            _ => permission,
         };
     }
-    reach
+    permission
 }
 
 /// What Landlock lets be done with each existing file, as the kernel finds it: the rules at it and
@@ -61,8 +61,8 @@ fn ruled(rules: &[Rule], path: &Path) -> Permission {
     each.max().unwrap_or(Permission::None)
 }
 
-pub(super) fn complaints(fenced: &Fenced, scenario: &Scenario) -> Vec<String> {
-    let mut all = misshapen(fenced);
+pub(super) fn complaints(translated: &Translated, scenario: &Scenario) -> Vec<String> {
+    let mut all = misshapen(translated);
     let shim = scenario
         .host
         .slurm
@@ -72,15 +72,15 @@ pub(super) fn complaints(fenced: &Fenced, scenario: &Scenario) -> Vec<String> {
         if path.starts_with("/dev") || path.parent().is_none() || Some(path.as_path()) == shim {
             continue;
         }
-        let said = said(&fenced.plan, &scenario.host, &scenario.tree, path);
-        let reach = fenced.charge.territory.reach(path);
-        if reach != said {
+        let said = said(&translated.plan, &scenario.host, &scenario.tree, path);
+        let permission = translated.config.access_map.permission(path);
+        if permission != said {
             all.push(format!(
-                "{} is {reach:?} and should be {said:?}",
+                "{} is {permission:?} and should be {said:?}",
                 path.display()
             ));
         }
-        let ruled = ruled(&fenced.rules, path);
+        let ruled = ruled(&translated.rules, path);
         if ruled > said {
             all.push(format!(
                 "a rule gives {}: {ruled:?}, not {said:?}",
@@ -106,11 +106,11 @@ pub(super) fn complaints(fenced: &Fenced, scenario: &Scenario) -> Vec<String> {
 }
 
 /// What the kernel, the mediator and the launch rely on: the order of what is made and of rules, and that
-/// a region which is left to Landlock has a rule.
-fn misshapen(fenced: &Fenced) -> Vec<String> {
+/// an entry which is left to Landlock has a rule.
+fn misshapen(translated: &Translated) -> Vec<String> {
     let mut all = Vec::new();
     let mut made = BTreeMap::from([(PathBuf::new(), true)]);
-    for staged in &fenced.staged {
+    for staged in &translated.staged {
         let at = staged.at.as_path();
         let plain = at
             .components()
@@ -121,21 +121,21 @@ fn misshapen(fenced: &Fenced) -> Vec<String> {
         }
         made.insert(at.into(), matches!(staged.what, Thing::Directory(_)));
     }
-    for rules in [&fenced.rules, &fenced.charge.rules] {
+    for rules in [&translated.rules, &translated.config.rules] {
         if !rules.is_sorted_by(|one, next| one.path() < next.path()) {
             all.push("rules are out of order".to_owned());
         }
     }
-    for region in fenced.charge.territory.regions() {
-        let ruled = ruled(&fenced.rules, region.path());
-        let socket = fenced.socket.as_deref() == Some(region.path());
-        let fits = match region.reach {
-            Permission::None | Permission::Own => !region.direct && ruled == Permission::None,
-            Permission::Read => region.direct == (ruled == Permission::Read),
-            Permission::Write => socket || region.direct == (ruled == Permission::Write),
+    for entry in translated.config.access_map.entries() {
+        let ruled = ruled(&translated.rules, entry.path());
+        let socket = translated.socket.as_deref() == Some(entry.path());
+        let fits = match entry.permission {
+            Permission::None | Permission::Own => !entry.direct && ruled == Permission::None,
+            Permission::Read => entry.direct == (ruled == Permission::Read),
+            Permission::Write => socket || entry.direct == (ruled == Permission::Write),
         };
         if !fits {
-            let (at, direct) = (region.path().display(), region.direct);
+            let (at, direct) = (entry.path().display(), entry.direct);
             all.push(format!(
                 "{at}: direct is {direct}, and rules give {ruled:?}"
             ));
@@ -147,7 +147,7 @@ fn misshapen(fenced: &Fenced) -> Vec<String> {
 proptest! {
     #![proptest_config(random::config(1000))]
 
-    /// For every random host and policy: no rule and no region gives more than the steps say, and
+    /// For every random host and policy: no rule and no entry gives more than the steps say, and
     /// existing files have all of it.
     #[test]
     fn rules_and_territory_are_what_the_steps_say(case in random::case()) {
@@ -159,11 +159,11 @@ proptest! {
                 prop_assert!(!text.contains("refusing an unsafe"), "{text}");
                 prop_assert!(text.contains("listed") || text.contains("changes while"), "{text}");
             }
-            Ok(fenced) => {
-                let complaints = complaints(&fenced, &scenario);
+            Ok(translated) => {
+                let complaints = complaints(&translated, &scenario);
                 if !complaints.is_empty() {
-                    let steps = crate::scenario::text(&fenced.plan);
-                    let text = text(&fenced);
+                    let steps = crate::scenario::text(&translated.plan);
+                    let text = text(&translated);
                     return Err(TestCaseError::fail(format!("{}\n{steps}\n{text}", complaints.join("\n"))));
                 }
             }
@@ -176,10 +176,10 @@ proptest! {
         let scenario = Scenario::new(grown(&nodes)).only_policy("files.read = [\"/usr\"]");
         let mut plan = scenario.plan().unwrap();
         lay(&mut plan, &scenario.tree, &steps);
-        let fenced = translate(plan, &scenario.host, &scenario.tree, Path::new(STAGE), &[]);
-        let fenced = fenced.map_err(|error| TestCaseError::fail(error.to_string()))?;
-        let complaints = complaints(&fenced, &scenario);
-        prop_assert!(complaints.is_empty(), "{}\n{}", complaints.join("\n"), text(&fenced));
+        let translated = translate(plan, &scenario.host, &scenario.tree, Path::new(STAGE), &[]);
+        let translated = translated.map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let complaints = complaints(&translated, &scenario);
+        prop_assert!(complaints.is_empty(), "{}\n{}", complaints.join("\n"), text(&translated));
     }
 }
 

@@ -414,7 +414,7 @@ fn no_user_layer_widens_what_the_site_enforces() {
             Err(_) => return Ok(()),
         };
         plans.set(plans.get() + 1);
-        narrowed.set(narrowed.get() + usize::from(!plan.narrowed.is_empty()));
+        narrowed.set(narrowed.get() + usize::from(!plan.clamped.is_empty()));
         let keeping = &plan.keeping;
         let all = keeping.makes.len() + keeping.seeds.len() + keeping.logins.len();
         kept.set(kept.get() + usize::from(plan.kept().next().is_some()));

@@ -4,8 +4,8 @@
 use agent_sandbox::config::load::parse;
 use agent_sandbox::config::source::{Layer, Source, Sourced};
 use agent_sandbox::plan::Mount;
+use agent_sandbox::policy::clamp::Rule;
 use agent_sandbox::policy::merge::{Additions, merge};
-use agent_sandbox::policy::narrowing::Rule;
 use agent_sandbox::policy::stated::KEYS;
 
 use super::rows::tree;
@@ -206,6 +206,7 @@ fn of_two_values_the_narrower_holds() {
         ("landlock.sizes", "\"degraded\"", "\"refuse\""),
         ("landlock.users", "\"degraded\"", "\"refuse\""),
         ("network.mode", "\"open\"", "\"isolated\""),
+        ("network.jobs", "\"open\"", "\"isolated\""),
         ("slurm.mode", "\"auto\"", "\"off\""),
         ("slurm.scope", "\"user\"", "\"session\""),
         ("slurm.queries", "\"names\"", "\"none\""),
@@ -240,7 +241,7 @@ fn of_two_values_the_narrower_holds() {
             let policy = merge(&layers, &Additions::default()).unwrap();
             let path = format!("/{}", key.replace('.', "/"));
             let json = serde_json::to_value(&policy).unwrap();
-            (json.pointer(&path).unwrap().clone(), policy.narrowed)
+            (json.pointer(&path).unwrap().clone(), policy.clamped)
         };
         let (alone, _) = merged(narrow, &[]);
         for (open, enforced, file) in [
@@ -295,7 +296,7 @@ fn what_is_narrowed_is_noted_with_both_places() {
         .enforced("[files]\nread = [\"/usr\", \"/data/shared\"]\nwrite = []\n[env]\nhide = [\"*_TOKEN\"]\n");
     let plan = scenario.plan().unwrap();
     let notes: Vec<String> = plan
-        .narrowed
+        .clamped
         .iter()
         .filter(|one| one.is_users())
         .map(|one| {
@@ -317,7 +318,7 @@ fn what_is_narrowed_is_noted_with_both_places() {
     let copied = Scenario::new(tree())
         .policy("[env]\nset = { NEW = \"ghp_0123456789abcdef\" }\n")
         .enforced("[env]\nhide = [\"*_TOKEN\"]\n");
-    let copied = copied.plan().unwrap().narrowed;
+    let copied = copied.plan().unwrap().clamped;
     let note = copied.iter().find(|one| one.key == "env.set").unwrap();
     assert_eq!(note.asked.value, "NEW");
     assert_eq!(
@@ -325,5 +326,5 @@ fn what_is_narrowed_is_noted_with_both_places() {
         "no copy of what env.hide `*_TOKEN` hides"
     );
     // The built-in lists are narrowed, too, but nobody asked for them.
-    assert!(plan.narrowed.iter().any(|one| !one.is_users()));
+    assert!(plan.clamped.iter().any(|one| !one.is_users()));
 }

@@ -10,7 +10,7 @@ use agent_sandbox_wire::message::End;
 use tokio::sync::{Mutex, watch};
 
 use crate::conn::{Conn, Event};
-use crate::desk::{Captured, Flight, Over, Question, Told};
+use crate::query_queue::{Captured, Outcome, Progress, Query, RunningQuery};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::spawn::{self, Start};
@@ -99,149 +99,149 @@ pub async fn ask(
     arguments: Vec<OsString>,
     environment: Variables,
 ) -> Result<Rc<Captured>, Refusal> {
-    let Hearing { flight, .. } = hear(session, command, arguments, environment);
-    let mut told = flight.told.clone();
-    let told = told.wait_for(|told| told.over.is_some()).await;
-    let told = told.map_err(|_| lost())?;
-    let (end, error) = told.over.clone().unwrap_or_else(|| Err(lost()))?;
-    let whole = flight.whole.get_or_init(|| {
+    let AnswerStream { running, .. } = subscribe(session, command, arguments, environment);
+    let mut progress = running.progress.clone();
+    let progress = progress.wait_for(|progress| progress.over.is_some()).await;
+    let progress = progress.map_err(|_| lost())?;
+    let (end, error) = progress.over.clone().unwrap_or_else(|| Err(lost()))?;
+    let whole = running.whole.get_or_init(|| {
         Rc::new(Captured {
             end,
-            output: told.output.concat(),
+            output: progress.output.concat(),
             error: error.to_vec(),
-            account: told.account.clone(),
+            account: progress.account.clone(),
         })
     });
     Ok(Rc::clone(whole))
 }
 
 /// The same as [`ask`] for who begins with the answer before it is complete.
-pub fn hear(
+pub fn subscribe(
     session: &Rc<Session>,
     command: Command,
     arguments: Vec<OsString>,
     environment: Variables,
-) -> Hearing {
-    let question = Question {
+) -> AnswerStream {
+    let query = Query {
         command,
         arguments,
         environment,
     };
     let known = session
-        .desk
+        .queries
         .waiting
         .borrow()
-        .get(&question)
+        .get(&query)
         .and_then(Weak::upgrade);
-    let flight = match known {
-        Some(flight) => flight,
-        None => depart(session, question),
+    let running = match known {
+        Some(running) => running,
+        None => start_query(session, query),
     };
-    let told = flight.told.clone();
-    Hearing {
-        flight,
-        told,
+    let progress = running.progress.clone();
+    AnswerStream {
+        running,
+        progress,
         heard: 0,
     }
 }
 
 /// An answer that arrives in parts.
-pub struct Hearing {
-    flight: Rc<Flight>,
-    told: watch::Receiver<Told>,
+pub struct AnswerStream {
+    running: Rc<RunningQuery>,
+    progress: watch::Receiver<Progress>,
     heard: usize,
 }
 
 /// What was said.
-pub enum Said {
+pub enum AnswerPart {
     /// A part of the standard output.
     Part(Rc<[u8]>),
     /// That was all: how the command ended, and its standard error.
-    Over(End, Rc<[u8]>),
+    Done(End, Rc<[u8]>),
 }
 
-impl Hearing {
-    /// What is said next. Cancel-safe; after [`Said::Over`] it says that again.
+impl AnswerStream {
+    /// What is said next. Cancel-safe; after [`AnswerPart::Done`] it says that again.
     ///
     /// # Errors
     /// The command cannot be started, or says too much.
-    pub async fn next(&mut self) -> Result<Said, Refusal> {
+    pub async fn next(&mut self) -> Result<AnswerPart, Refusal> {
         let heard = self.heard;
-        let new = |told: &Told| told.output.len() > heard || told.over.is_some();
-        let told = self.told.wait_for(new).await.map_err(|_| lost())?;
-        match told.output.get(heard) {
+        let new = |progress: &Progress| progress.output.len() > heard || progress.over.is_some();
+        let progress = self.progress.wait_for(new).await.map_err(|_| lost())?;
+        match progress.output.get(heard) {
             Some(part) => {
                 self.heard += 1;
-                Ok(Said::Part(Rc::clone(part)))
+                Ok(AnswerPart::Part(Rc::clone(part)))
             }
             None => {
-                let (end, error) = told.over.clone().unwrap_or_else(|| Err(lost()))?;
-                Ok(Said::Over(end, error))
+                let (end, error) = progress.over.clone().unwrap_or_else(|| Err(lost()))?;
+                Ok(AnswerPart::Done(end, error))
             }
         }
     }
 }
 
 fn lost() -> Refusal {
-    Refusal::mistake("the question to Slurm was given up")
+    Refusal::mistake("the query to Slurm was given up")
 }
 
-fn depart(session: &Rc<Session>, question: Question) -> Rc<Flight> {
-    let (sender, told) = watch::channel(Told::default());
+fn start_query(session: &Rc<Session>, query: Query) -> Rc<RunningQuery> {
+    let (sender, progress) = watch::channel(Progress::default());
     let line = session
-        .desk
+        .queries
         .lines
         .borrow()
-        .get(&question)
+        .get(&query)
         .and_then(Weak::upgrade)
         .unwrap_or_default();
     let task = {
-        let (session, question, line) = (Rc::clone(session), question.clone(), Rc::clone(&line));
+        let (session, query, line) = (Rc::clone(session), query.clone(), Rc::clone(&line));
         tokio::task::spawn_local(async move {
-            let over = fly(&session, question, &line, &sender).await;
-            sender.send_modify(|told| told.over = Some(over));
+            let over = run_query(&session, query, &line, &sender).await;
+            sender.send_modify(|progress| progress.over = Some(over));
         })
     };
-    let flight = Rc::new(Flight {
-        told,
+    let running = Rc::new(RunningQuery {
+        progress,
         whole: OnceCell::new(),
         task: task.abort_handle(),
     });
-    let desk = &session.desk;
-    let mut lines = desk.lines.borrow_mut();
+    let queries = &session.queries;
+    let mut lines = queries.lines.borrow_mut();
     lines.retain(|_, line| line.strong_count() > 0);
-    lines.insert(question.clone(), Rc::downgrade(&line));
-    let mut waiting = desk.waiting.borrow_mut();
-    waiting.retain(|_, flight| flight.strong_count() > 0);
-    waiting.insert(question, Rc::downgrade(&flight));
-    flight
+    lines.insert(query.clone(), Rc::downgrade(&line));
+    let mut waiting = queries.waiting.borrow_mut();
+    waiting.retain(|_, running| running.strong_count() > 0);
+    waiting.insert(query, Rc::downgrade(&running));
+    running
 }
 
-async fn fly(
+async fn run_query(
     session: &Session,
-    question: Question,
+    query: Query,
     line: &Mutex<()>,
-    to: &watch::Sender<Told>,
-) -> Over {
+    to: &watch::Sender<Progress>,
+) -> Outcome {
     let _first = line.lock().await;
     let _room = enter(session).await?;
-    session.desk.waiting.borrow_mut().remove(&question);
-    let tell = |part: &[u8]| to.send_modify(|told| told.output.push(part.into()));
-    let (end, error, account) = spawn::relay(session, start(question), &[], tell).await?;
-    to.send_modify(|told| told.account = Some(account));
+    session.queries.waiting.borrow_mut().remove(&query);
+    let tell = |part: &[u8]| to.send_modify(|progress| progress.output.push(part.into()));
+    let (end, error, account) = spawn::relay(session, start(query), &[], tell).await?;
+    to.send_modify(|progress| progress.account = Some(account));
     Ok((end, error.into()))
 }
 
-fn start(question: Question) -> Start {
-    let mut start = Start::query(question.command, question.arguments);
-    start.environment = question.environment;
+fn start(query: Query) -> Start {
+    let mut start = Start::query(query.command, query.arguments);
+    start.environment = query.environment;
     start
 }
 
 async fn enter(session: &Session) -> Result<tokio::sync::SemaphorePermit<'_>, Refusal> {
     session.limiter.turn().await;
     let closed = |_| Refusal::mistake("the session ends");
-    session.desk.room.acquire().await.map_err(closed)
+    session.queries.room.acquire().await.map_err(closed)
 }
 
 /// Has Slurm do something: at the same pace, but once for each who wants it.
@@ -255,10 +255,10 @@ pub async fn act(
     environment: Variables,
 ) -> Result<Captured, Refusal> {
     let _room = enter(session).await?;
-    let question = Question {
+    let query = Query {
         command,
         arguments,
         environment,
     };
-    spawn::capture(session, start(question), &[]).await
+    spawn::capture(session, start(query), &[]).await
 }

@@ -32,7 +32,7 @@ pub struct Answer {
     /// Why, and what it does inside.
     reason: String,
     /// The options of the line, or every option of the command.
-    options: Vec<Told>,
+    options: Vec<OptionVerdict>,
     /// What stops the line.
     errors: Vec<Wrong>,
     /// Keys of the policy that are judged when it runs.
@@ -40,7 +40,7 @@ pub struct Answer {
     /// How to change it.
     change: Option<String>,
     /// Every command and what becomes of it, where the line names none.
-    commands: Vec<Told>,
+    commands: Vec<OptionVerdict>,
 }
 
 /// What becomes of a line.
@@ -61,7 +61,7 @@ enum Outcome {
 
 /// An option or a command, and what becomes of it.
 #[derive(Debug, Serialize)]
-struct Told {
+struct OptionVerdict {
     name: String,
     verdict: &'static str,
     why: Option<String>,
@@ -162,7 +162,7 @@ impl Answer {
                 Some(reason) => ("refused", format!("{command}: refused: {reason}")),
                 None => ("judged", format!("{command}: each option is judged")),
             };
-            Told {
+            OptionVerdict {
                 name: command.to_string(),
                 verdict,
                 why,
@@ -424,7 +424,7 @@ fn judged(option: &Opt) -> String {
 }
 
 /// An option of the table.
-fn row(option: &'static Opt) -> Told {
+fn row(option: &'static Opt) -> OptionVerdict {
     let name = page::spellings(option).replace('`', "");
     let takes = match page::value(option) {
         value if value.is_empty() => String::new(),
@@ -434,7 +434,7 @@ fn row(option: &'static Opt) -> Told {
 }
 
 /// An option as a line gives it.
-fn given(option: &'static Opt, value: Option<&OsStr>) -> Told {
+fn given(option: &'static Opt, value: Option<&OsStr>) -> OptionVerdict {
     let name = match value {
         Some(value) => format!("{}={}", option.shown(), value.to_string_lossy()),
         None => option.shown(),
@@ -442,14 +442,14 @@ fn given(option: &'static Opt, value: Option<&OsStr>) -> Told {
     told(option, name, String::new())
 }
 
-fn told(option: &'static Opt, name: String, takes: String) -> Told {
+fn told(option: &'static Opt, name: String, takes: String) -> OptionVerdict {
     let (verdict, why) = name_of(option.verdict);
     let variables: Vec<&'static str> = option.variables().collect();
     let mut line = format!("{name}{takes}: {}", judged(option));
     if !variables.is_empty() {
         let _ = write!(line, " (so is {})", variables.join(", "));
     }
-    Told {
+    OptionVerdict {
         name,
         verdict,
         why,

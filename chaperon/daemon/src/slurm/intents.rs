@@ -52,7 +52,7 @@ pub struct Header {
 
 /// An intent as it is found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct StoredIntent {
     /// The file's name.
     pub name: OsString,
     /// The command's process id; 0: it did not start.
@@ -67,13 +67,13 @@ pub struct Found {
     pub alive: bool,
 }
 
-impl Found {
+impl StoredIntent {
     /// Whether its job would be in the session's scope.
     pub fn is_within(&self, session: &Session) -> bool {
-        let seal = &session.order.seal;
-        let of_project = self.record.project.0 == seal.project;
+        let snapshot = &session.order.snapshot;
+        let of_project = self.record.project.0 == snapshot.project;
         match session.order.scope {
-            Scope::Session => of_project && self.record.session == seal.session,
+            Scope::Session => of_project && self.record.session == snapshot.session,
             Scope::Project => of_project,
             Scope::User => true,
         }
@@ -178,7 +178,7 @@ fn put(directory: &Path, header: &Header, draft: &[u8]) -> io::Result<Intent> {
 ///
 /// # Errors
 /// They cannot be read.
-pub async fn all(session: &Session) -> Result<Vec<Found>, Refusal> {
+pub async fn all(session: &Session) -> Result<Vec<StoredIntent>, Refusal> {
     let directory = directory(session).await?;
     read_all(&directory).map_err(|error| {
         let place = directory.display();
@@ -190,7 +190,7 @@ pub async fn all(session: &Session) -> Result<Vec<Found>, Refusal> {
 ///
 /// # Errors
 /// See [`all`].
-pub async fn left(session: &Session) -> Result<Vec<Found>, Refusal> {
+pub async fn left(session: &Session) -> Result<Vec<StoredIntent>, Refusal> {
     let mut all = all(session).await?;
     all.retain(|found| !found.alive);
     Ok(all)
@@ -203,7 +203,7 @@ pub async fn remove(session: &Session, name: &OsStr) {
     }
 }
 
-fn read_all(directory: &Path) -> io::Result<Vec<Found>> {
+fn read_all(directory: &Path) -> io::Result<Vec<StoredIntent>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
@@ -218,7 +218,7 @@ fn read_all(directory: &Path) -> io::Result<Vec<Found>> {
     Ok(all)
 }
 
-fn read(directory: &Path, name: OsString) -> Option<Found> {
+fn read(directory: &Path, name: OsString) -> Option<StoredIntent> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -234,7 +234,7 @@ fn read(directory: &Path, name: OsString) -> Option<Found> {
     let pid = str::from_utf8(parts.next()?).ok()?.parse().ok()?;
     let header = serde_json::from_slice(parts.next()?).ok()?;
     let draft = parts.next()?.to_vec();
-    Some(Found {
+    Some(StoredIntent {
         name,
         pid,
         header,

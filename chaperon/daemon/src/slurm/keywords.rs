@@ -13,7 +13,7 @@ pub(super) fn means(word: &str, name: &str, least: usize) -> bool {
 }
 
 /// A request, as far as all keywords have it in common.
-pub(super) struct Asked {
+pub(super) struct KeywordRequest {
     /// The command line.
     pub parsed: Parsed,
     /// The options, written anew.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::{End, Stream};
+use bstr::ByteSlice;
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStderr;
 
@@ -192,7 +193,7 @@ impl Messages {
             self.say(&[ENDS], shown);
         } else if text != RULE
             && let Some(list) = &mut self.list
-            && let Some(at) = text.windows(2).position(|pair| pair == b": ")
+            && let Some(at) = text.find(": ")
         {
             let name = text[..at].trim_ascii_end().to_vec();
             list.push((name, text[at + 2..].to_vec()));
@@ -347,14 +348,14 @@ fn is_failure(text: Option<&[u8]>) -> bool {
 }
 
 fn contains(text: &[u8], word: &[u8]) -> bool {
-    !word.is_empty() && memchr::memmem::find(text, word).is_some()
+    !word.is_empty() && text.contains_str(word)
 }
 
 /// A text with one word in place of another.
 fn replaced(text: &[u8], word: &[u8], instead: &[u8]) -> Vec<u8> {
     let mut all = Vec::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = memchr::memmem::find(rest, word).filter(|_| !word.is_empty()) {
+    while let Some(at) = rest.find(word).filter(|_| !word.is_empty()) {
         all.extend_from_slice(&rest[..at]);
         all.extend_from_slice(instead);
         rest = &rest[at + word.len()..];

@@ -39,7 +39,7 @@ pub enum Origin {
 
 /// An option as given, its value checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct GivenOption {
     /// The row of the table.
     pub option: &'static Opt,
     /// Its value.
@@ -53,7 +53,7 @@ pub struct Given {
 pub struct Parsed {
     /// Options in the order in which Slurm applies them: directives, variables, arguments; a later
     /// one wins.
-    pub given: Vec<Given>,
+    pub given: Vec<GivenOption>,
     /// What is no option.
     pub operands: Vec<OsString>,
     /// Variables that stand for no option and go to the real command as they are, checked.
@@ -66,13 +66,13 @@ pub struct Parsed {
 
 impl Parsed {
     /// What counts for the option of this long name: where it was given last.
-    pub fn last(&self, long: &str) -> Option<&Given> {
+    pub fn last(&self, long: &str) -> Option<&GivenOption> {
         self.last_of(&[long])
     }
 
     /// What was given last of several options that stand for the same thing (`--format`,
     /// `--Format`).
-    pub fn last_of(&self, longs: &[&str]) -> Option<&Given> {
+    pub fn last_of(&self, longs: &[&str]) -> Option<&GivenOption> {
         self.given
             .iter()
             .rev()
@@ -80,7 +80,7 @@ impl Parsed {
     }
 
     /// Every time that an option was given, in order.
-    pub fn all(&self, long: &str) -> impl Iterator<Item = &Given> {
+    pub fn all(&self, long: &str) -> impl Iterator<Item = &GivenOption> {
         self.given
             .iter()
             .filter(move |given| given.option.long == long)

@@ -23,9 +23,9 @@ use tokio::time::Instant;
 use super::ids::{Selector, leading};
 use super::parse::Parsed;
 use super::{intents, limits, records, scope, submitted};
-use crate::desk::Captured;
 use crate::intent::Intent;
 use crate::locks;
+use crate::query_queue::Captured;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::spawn::{self, Start};
@@ -135,7 +135,7 @@ async fn coming(session: &Session) -> Result<(u64, bool), Refusal> {
     // What nothing came of is settled soon.
     all.retain(|one| one.alive || submitted::is_asked_for(session, &one.name));
     let count = all.iter().map(|one| one.header.jobs).sum();
-    let changes = |one: &intents::Found| !one.alive || now <= one.header.since + YOUNG;
+    let changes = |one: &intents::StoredIntent| !one.alive || now <= one.header.since + YOUNG;
     // This one is among them.
     Ok((count, all.iter().filter(|one| changes(one)).count() > 1))
 }
@@ -176,7 +176,7 @@ async fn lines(session: &Rc<Session>, words: &[&str]) -> Result<Vec<Line>, Refus
         .filter_map(line)
         .filter(|(job, _)| own.recorded().contains(job))
         // The allocation in which the session was started is none of its jobs.
-        .filter(|(job, _)| !session.order.seal.allocation.contains(job))
+        .filter(|(job, _)| !session.order.snapshot.allocation.contains(job))
         .collect())
 }
 

@@ -117,8 +117,8 @@ impl Record {
     /// A record of this session and this moment, of a job that asked for nothing.
     pub fn new(session: &Session, kind: Kind) -> Self {
         Self {
-            session: session.order.seal.session.clone(),
-            project: session.order.seal.project.clone().into(),
+            session: session.order.snapshot.session.clone(),
+            project: session.order.snapshot.project.clone().into(),
             submitted: now(),
             kind,
             command: Text::from("(null)"),
@@ -270,10 +270,10 @@ pub async fn reader(session: &Session) -> Result<Reader, Refusal> {
 /// # Errors
 /// The cluster's name is unknown, or the records cannot be read.
 pub async fn ids(session: &Session) -> Result<BTreeSet<u32>, Refusal> {
-    let seal = &session.order.seal;
+    let snapshot = &session.order.snapshot;
     let wanted = |known: &Known| match session.order.scope {
-        Scope::Session => known.session == seal.session && known.project == seal.project,
-        Scope::Project => known.project == seal.project,
+        Scope::Session => known.session == snapshot.session && known.project == snapshot.project,
+        Scope::Project => known.project == snapshot.project,
         Scope::User => true,
     };
     let directory = directory(session).await?;

@@ -7,7 +7,7 @@ use crate::refusal::Refusal;
 use crate::slurm::answers::{about, plain};
 use crate::slurm::ask::{Stop, settle};
 use crate::slurm::control::{jobs, update};
-use crate::slurm::keywords::{Asked, means};
+use crate::slurm::keywords::{KeywordRequest, means};
 use crate::slurm::parse;
 use crate::slurm::query::{script, show};
 use crate::slurm::request::Context;
@@ -155,7 +155,7 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     if parsed.all("details").count() > 1 {
         options.push("--details".into());
     }
-    let asked = Asked {
+    let asked = KeywordRequest {
         parsed,
         options,
         words,

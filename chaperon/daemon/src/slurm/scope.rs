@@ -80,7 +80,7 @@ pub async fn known(session: &Rc<Session>) -> Result<View, Refusal> {
     let mut jobs = records::ids(session).await?;
     if let Some(job) = &session.order.job {
         jobs.insert(job.id);
-        let ours = &session.order.seal.allocation;
+        let ours = &session.order.snapshot.allocation;
         jobs.extend(ours.iter().filter(|_| ours.contains(&job.id)));
     }
     jobs.extend(session.allocations.borrow().keys());
@@ -102,7 +102,7 @@ pub async fn holds(session: &Rc<Session>, job: u32) -> Result<bool, Refusal> {
 
 async fn held(session: &Rc<Session>, view: &View, job: u32) -> Result<bool, Refusal> {
     // Where the session was started in a task of an array, that task alone is its own: not the array, and not the other tasks.
-    let allocation = &session.order.seal.allocation;
+    let allocation = &session.order.snapshot.allocation;
     let task = allocation.first();
     let of_array = |number: u32| !view.all && task != Some(&job) && allocation.contains(&number);
     if of_array(job) {
@@ -217,7 +217,7 @@ pub type Outside = (Selector, Refusal);
 
 /// Where a job stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Membership {
     /// In the scope.
     Inside,
     /// Outside, by this rule.
@@ -231,23 +231,23 @@ pub enum Standing {
 ///
 /// # Errors
 /// The records cannot be read, or Slurm does not answer.
-pub async fn standings(
+pub async fn memberships(
     session: &Rc<Session>,
     selectors: &[Selector],
-) -> Result<Vec<Standing>, Refusal> {
+) -> Result<Vec<Membership>, Refusal> {
     let view = view(session).await?;
     let mut all = Vec::with_capacity(selectors.len());
     for selector in selectors {
         let job = selector.job;
         all.push(if held(session, &view, job).await? {
             match kept_back(session, selector).await? {
-                None => Standing::Inside,
-                Some(refusal) => Standing::Outside(refusal),
+                None => Membership::Inside,
+                Some(refusal) => Membership::Outside(refusal),
             }
         } else if session.order.queries != Queries::None && queued(session, job).await?.is_none() {
-            Standing::Nowhere
+            Membership::Nowhere
         } else {
-            Standing::Outside(outside(session, selector))
+            Membership::Outside(outside(session, selector))
         });
     }
     Ok(all)

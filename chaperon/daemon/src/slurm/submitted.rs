@@ -11,7 +11,7 @@ use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
 use super::ask::ask;
-use super::intents::{self, Found};
+use super::intents::{self, StoredIntent};
 use super::records;
 use crate::intent::Intent;
 use crate::refusal::Refusal;
@@ -227,14 +227,14 @@ pub async fn resolve(session: &Rc<Session>) -> Result<(), Refusal> {
 }
 
 /// The intents of chaperons that are gone, as long as something can become of them.
-async fn left(session: &Session) -> Result<Vec<Found>, Refusal> {
+async fn left(session: &Session) -> Result<Vec<StoredIntent>, Refusal> {
     let found = intents::left(session).await?;
     let mut submitters = session.submitters.borrow_mut();
     let now = records::now();
     let names: BTreeSet<_> = found.iter().map(|one| one.name.clone()).collect();
     submitters.left.retain(|name, _| names.contains(name));
     let own = intents::own_host();
-    let asked_for = |one: &Found| {
+    let asked_for = |one: &StoredIntent| {
         let first = *submitters.left.entry(one.name.clone()).or_insert(now);
         // Those of this node are removed at last.
         one.header.host == own || now <= first + ASKED_FOR
@@ -250,7 +250,7 @@ pub fn is_asked_for(session: &Session, name: &OsStr) -> bool {
 }
 
 /// Records the jobs of chaperons that are gone.
-async fn adopt(session: &Session, left: &[Found], jobs: &[Job], hosts: &BTreeSet<String>) {
+async fn adopt(session: &Session, left: &[StoredIntent], jobs: &[Job], hosts: &BTreeSet<String>) {
     let own = intents::own_host();
     for one in left {
         let is_own = one.header.host == own;
@@ -278,7 +278,7 @@ async fn adopt(session: &Session, left: &[Found], jobs: &[Job], hosts: &BTreeSet
 }
 
 /// Whether a job is that of an intent whose chaperon is gone.
-fn is_of(intent: &Found, job: &Job) -> bool {
+fn is_of(intent: &StoredIntent, job: &Job) -> bool {
     let since = intent.header.since;
     intent.pid == job.pid
         && intent.pid != 0

@@ -16,9 +16,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use agent_sandbox_wire::capsule::{Options, Seal};
+use agent_sandbox_wire::capsule::{Options, PolicySnapshot};
 use agent_sandbox_wire::command::Command as Name;
 use agent_sandbox_wire::frame::{self, PREFACE};
+use agent_sandbox_wire::logging::VARIABLE;
 use agent_sandbox_wire::message::{Call, End, FromShim, How, Source, Stream, ToShim};
 use agent_sandbox_wire::order::{Allocation, Limits, Order, Queries, Scope};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -119,6 +120,29 @@ impl World {
         fs::write(directory.join("jobs"), "").unwrap();
     }
 
+    /// What the chaperon said, and logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.0.join("log")).unwrap()
+    }
+
+    /// The lines of the audit record.
+    pub(crate) fn audit(&self) -> Vec<String> {
+        let files = fs::read_dir(self.0.join("state/audit")).unwrap();
+        let texts = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+        let all = texts.collect::<String>();
+        all.lines().map(str::to_owned).collect()
+    }
+
+    /// No audit record can be written from now on.
+    pub(crate) fn without_audit(&self) {
+        fs::write(self.0.join("state/audit"), "").unwrap();
+    }
+
+    /// Nothing can be written to the chaperon's standard error.
+    pub(crate) fn without_log(&self) {
+        std::os::unix::fs::symlink("/dev/full", self.0.join("log")).unwrap();
+    }
+
     pub(crate) fn has_seen(&self, command: &str) -> bool {
         self.seen(command).path("arguments").exists()
     }
@@ -181,9 +205,18 @@ pub(crate) struct Chaperon {
 
 impl Chaperon {
     pub(crate) fn start(world: &World, change: impl FnOnce(&mut Order)) -> Self {
+        Self::logging(world, None, change)
+    }
+
+    /// The same with this filter of what is logged.
+    pub(crate) fn logging(
+        world: &World,
+        filter: Option<&str>,
+        change: impl FnOnce(&mut Order),
+    ) -> Self {
         let bytes = |path: &Path| path.to_str().unwrap().as_bytes().to_vec();
         let mut order = Order {
-            seal: Seal {
+            snapshot: PolicySnapshot {
                 session: "s0000001".into(),
                 project: bytes(&world.0.join("inside")),
                 layers: Vec::new(),
@@ -233,6 +266,8 @@ impl Chaperon {
             .arg("serve")
             .args(given.map(|fd| fd.as_raw_fd().to_string()))
             .env_clear()
+            .envs(filter.map(|filter| (VARIABLE, filter)))
+            .stderr(File::create(world.0.join("log")).unwrap())
             .spawn()
             .unwrap();
         drop((order, listener, theirs));
@@ -265,13 +300,13 @@ impl Chaperon {
     }
 
     /// A shim that calls and then neither answers nor reads.
-    pub(crate) fn leave(&self, asked: &Asked) -> UnixStream {
+    pub(crate) fn leave(&self, asked: &CommandLine) -> UnixStream {
         let null = File::open("/dev/null").unwrap();
         self.leave_with(asked, null.as_fd())
     }
 
     /// The same with these standard streams.
-    pub(crate) fn leave_with(&self, asked: &Asked, streams: BorrowedFd<'_>) -> UnixStream {
+    pub(crate) fn leave_with(&self, asked: &CommandLine, streams: BorrowedFd<'_>) -> UnixStream {
         let stream = UnixStream::connect(&self.socket).unwrap();
         (&stream).write_all(&PREFACE).unwrap();
         let call = Call {
@@ -286,7 +321,7 @@ impl Chaperon {
     }
 
     /// Does what a shim does.
-    pub(crate) fn ask(&self, asked: Asked) -> Said {
+    pub(crate) fn ask(&self, asked: CommandLine) -> Reply {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
         stream.write_all(&PREFACE).unwrap();
         let null = OpenOptions::new()
@@ -318,7 +353,7 @@ impl Chaperon {
         let mut preface = [0; 4];
         stream.read_exact(&mut preface).unwrap();
         frame::check_preface(preface).unwrap();
-        let mut said = Said {
+        let mut said = Reply {
             end: End::FAILURE,
             output: Vec::new(),
             error: Vec::new(),
@@ -421,7 +456,7 @@ fn send(stream: &UnixStream, message: &FromShim, fds: &[BorrowedFd<'_>]) {
 }
 
 /// What is asked of the chaperon.
-pub(crate) struct Asked {
+pub(crate) struct CommandLine {
     command: String,
     arguments: Vec<Vec<u8>>,
     environment: Vec<Vec<u8>>,
@@ -430,7 +465,7 @@ pub(crate) struct Asked {
     signals: Vec<i32>,
 }
 
-impl Asked {
+impl CommandLine {
     pub(crate) fn new(command: &str, arguments: &[&str]) -> Self {
         Self {
             command: command.to_owned(),
@@ -471,7 +506,7 @@ impl Asked {
 }
 
 /// What came of it.
-pub(crate) struct Said {
+pub(crate) struct Reply {
     pub end: End,
     pub output: Vec<u8>,
     pub error: Vec<u8>,

@@ -7,9 +7,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use agent_sandbox_support::process::{self, Drained, drain, wait};
+pub(crate) use agent_sandbox_support::waiting::PATIENCE;
+use agent_sandbox_support::waiting::until;
 use agent_sandbox_wire::SOCKET_VARIABLE;
 use agent_sandbox_wire::frame::{self, PREFACE};
 use agent_sandbox_wire::message::{Call, End, FromShim, ToShim};
@@ -21,9 +23,6 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::sys;
-
-/// How long anything may take that is to happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A directory with a socket and a shim named `sbatch`.
 pub(crate) struct ShimDirectory {
@@ -223,14 +222,10 @@ impl Shim {
     #[track_caller]
     pub(crate) fn output(mut self) -> Output {
         drop(self.0.stdin.take());
-        let out = self.0.stdout.take().map(collect);
-        let err = self.0.stderr.take().map(collect);
+        let out = self.0.stdout.take().map(drain);
+        let err = self.0.stderr.take().map(drain);
         let status = self.status();
-        let text = |reader: Option<thread::JoinHandle<Vec<u8>>>| {
-            reader
-                .map(|reader| reader.join().unwrap())
-                .unwrap_or_default()
-        };
+        let text = |reader: Option<Drained>| reader.map(|reader| reader.all()).unwrap_or_default();
         Output {
             status,
             stdout: text(out),
@@ -240,29 +235,15 @@ impl Shim {
 
     #[track_caller]
     pub(crate) fn status(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "the shim does not end");
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait(&mut self.0, "the shim")
     }
 
     /// Waits until the process is in this state (`proc(5)`, the third field of `stat`).
     #[track_caller]
     pub(crate) fn becomes(&self, state: char) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
-            let now = stat.rsplit(')').next().unwrap().trim_start().chars().next();
-            if now == Some(state) {
-                return;
-            }
-            assert!(Instant::now() < deadline, "state {now:?}, not {state}");
-            thread::sleep(Duration::from_millis(1));
-        }
+        until(&format!("state {state}"), || {
+            process::state(self.pid().as_raw()) == Some(state)
+        });
     }
 }
 
@@ -278,14 +259,6 @@ fn await_input(stream: &UnixStream) {
     let patience = PollTimeout::try_from(PATIENCE).unwrap();
     let mut polled = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
     while poll(&mut polled, patience) == Err(Errno::EINTR) {}
-}
-
-fn collect(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut all = Vec::new();
-        from.read_to_end(&mut all).unwrap();
-        all
-    })
 }
 
 /// Fails unless the shim ended with this code and wrote this to standard error alone.

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use agent_sandbox_support::waiting::until;
 use agent_sandbox_wire::message::{End, FromShim, ToShim};
 use nix::sys::signal::Signal;
 
@@ -125,21 +126,16 @@ fn inherit_no_descriptors() {
 /// Runs a child that writes the signals that it gets to a file, and waits until it can.
 fn trapping(place: &ShimDirectory, talk: &mut Talk) {
     let script = "for s in INT TERM HUP USR1; do trap \"echo $s >> got\" $s; done
-        trap 'exit 4' USR2; echo > ready; while :; do sleep 0.01; done";
+        trap 'exit 4' USR2; echo > ready; while [ -e ready ]; do sleep 0.01; done";
     run(talk, &["bash", "-c", script]);
     appears(place, "ready", "\n");
 }
 
 #[track_caller]
 fn appears(place: &ShimDirectory, name: &str, text: &str) {
-    let deadline = std::time::Instant::now() + crate::chaperon::PATIENCE;
-    while fs::read_to_string(place.path(name)).unwrap_or_default() != text {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "no {text:?} in {name}"
-        );
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    until(&format!("{text:?} in {name}"), || {
+        fs::read_to_string(place.path(name)).unwrap_or_default() == text
+    });
 }
 
 #[test]

@@ -9,7 +9,6 @@ mod children;
 mod ends;
 mod files;
 mod output;
-mod pty;
 mod signals;
 mod speed;
 mod sys;

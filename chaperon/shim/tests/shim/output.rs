@@ -149,8 +149,8 @@ fn that_nobody_takes_can_be_interrupted() {
     let place = ShimDirectory::new();
     let (shim, mut talk) = place.begin(place.shim().stdout(Stdio::piped()));
     print(&mut talk, Stream::Output, &vec![b'x'; 1 << 20]);
-    // The pipe is full when the shim has taken the message and sleeps.
-    thread::sleep(Duration::from_millis(100));
+    // The pipe is full when the shim has taken the message, which no socket holds whole, and sleeps.
+    shim.becomes('S');
     shim.signal(Signal::SIGWINCH);
     assert_eq!(talk.receive(), FromShim::Signal(libc::SIGWINCH));
     shim.signal(Signal::SIGINT);

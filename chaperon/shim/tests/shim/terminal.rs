@@ -1,12 +1,25 @@
 //! The shim at a terminal, under a shell with job control.
 
+use std::process::Command;
+
+use agent_sandbox_support::terminal::{self, Terminal};
 use agent_sandbox_wire::message::{End, FromShim, Stream, ToShim};
 
 use crate::chaperon::{ShimDirectory, Talk};
-use crate::pty::Terminal;
 
-const INTERRUPT: u8 = 0x03;
-const SUSPEND: u8 = 0x1a;
+/// A shell with job control, in which `$SHIM` is the shim.
+fn shell(place: &ShimDirectory) -> Terminal {
+    let shim = place.shim();
+    let mut command = Command::new("bash");
+    command
+        .envs(
+            shim.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .env("SHIM", shim.get_program())
+        .current_dir(place.dir.path());
+    terminal::shell(command)
+}
 
 fn run(talk: &mut Talk, argv: &[&str]) {
     talk.send(&ToShim::Run {
@@ -30,12 +43,12 @@ fn is_back(terminal: &mut Terminal, code: i32) {
 #[test]
 fn keys_and_sizes_are_told() {
     let place = ShimDirectory::new();
-    let mut terminal = Terminal::start(&place);
+    let mut terminal = shell(&place);
     terminal.line("$SHIM");
     let mut talk = place.accept();
-    terminal.resize();
+    terminal.resize(44, 80);
     assert_eq!(talk.receive(), FromShim::Signal(libc::SIGWINCH));
-    terminal.key(INTERRUPT);
+    terminal.interrupt();
     assert_eq!(talk.receive(), FromShim::Signal(libc::SIGINT));
     talk.send(&ToShim::Output {
         stream: Stream::Output,
@@ -49,10 +62,10 @@ fn keys_and_sizes_are_told() {
 #[test]
 fn it_is_suspended_and_comes_back() {
     let place = ShimDirectory::new();
-    let mut terminal = Terminal::start(&place);
+    let mut terminal = shell(&place);
     terminal.line("$SHIM");
     let mut talk = place.accept();
-    terminal.key(SUSPEND);
+    terminal.suspend();
     assert_eq!(talk.receive(), FromShim::Signal(libc::SIGTSTP));
     terminal.expect("Stopped");
     is_back(&mut terminal, 148);
@@ -65,19 +78,19 @@ fn it_is_suspended_and_comes_back() {
 #[test]
 fn a_shell_inside_has_job_control() {
     let place = ShimDirectory::new();
-    let mut terminal = Terminal::start(&place);
+    let mut terminal = shell(&place);
     terminal.line("$SHIM");
     let mut talk = place.accept();
     run(&mut talk, &SHELL);
     terminal.expect("(inner) ");
     terminal.line("sleep 100");
     terminal.expect("sleep 100");
-    terminal.key(SUSPEND);
+    terminal.suspend();
     terminal.expect("Stopped");
     terminal.expect("(inner) ");
     terminal.line("fg");
     terminal.expect("sleep 100");
-    terminal.key(INTERRUPT);
+    terminal.interrupt();
     terminal.expect("(inner) ");
     talk.hears_nothing();
     terminal.line("exit 12");
@@ -89,7 +102,7 @@ fn a_shell_inside_has_job_control() {
 #[test]
 fn a_command_inside_is_suspended_with_the_shim() {
     let place = ShimDirectory::new();
-    let mut terminal = Terminal::start(&place);
+    let mut terminal = shell(&place);
     terminal.line("$SHIM");
     let mut talk = place.accept();
     run(
@@ -97,7 +110,7 @@ fn a_command_inside_is_suspended_with_the_shim() {
         &["sh", "-c", "echo begun; read word; echo got $word; exit 8"],
     );
     terminal.expect("begun");
-    terminal.key(SUSPEND);
+    terminal.suspend();
     terminal.expect("Stopped");
     is_back(&mut terminal, 148);
     talk.hears_nothing();
@@ -113,7 +126,7 @@ fn a_command_inside_is_suspended_with_the_shim() {
 #[test]
 fn a_shell_that_is_killed_leaves_the_terminal_as_it_was() {
     let place = ShimDirectory::new();
-    let mut terminal = Terminal::start(&place);
+    let mut terminal = shell(&place);
     terminal.line("stty -a | grep -o '.echo '; $SHIM");
     let mut talk = place.accept();
     run(&mut talk, &SHELL);
@@ -124,7 +137,7 @@ fn a_shell_that_is_killed_leaves_the_terminal_as_it_was() {
         FromShim::RunEnded(End::Signal(libc::SIGKILL))
     );
     // With the terminal its own again, it is told of keys.
-    terminal.key(INTERRUPT);
+    terminal.interrupt();
     assert_eq!(talk.receive(), FromShim::Signal(libc::SIGINT));
     talk.send(&ToShim::Run {
         argv: ["sh", "-c", "stty -a"].map(Into::into).to_vec(),
@@ -140,7 +153,7 @@ fn a_shell_that_is_killed_leaves_the_terminal_as_it_was() {
 #[test]
 fn an_allocation_that_ends_takes_its_shell_along() {
     let place = ShimDirectory::new();
-    let mut terminal = Terminal::start(&place);
+    let mut terminal = shell(&place);
     terminal.line("$SHIM");
     let mut talk = place.accept();
     run(&mut talk, &SHELL);

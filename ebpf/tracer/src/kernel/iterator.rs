@@ -6,8 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-use super::SELF_TEST;
-use super::maps::{ForeignSweep, Sweep, SweepWhat, foreign_traces};
+use super::maps::{ForeignSweep, SELF_TEST, Sweep, SweepWhat, foreign_traces};
 use super::pins::Pins;
 
 /// The name of the iterator.

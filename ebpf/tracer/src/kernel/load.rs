@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::maps::NAMES;
 use super::objects::{Hook, Kind, hooks};
 use super::pins::Pins;
-use super::{Error, Settings};
+use super::settings::{Error, Settings};
 
 /// How loading went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,6 +9,9 @@ use std::path::Path;
 use aya::Pod;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, RingBuf};
 
+/// The trace of the self-test; no other one gets this number.
+pub const SELF_TEST: u32 = u32::MAX;
+
 /// Which tasks are traced, and what of them (`struct trace`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceEntry {

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::Error;
+use super::settings::Error;
 
 /// The first kernel whose tracing programs have task storage and `bpf_get_func_ip` (Linux 5.13 is the oldest
 /// on which both objects could run).

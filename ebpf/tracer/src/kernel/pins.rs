@@ -17,7 +17,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use nix::unistd::{Pid, geteuid};
 
-use super::Error;
+use super::settings::Error;
 
 /// The directory below the BPF file system of a tracer that serves.
 const SERVICE: &str = "agent-sandbox";

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use agent_sandbox_events::raw::Kind as Event;
 
-use super::About;
+use super::about::About;
 use super::objects::Kind;
 use super::obstacles::release;
 use super::prove::Proof;

@@ -21,8 +21,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{Pid, getuid};
 
 use super::exercise::{FILE, FREE, NOTHING, Results, SHUT, attempts};
-use super::maps::{Sweep, SweepWhat, TraceEntry};
-use super::{Probes, SELF_TEST, Settings};
+use super::maps::{SELF_TEST, Sweep, SweepWhat, TraceEntry};
+use super::probes::Probes;
+use super::settings::Settings;
 
 /// As long as the child may take for a part: an emulated machine is slow.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -77,7 +78,7 @@ pub(crate) const USER_NAMESPACE: &str = "user namespace";
 
 /// Runs the test. `denials`: whether there are programs that could deny.
 pub(crate) fn prove(probes: &mut Probes, settings: &Settings, denials: bool) -> io::Result<Proof> {
-    let room = Room::new(&settings.state)?;
+    let room = ScratchDirectory::new(&settings.state)?;
     let mut child = Exerciser::start(settings.program(), &room.0)?;
     let result = parts(probes, &room.0, &mut child, denials);
     // The trace goes in any case: a number that is given again must not be forbidden anything.
@@ -218,9 +219,9 @@ fn watch<T: Ord>(
 }
 
 /// A directory of the test's own.
-struct Room(PathBuf);
+struct ScratchDirectory(PathBuf);
 
-impl Room {
+impl ScratchDirectory {
     fn new(scratch: &Path) -> io::Result<Self> {
         let path = scratch.join(format!("self-test-{}", Pid::this()));
         match fs::remove_dir_all(&path) {
@@ -235,7 +236,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         // What stays is removed by the next test, and hurts nobody.
         let _ = fs::remove_dir_all(&self.0);

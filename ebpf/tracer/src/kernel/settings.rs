@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::Kind;
+use super::objects::Kind;
 
 /// Which object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

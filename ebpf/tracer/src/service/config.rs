@@ -92,8 +92,6 @@ pub struct Redact {
 pub struct Sinks {
     /// To systemd's journal.
     pub journald: bool,
-    /// To `/dev/log`.
-    pub syslog: bool,
 }
 
 /// What is kept.
@@ -134,10 +132,6 @@ pub struct UserLimits {
     /// hundred bytes takes up to ten microseconds: 50 are five thousand programs started each second. Commands that come
     /// faster are recorded without their arguments.
     pub command_milliseconds: u32,
-    /// Bytes that wait for one slow reader.
-    pub queue_bytes: u32,
-    /// Bytes that wait for all slow readers.
-    pub queue_bytes_total: u32,
 }
 
 /// Connections that are kept free for root, who has to find out what the others do.
@@ -194,8 +188,6 @@ impl Default for UserLimits {
             forbidden_per_user: 16384,
             requests_per_second: 300,
             command_milliseconds: 50,
-            queue_bytes: 1 << 18,
-            queue_bytes_total: 8 << 20,
         }
     }
 }
@@ -290,13 +282,6 @@ impl Config {
                 1_000_000,
             ),
             ("command_milliseconds", limits.command_milliseconds, 1, 1000),
-            ("queue_bytes", limits.queue_bytes, 1 << 17, 1 << 30),
-            (
-                "queue_bytes_total",
-                limits.queue_bytes_total,
-                1 << 20,
-                1 << 31,
-            ),
         ];
         bounds.into_iter().find_map(|(key, value, least, most)| {
             let sound = (least..=most).contains(&value);
@@ -353,7 +338,7 @@ mod tests {
         assert_eq!(config.object, Object::Tracepoints);
         let kinds = [EventName(Kind::Exec), EventName(Kind::Connect)];
         assert_eq!(config.demand.events, kinds);
-        assert!(config.demand.missing && config.sinks.journald && !config.sinks.syslog);
+        assert!(config.demand.missing && config.sinks.journald);
         assert_eq!((config.keep.days, config.limits.traces_per_user), (30, 7));
         assert_eq!(config.limits.command_milliseconds, 200);
     }

@@ -1,5 +1,5 @@
-//! What a trace records and denies: what its caller asks for, what the site requires, and what the traces that
-//! it is in already do.
+//! What a trace records and denies: what its caller asks for, what the site requires, and what a trace already does
+//! whose tasks it takes.
 
 use agent_sandbox_events::protocol::{Enforce, Register};
 use agent_sandbox_events::raw::{Kind, OPERATIONS, trace_flags};
@@ -62,10 +62,10 @@ impl Coverage {
         }
     }
 
-    /// As seen by the probes: a trace that is in another one shows at least what that one shows, and denies
-    /// at least what that one denies.
+    /// A trace that takes the tasks of another one shows at least what that one shows, and denies at least what that
+    /// one denies.
     #[must_use]
-    pub fn within(&self, outer: &Coverage) -> Coverage {
+    pub fn and(&self, outer: &Coverage) -> Coverage {
         Coverage {
             events: self.events | outer.events,
             every: self.every.min(outer.every),
@@ -79,7 +79,7 @@ impl Coverage {
 
     /// What the probes are told.
     #[must_use]
-    pub fn entry(&self, uid: u32, parent: Option<u32>) -> TraceEntry {
+    pub fn entry(&self, uid: u32) -> TraceEntry {
         let layer = match self.enforce {
             Enforce::Off => 0,
             Enforce::Audit => trace_flags::AUDIT,
@@ -96,9 +96,8 @@ impl Coverage {
             uid,
             every: self.every,
             operations: (1 << OPERATIONS.len()) - 1,
-            parent: parent.unwrap_or(0),
-            // Its own: what is forbidden in the trace that it is in is forbidden in it, too, and stays so when
-            // that one ends before it.
+            // Nobody's tasks but those without a mark come to it by its cgroup.
+            parent: 0,
             rules: 0,
         }
     }
@@ -233,17 +232,17 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_in_another_shows_and_denies_no_less() {
+    fn a_trace_that_takes_anothers_tasks_shows_and_denies_no_less() {
         let mut outer = Coverage::new(&register(vec![EventKind::Exec]), &Required::default());
         outer.enforce = Enforce::On;
         outer.no_internet = true;
         let mut inner = Coverage::new(&register(vec![EventKind::Open]), &Required::default());
         inner.enforce = Enforce::Audit;
         inner.every = 50;
-        let entry = inner.within(&outer).entry(7, Some(3));
+        let entry = inner.and(&outer).entry(7);
         assert_eq!(entry.events, Kind::Exec.bit() | Kind::Open.bit());
         assert_eq!(entry.every, 1);
-        assert_eq!((entry.uid, entry.parent), (7, 3));
+        assert_eq!((entry.uid, entry.parent), (7, 0));
         assert_eq!(
             entry.flags,
             trace_flags::RECORD | trace_flags::ENFORCE | trace_flags::NO_INTERNET

@@ -18,8 +18,10 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, bind, sendto, socket,
 };
 use nix::unistd::geteuid;
+use tracing::warn;
 
 use super::config::Config;
+use crate::logging::TARGET;
 use crate::sys::socket::listen;
 
 /// A configuration is never longer, in bytes.
@@ -275,7 +277,7 @@ pub fn notify(message: &str) {
         Ok(())
     };
     if let Err(error) = tell() {
-        eprintln!("agent-sandbox-tracer: cannot tell the service manager: {error}");
+        warn!(target: TARGET, "cannot tell the service manager: {error}");
     }
 }
 

@@ -7,7 +7,7 @@ use agent_sandbox_events::protocol::Request;
 
 use super::config::{MOST_FORBIDDEN, ROOTS_CONNECTIONS, UserLimits};
 
-/// A request that looks at every task of the node or at every trail costs as much as so many others.
+/// A request that looks at every task of the node or at every file of a user costs as much as so many others.
 pub const COSTLY: u32 = 5;
 
 /// Who has asked nothing for so many seconds may ask as much as those allow at once.
@@ -17,9 +17,9 @@ const BURST_SECONDS: i64 = 5;
 #[must_use]
 pub fn cost(request: &Request, descriptors: usize) -> u32 {
     match request {
-        Request::Register(_) | Request::Status { .. } => 1,
+        Request::Register(_) | Request::Status { .. } | Request::Open { .. } => 1,
         Request::Forbid { .. } => 2 + u32::try_from(descriptors / 25).unwrap_or(u32::MAX),
-        Request::Begin | Request::End | Request::List { .. } | Request::Read { .. } => COSTLY,
+        Request::Begin | Request::End | Request::Files { .. } => COSTLY,
     }
 }
 

@@ -23,8 +23,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::gethostname;
+use tracing::info;
 
 use crate::kernel::{Choice, Probes};
+use crate::logging::TARGET;
 use crate::trail::{self, Now, Trails};
 use config::{Config, Object};
 use socket::Service;
@@ -111,7 +113,6 @@ pub fn trail_settings(config: &Config, node: &str) -> Result<trail::Settings> {
         },
         redact: config.redact.patterns.clone(),
         journald: config.sinks.journald,
-        syslog: config.sinks.syslog,
         command_milliseconds: config.limits.command_milliseconds,
     })
 }
@@ -138,8 +139,9 @@ pub fn run(options: &Options) -> Result<()> {
         .with_context(|| format!("cannot keep records in `{}`", records.display()))?;
     let socket = config.socket.display().to_string();
     let mut service = Service::new(config, node, lock, kernel, trails)?;
-    eprintln!(
-        "agent-sandbox-tracer: {} on Linux {}, {}; listens on {socket}",
+    info!(
+        target: TARGET,
+        "{} on Linux {}, {}; listens on {socket}",
         about.object,
         about.kernel,
         if about.enforces {
@@ -149,7 +151,7 @@ pub fn run(options: &Options) -> Result<()> {
         }
     );
     for line in about.proved.iter().chain(&about.refused) {
-        eprintln!("agent-sandbox-tracer: {line}");
+        info!(target: TARGET, "{line}");
     }
     files::notify("READY=1");
     let served = service.run(|| {

@@ -82,8 +82,8 @@ impl Process {
 
     /// What is needed of it once its trace has begun: one descriptor instead of two.
     #[must_use]
-    pub fn keep(self) -> Kept {
-        Kept {
+    pub fn keep(self) -> Holding {
+        Holding {
             named: self.named,
             handle: self.handle,
         }
@@ -150,13 +150,13 @@ impl Process {
 
 /// A process of a trace that goes on.
 #[derive(Debug)]
-pub struct Kept {
+pub struct Holding {
     /// Its number and start.
     pub named: Named,
     handle: OwnedFd,
 }
 
-impl Kept {
+impl Holding {
     /// Whether it has not ended yet, with all its threads.
     #[must_use]
     pub fn lives(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The traces that there are, and which is in which.
+//! The traces that there are. A task belongs to one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,14 +29,10 @@ pub struct Named {
 pub struct Trace {
     /// Its trail.
     pub trail: Trail,
-    /// The trace that it is in: its events belong to that one as well.
-    pub parent: Option<u32>,
-    /// What its own trail shows. Traces that an older tracer kept have it under this name.
+    /// What it records and denies. Traces that an older tracer kept have it under this name.
     #[serde(rename = "wish")]
     pub coverage: Coverage,
-    /// What the probes do: with what the traces do that it is in.
-    pub applied: Coverage,
-    /// What its tasks must not touch, with what they must not for the traces that it is in.
+    /// What its tasks must not touch.
     pub forbidden: BTreeSet<File>,
     /// When it ends.
     pub lifetime: Lifetime,
@@ -96,8 +92,6 @@ impl Trace {
 /// What has ended and of which tasks may still be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// The trace that its tasks belong to now.
-    pub heir: Option<u32>,
     /// Whether things were forbidden to it.
     pub forbade: bool,
     /// So many times in a row none was found.
@@ -175,33 +169,12 @@ impl Registry {
         self.traces.is_empty() && self.ended.is_empty()
     }
 
-    /// Whether a trace goes on, or is being ended, within this one. Until then it has not ended either.
+    /// The trace of a cgroup.
     #[must_use]
-    pub fn has_children(&self, id: u32) -> bool {
-        let mut parents = self.traces.values().map(|trace| trace.parent);
-        let mut heirs = self.ended.values().map(|ended| ended.heir);
-        parents.any(|parent| parent == Some(id)) || heirs.any(|heir| heir == Some(id))
-    }
-
-    /// This trace and all within it that go on.
-    #[must_use]
-    pub fn with_descendants(&self, id: u32) -> Vec<u32> {
-        let mut found = vec![id];
-        let mut at = 0;
-        while let Some(outer) = found.get(at).copied() {
-            let inner = self.iter().filter(|(_, trace)| trace.parent == Some(outer));
-            found.extend(inner.map(|(id, _)| id));
-            at += 1;
-        }
-        found
-    }
-
-    /// The trace that tasks of this cgroup come to belong to: of several the innermost, but not `without`.
-    #[must_use]
-    pub fn of_cgroup(&self, cgroup: u64, without: Option<u32>) -> Option<u32> {
-        let all = self.iter().filter(|(id, _)| Some(*id) != without);
-        let holders = all.filter(|(_, trace)| trace.cgroup == Some(cgroup));
-        holders.map(|(id, _)| id).max_by_key(|id| self.depth(*id))
+    pub fn of_cgroup(&self, cgroup: u64) -> Option<u32> {
+        let mut all = self.iter();
+        all.find(|(_, trace)| trace.cgroup == Some(cgroup))
+            .map(|(id, _)| id)
     }
 
     /// The trace that another task of the same step, or of the same job, joins.
@@ -212,18 +185,9 @@ impl Registry {
             .map(|(id, _)| id)
     }
 
-    /// All that go on, outer ones before those in them.
-    #[must_use]
-    pub fn outer_first(&self) -> Vec<u32> {
-        let mut ids: Vec<u32> = self.traces.keys().copied().collect();
-        ids.sort_by_key(|id| self.depth(*id));
-        ids
-    }
-
     /// The probes know a trace that nobody else knows: its tasks belong to none.
     pub fn unknown(&mut self, id: u32) {
         let ended = Ended {
-            heir: None,
             forbade: true,
             none: 0,
             uid: None,
@@ -238,33 +202,10 @@ impl Registry {
         self.ended.remove(&id);
     }
 
-    /// In how many traces a task of this one is: 1 for a trace that is in no other, 0 for one that does not go on.
-    #[must_use]
-    pub fn depth(&self, id: u32) -> usize {
-        let mut at = Some(id);
-        let mut depth = 0;
-        while let Some(trace) = at.and_then(|id| self.get(id)) {
-            at = trace.parent;
-            depth += 1;
-        }
-        depth
-    }
-
-    /// A trace has ended: what is in it is in its parent now, and so are tasks that are still found.
+    /// A trace has ended. Tasks of it may still be found.
     pub fn end(&mut self, id: u32) -> Option<Trace> {
         let trace = self.traces.remove(&id)?;
-        for inner in self.traces.values_mut() {
-            if inner.parent == Some(id) {
-                inner.parent = trace.parent;
-            }
-        }
-        for ended in self.ended.values_mut() {
-            if ended.heir == Some(id) {
-                ended.heir = trace.parent;
-            }
-        }
         let ended = Ended {
-            heir: trace.parent,
             forbade: !trace.forbidden.is_empty(),
             none: 0,
             uid: Some(trace.trail.uid),
@@ -288,15 +229,6 @@ impl Registry {
         self.turn = ids.last().copied().unwrap_or(self.turn);
         ids
     }
-
-    /// The trace whose event it is, if an event says that it is this one's.
-    #[must_use]
-    pub fn owner(&self, id: u32) -> Option<u32> {
-        if self.traces.contains_key(&id) {
-            return Some(id);
-        }
-        self.ended.get(&id).and_then(|ended| ended.heir)
-    }
 }
 
 #[cfg(test)]
@@ -305,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    pub(super) fn trace(parent: Option<u32>, cgroup: Option<u64>) -> Trace {
+    pub(super) fn trace(cgroup: Option<u64>) -> Trace {
         let coverage = Coverage {
             events: 0,
             every: 1,
@@ -317,8 +249,6 @@ mod tests {
         };
         Trace {
             trail: Trail::default(),
-            parent,
-            applied: coverage.clone(),
             coverage,
             forbidden: BTreeSet::new(),
             lifetime: Lifetime::Tasks,
@@ -336,8 +266,8 @@ mod tests {
         let mut registry = Registry::default();
         assert_eq!((registry.fresh(), registry.fresh()), (1, 2));
         registry.skip_to(IDS - 1);
-        registry.insert(1, trace(None, None));
-        registry.insert(2, trace(None, None));
+        registry.insert(1, trace(None));
+        registry.insert(2, trace(None));
         registry.end(2);
         assert_eq!(
             registry.fresh(),
@@ -347,41 +277,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_an_ended_trace_is_in_its_parent() {
-        let mut registry = Registry::default();
-        registry.insert(1, trace(None, Some(9)));
-        registry.insert(2, trace(Some(1), Some(9)));
-        registry.insert(3, trace(Some(2), None));
-        assert_eq!(registry.with_descendants(1), [1, 2, 3]);
-        assert_eq!(registry.of_cgroup(9, None), Some(2));
-        assert_eq!(registry.of_cgroup(9, Some(2)), Some(1));
-        assert_eq!(registry.outer_first(), [1, 2, 3]);
-        assert!(registry.has_children(2));
-        registry.end(2);
-        assert_eq!(registry.of_cgroup(9, None), Some(1));
-        assert_eq!(registry.get(3).unwrap().parent, Some(1));
-        assert_eq!(
-            registry.owner(2),
-            Some(1),
-            "a late event of its is the parent's"
-        );
-        registry.end(3);
-        assert_eq!(registry.owner(3), Some(1));
-        assert!(
-            registry.has_children(1),
-            "tasks of 2 and 3 may still be found"
-        );
-        registry.ended().clear();
-        assert!(!registry.has_children(1));
-        registry.end(1);
-        assert_eq!(registry.owner(1), None);
-    }
-
-    #[test]
     fn those_that_have_ended_are_looked_at_in_turn() {
         let mut registry = Registry::default();
         for id in 1..=5 {
-            let mut one = trace(None, None);
+            let mut one = trace(None);
             one.trail.uid = 7;
             one.forbidden.insert((1, u64::from(id)));
             registry.insert(id, one);
@@ -398,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_slurm_knows_and_what_is_said_of_a_job_stay_apart() {
-        let mut known = trace(None, None);
+        let mut known = trace(None);
         known.trail.job = Some(7);
         let mut said = known.clone();
         assert!(known.is_joined_by(&said.trail, &said));
@@ -410,11 +309,11 @@ mod tests {
     #[test]
     fn it_outlives_the_service() {
         let mut registry = Registry::default();
-        let mut first = trace(None, Some(9));
+        let mut first = trace(Some(9));
         first.forbidden.insert((8 << 20 | 1, 1 << 40));
         first.trail.session = Some("k3v9x2m1".to_owned());
         registry.insert(7, first);
-        registry.insert(8, trace(Some(7), None));
+        registry.insert(8, trace(None));
         registry.end(8);
         let text = serde_json::to_string(&registry).unwrap();
         assert_eq!(serde_json::from_str::<Registry>(&text).unwrap(), registry);

@@ -32,7 +32,7 @@ pub struct Tasks {
 
 /// Marks them. Returns how many there are.
 ///
-/// A task that is in a trace within `from` already stays there: the innermost trace has it.
+/// A task of another trace stays there.
 ///
 /// # Errors
 /// What the kernel answers, or there are new ones all the time.

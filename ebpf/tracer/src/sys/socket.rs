@@ -1,44 +1,15 @@
-//! Packets with descriptors.
+//! What nix's calls for sockets lack.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
-
-/// As many descriptors the kernel lets travel with one message (`SCM_MAX_FD`, Linux 2.6.38). There is room
-/// for all of them: what finds none would be reported as an error, with those that did stay open for ever.
-const MOST_DESCRIPTORS: usize = 253;
-
-/// Receives one packet, and adds the descriptors that come with it to `descriptors`. Does not block.
-///
-/// Returns its length, which is 0 at the end of the conversation. A packet that is longer than `buffer` is
-/// cut off, and said to be longer than the buffer.
-///
-/// # Errors
-/// What `recvmsg(2)` answers; `WouldBlock` if there is no packet.
+/// Whether the other end has not yet received all that was sent to it (`SIOCOUTQ`, `unix(7)`).
 #[allow(unsafe_code)]
-pub(crate) fn receive(
-    socket: &impl AsRawFd,
-    buffer: &mut [u8],
-    descriptors: &mut Vec<OwnedFd>,
-) -> io::Result<usize> {
-    let room = buffer.len();
-    let mut space = nix::cmsg_space!([RawFd; MOST_DESCRIPTORS]);
-    let mut parts = [IoSliceMut::new(buffer)];
-    let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
-    let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
-    for control in message.cmsgs().into_iter().flatten() {
-        if let ControlMessageOwned::ScmRights(numbers) = control {
-            for number in numbers {
-                // SAFETY: the kernel has just made this descriptor for this process, and nobody else knows it.
-                descriptors.push(unsafe { OwnedFd::from_raw_fd(number) });
-            }
-        }
-    }
-    if message.flags.contains(MsgFlags::MSG_TRUNC) {
-        return Ok(room + 1);
-    }
-    Ok(message.bytes)
+pub(crate) fn unreceived(socket: &impl AsRawFd) -> bool {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the call writes one int, and there is one.
+    let told = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    told == 0 && bytes > 0
 }
 
 /// A connection that `accept4(2)` has just given.

@@ -59,11 +59,6 @@ pub(super) fn round(time: f64) -> f64 {
     (time * 1e6).round() / 1e6
 }
 
-/// Whether both are the same time, to a microsecond: one of them may have been a text in between.
-pub(super) fn same(one: f64, other: f64) -> bool {
-    (one - other).abs() < 1e-6
-}
-
 /// Nanoseconds as seconds: to a quarter of a microsecond, which is what 53 bits hold of the time since 1970.
 #[expect(clippy::cast_precision_loss, reason = "said above")]
 pub(super) fn seconds(nanoseconds: u64) -> f64 {

@@ -26,7 +26,7 @@ pub(super) struct Fold {
     /// Number of the first that waits; each has the next number.
     first: u64,
     /// By hash, the number of the newest of that kind.
-    by_hash: HashMap<u64, u64, BuildHasherDefault<Given>>,
+    by_hash: HashMap<u64, u64, BuildHasherDefault<HashedKey>>,
     /// The key of the hash is random: nobody can make events that collide.
     key: RandomState,
     text: Box<[u8]>,
@@ -365,9 +365,9 @@ fn alike(one: &Head, other: &Head) -> bool {
 
 /// The keys are hashes already.
 #[derive(Default)]
-struct Given(u64);
+struct HashedKey(u64);
 
-impl Hasher for Given {
+impl Hasher for HashedKey {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -42,7 +42,7 @@ pub(super) fn number(line: &mut Vec<u8>, seq: u64) {
 
 #[cfg(test)]
 mod tests {
-    use agent_sandbox_events::record::{Actor, End, Header, Lost, Open, Record, Removed, Verdict};
+    use agent_sandbox_events::record::{Actor, End, Header, Lost, Open, Record, Verdict};
     use proptest::prelude::*;
 
     use super::*;
@@ -94,7 +94,6 @@ mod tests {
                 why: "x".into(),
             }))
         });
-        same(&of(What::Removed(Removed { first: 1, last: 2 })));
         same(&of(What::End(End::default())));
         same(&of(What::Fork(Actor::default())));
     }

@@ -1,4 +1,4 @@
-//! Trails: from what the probes see to records that are kept, and read back.
+//! Trails: from what the probes see to records that are kept.
 //!
 //! An event waits up to a second for others that are alike ([`fold`]), becomes a record without secrets
 //! ([`what`], [`redact`]), gets its number when it is written ([`writer`]), and is kept in files that only the
@@ -8,21 +8,21 @@ mod allowance;
 mod clock;
 mod fold;
 mod hidden;
+mod journal;
 mod line;
 mod out;
-mod reading;
 mod redact;
-mod sinks;
 mod store;
 mod what;
 mod words;
 mod writer;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agent_sandbox_events::protocol::{HiddenNames, Listed, Which};
+use agent_sandbox_events::protocol::{HiddenNames, TrailFile, Which};
 use agent_sandbox_events::raw::Event;
 use agent_sandbox_events::record::{Header, Trail};
 use thiserror::Error;
@@ -30,14 +30,13 @@ use thiserror::Error;
 use hidden::Hidden;
 
 pub use clock::Now;
-pub use reading::Reader;
 pub use redact::{BadPattern, PATTERN_BYTES, PATTERN_STARS, PATTERNS, Redaction};
 pub use store::StoreLimits;
 
 use clock::SECOND;
 use fold::Fold;
+use journal::Journal;
 use out::Out;
-use sinks::Sink;
 use store::Store;
 use writer::Writer;
 
@@ -54,8 +53,6 @@ pub struct Settings {
     pub redact: Vec<String>,
     /// Records go to journald, too.
     pub journald: bool,
-    /// Records go to syslog, too.
-    pub syslog: bool,
     /// Milliseconds of the processor in a second that searching one user's commands for secrets may take.
     pub command_milliseconds: u32,
 }
@@ -69,9 +66,9 @@ pub enum Error {
     /// A pattern of the site's.
     #[error("cannot read the patterns of what is secret")]
     Pattern(#[source] BadPattern),
-    /// journald or syslog.
-    #[error("cannot make a socket for journald or syslog")]
-    Sink(#[source] io::Error),
+    /// journald.
+    #[error("cannot make a socket for journald")]
+    Journal(#[source] io::Error),
 }
 
 /// How it goes.
@@ -84,11 +81,6 @@ pub struct State {
     /// What is wrong, a sentence each.
     pub trouble: Vec<String>,
 }
-
-/// An event is written to so many trails: its trace's and those above it. There are mostly two: a session's and
-/// what a user starts in it. The service refuses traces that are deeper; should there be one all the same, the
-/// trails beyond say that they lost its events.
-pub(crate) const ABOVE: usize = 8;
 
 /// Trails whose last records cannot be written are tried again so long, in nanoseconds.
 const PATIENCE: u64 = 600 * SECOND;
@@ -122,17 +114,12 @@ impl Trails {
         let site = Redaction::new(&settings.redact).map_err(Error::Pattern)?;
         let store = Store::open(&settings.records, &settings.node, settings.limits)
             .map_err(|error| Error::Directory(settings.records.clone(), error))?;
-        let mut sinks = Vec::new();
-        if settings.journald {
-            sinks.push(Sink::journald().map_err(Error::Sink)?);
-        }
-        if settings.syslog {
-            sinks.push(Sink::syslog().map_err(Error::Sink)?);
-        }
+        let journal = settings.journald.then(Journal::new);
+        let journal = journal.transpose().map_err(Error::Journal)?;
         Ok(Self {
             site,
             fold: Fold::new(),
-            out: Out::new(store, sinks, settings.command_milliseconds, now),
+            out: Out::new(store, journal, settings.command_milliseconds, now),
             ended: Vec::new(),
             events: 0,
         })
@@ -143,8 +130,7 @@ impl Trails {
         self.out.limit_commands(milliseconds);
     }
 
-    /// A trail begins: its header is written. `trail.trace` is the trace's id; the events of traces whose
-    /// `parent` it is come to it, too. The header's command holds no secrets: the caller keeps it as well, and has hidden
+    /// A trail begins: its header is written. `trail.trace` is the trace's id. The header's command holds no secrets: the caller keeps it as well, and has hidden
     /// them ([`Redaction::arguments`]).
     ///
     /// # Errors
@@ -155,12 +141,11 @@ impl Trails {
         trail: Trail,
         header: Header,
         redaction: Redaction,
-        parent: Option<u32>,
         now: Now,
     ) -> io::Result<()> {
         self.out.pass(now);
         let redaction = self.site.clone().and(&redaction);
-        let writer = Writer::new(trail, header, redaction, parent, &now);
+        let writer = Writer::new(trail, header, redaction, &now);
         self.out.start(trace, writer)
     }
 
@@ -182,38 +167,23 @@ impl Trails {
     ///
     /// # Errors
     /// As [`Trails::begin`].
-    #[expect(clippy::too_many_arguments, reason = "as begin, and for how long")]
     pub fn resume(
         &mut self,
         trace: u32,
         trail: Trail,
         header: Header,
         redaction: Redaction,
-        parent: Option<u32>,
         away: f64,
         now: Now,
     ) -> io::Result<()> {
         self.out.pass(now);
         let redaction = self.site.clone().and(&redaction);
-        let mut writer = Writer::new(trail, header, redaction, parent, &now);
-        let files = self.out.store.of(&writer.trail)?;
-        let mut since = None;
-        if let Some(last) = files.last() {
-            // Its header at least was read.
-            let record = self.out.store.last(last);
-            let (seq, lost, time) = record.unwrap_or((last.first, 0, last.began));
-            since = Some(time);
-            // Files that were removed had numbers, too: a new one takes the next that is free.
-            let number = u32::try_from(files.len()).unwrap_or(u32::MAX);
-            writer.goes_on(last.began, seq, lost, number);
-            // Of what was removed nobody knows any more: it is missing behind the first file.
-            let first = files.first().and_then(|first| self.out.store.last(first));
-            if let (Some((end, ..)), Some(second)) = (first, files.get(1))
-                && end + 1 < second.first
-            {
-                writer.misses(end + 1, second.first - 1);
-            }
+        let mut writer = Writer::new(trail, header, redaction, &now);
+        let last = self.out.store.last(&writer.trail)?;
+        if let Some(last) = last {
+            writer.goes_on(&last);
         }
+        let since = last.map(|last| last.time);
         writer.was_away(away.max(0.0), since, &now);
         self.out.start(trace, writer)
     }
@@ -221,36 +191,28 @@ impl Trails {
     /// Takes an event in.
     pub fn event(&mut self, event: &Event<'_>) {
         self.events += 1;
-        let own = event.head.trace;
-        let mut next = Some(own);
-        for _ in 0..ABOVE {
-            let Some(trace) = next else { return };
-            let Some(writer) = self.out.writers.get_mut(&trace) else {
-                return;
-            };
-            next = writer.parent;
-            if !writer.wants(event, trace == own) {
-                continue;
-            }
-            let Err(hash) = self.fold.count(trace, event) else {
-                continue;
-            };
-            while !self.fold.room(event) {
-                let out = &mut self.out;
-                if !self
-                    .fold
-                    .oldest(u64::MAX, &mut |waited| out.record(&waited))
-                {
-                    break;
-                }
-            }
-            if !self.fold.keep(trace, event, hash) {
-                // It is longer than all the room there is, which the parser does not let through.
-                self.out.lost(trace, 1);
+        let trace = event.head.trace;
+        let Some(writer) = self.out.writers.get(&trace) else {
+            return;
+        };
+        if !writer.takes(event) {
+            return;
+        }
+        let Err(hash) = self.fold.count(trace, event) else {
+            return;
+        };
+        while !self.fold.room(event) {
+            let out = &mut self.out;
+            let oldest = self
+                .fold
+                .oldest(u64::MAX, &mut |waited| out.record(&waited));
+            if !oldest {
+                break;
             }
         }
-        if let Some(beyond) = next {
-            self.out.lost(beyond, 1);
+        if !self.fold.keep(trace, event, hash) {
+            // It is longer than all the room there is, which the parser does not let through.
+            self.out.lost(trace, 1);
         }
     }
 
@@ -305,15 +267,6 @@ impl Trails {
         let Some(mut writer) = self.out.take(trace) else {
             return Ok(());
         };
-        // What happens below it goes on to who is above it.
-        for below in self.out.writers.values_mut() {
-            if below.parent == Some(trace) {
-                below.parent = writer.parent;
-            }
-        }
-        // What is removed to make room for the last records is said before the very last.
-        let _ = self.out.write_one(&mut writer);
-        self.out.tell_removals(Some(&mut writer));
         writer.end(why, skipped, &now);
         let written = self.out.write_one(&mut writer);
         if written.is_ok() {
@@ -337,61 +290,26 @@ impl Trails {
         }
     }
 
-    /// Whether anybody follows: lines are kept for [`Trails::live`] only then.
-    pub fn watch(&mut self, anybody: bool) {
-        self.out.followed.watch(anybody);
-    }
-
-    /// The lines that were written since the last call, each with its trail, which may have ended since.
-    pub fn live(&mut self, take: &mut dyn FnMut(&Trail, &[u8])) {
-        self.out.followed.take(take);
-    }
-
-    /// Reads what is written now, of the trails that the viewer may see (everybody their own, root all). With
-    /// [`Trails::live`] emptied before, what comes there is just what is not in this.
+    /// The next files of trails behind that one, of those that the viewer may read (everybody their own, root all). A
+    /// name can only rule a file out.
     ///
     /// # Errors
-    /// The trails cannot be read.
-    pub fn reader(&mut self, viewer: u32, which: &Which) -> io::Result<Reader> {
-        let which = match which {
-            Which::Newest => match self.newest(viewer)? {
-                Some(newest) => newest,
-                // There is nothing: nor is there of a session without a name.
-                None => Which::Session(String::new()),
-            },
-            which => which.clone(),
-        };
-        Reader::new(&self.out.store, viewer, &which)
+    /// The directories cannot be read.
+    pub fn files(
+        &self,
+        viewer: u32,
+        which: &Which,
+        after: Option<&(u32, String)>,
+    ) -> io::Result<Vec<TrailFile>> {
+        self.out.store.files(viewer, which, after)
     }
 
-    /// What there is to read for that viewer: the newest thousand, the newest first.
+    /// Opens a file of a trail to be read, if it is there and the viewer may read it.
     ///
     /// # Errors
-    /// The trails cannot be read, or there are too many.
-    pub fn list(&self, viewer: u32) -> io::Result<Vec<Listed>> {
-        let writers = &self.out.writers;
-        let live = |file: &store::TrailFile| {
-            let writer = writers.get(&file.trail.trace);
-            writer.is_some_and(|writer| {
-                *writer.trail == file.trail && clock::same(writer.header.began, file.began)
-            })
-        };
-        reading::list(&self.out.store, viewer, &live)
-    }
-
-    /// What [`Which::Newest`] is for that viewer; none if there is nothing.
-    ///
-    /// # Errors
-    /// As [`Trails::list`].
-    pub fn newest(&self, viewer: u32) -> io::Result<Option<Which>> {
-        reading::newest(&self.out.store, viewer)
-    }
-
-    /// Whether a trail is among those that are asked for by that viewer. [`Which::Newest`] has to be said
-    /// otherwise before ([`Trails::newest`]).
-    #[must_use]
-    pub fn takes(&self, viewer: u32, which: &Which, trail: &Trail) -> bool {
-        reading::takes(viewer, which, self.out.store.node(), trail)
+    /// It cannot be opened now.
+    pub fn open_file(&self, viewer: u32, uid: u32, name: &str) -> std::io::Result<Option<OwnedFd>> {
+        self.out.store.open_file(viewer, uid, name)
     }
 
     /// How it goes.

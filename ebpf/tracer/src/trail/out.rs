@@ -1,25 +1,20 @@
-//! Where records go: to the writers of their trails, from there to files, sinks and those who follow.
+//! Where records go: to the writers of their trails, from there to files and journald.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::sync::Arc;
 
 use agent_sandbox_events::raw::About;
-use agent_sandbox_events::record::Trail;
 
 use super::allowance::Allowance;
 use super::clock::Now;
 use super::fold::Waited;
-use super::sinks::Sink;
+use super::journal::Journal;
 use super::store::Store;
 use super::what::what;
 use super::writer::Writer;
 
 /// Lines wait to be written up to so many bytes, of all trails together.
 const WAITING: usize = 1024 * 1024;
-
-/// Lines wait for those who follow up to so many bytes. Whoever takes them does so many times a second.
-const FOLLOWED: usize = 8 * 1024 * 1024;
 
 /// Where records go.
 #[derive(Debug)]
@@ -31,8 +26,7 @@ pub(super) struct Out {
     /// So many bytes do.
     waiting: usize,
     pub(super) store: Store,
-    pub(super) followed: Followed,
-    sinks: Vec<Sink>,
+    journal: Option<Journal>,
     /// Events that were lost, of all trails.
     pub(super) lost: u64,
     /// The last error of a write, by user; gone when one succeeds.
@@ -45,14 +39,18 @@ pub(super) struct Out {
 }
 
 impl Out {
-    pub(super) fn new(store: Store, sinks: Vec<Sink>, command_milliseconds: u32, now: Now) -> Self {
+    pub(super) fn new(
+        store: Store,
+        journal: Option<Journal>,
+        command_milliseconds: u32,
+        now: Now,
+    ) -> Self {
         Self {
             writers: HashMap::new(),
             dirty: BTreeSet::new(),
             waiting: 0,
             store,
-            followed: Followed::default(),
-            sinks,
+            journal,
             lost: 0,
             failing: BTreeMap::new(),
             aging: None,
@@ -119,21 +117,11 @@ impl Out {
         self.now = now;
     }
 
-    /// More events of a trace are lost: those above it have lost them, too.
+    /// More events of a trace are lost.
     pub(super) fn lost(&mut self, trace: u32, more: u64) {
-        if more == 0 {
-            return;
-        }
         self.lost += more;
-        let mut next = Some(trace);
-        // Up to the outermost, however deep: at most all that there are.
-        for _ in 0..self.writers.len() {
-            let Some(trace) = next else { return };
-            let Some(writer) = self.writers.get_mut(&trace) else {
-                return;
-            };
+        if let Some(writer) = self.writers.get_mut(&trace).filter(|_| more > 0) {
             writer.lose(more);
-            next = writer.parent;
             self.dirty.insert(trace);
         }
     }
@@ -150,47 +138,21 @@ impl Out {
                 self.writers.insert(trace, writer);
             }
         }
-        self.tell_removals(None);
-    }
-
-    /// Says in the trails that go on, and in the one that is just ending, what was removed of them.
-    pub(super) fn tell_removals(&mut self, mut ending: Option<&mut Writer>) {
-        let mut removed = BTreeSet::new();
-        for evicted in self.store.evicted() {
-            if let Some(writer) = self.writers.get_mut(&evicted.trail.trace) {
-                writer.removed(&evicted);
-                removed.insert(evicted.trail.trace);
-            }
-            if let Some(writer) = ending.as_mut() {
-                writer.removed(&evicted);
-            }
-        }
-        for trace in removed {
-            if let Some(writer) = self.writers.get_mut(&trace) {
-                writer.tell_removal(&self.now);
-                self.dirty.insert(trace);
-            }
-        }
-        if let Some(writer) = ending {
-            writer.tell_removal(&self.now);
-        }
     }
 
     /// Writes what waits of one trail.
     pub(super) fn write_one(&mut self, writer: &mut Writer) -> io::Result<()> {
         let Self {
             store,
-            sinks,
-            followed,
+            journal,
             now,
             ..
         } = self;
         let trail = writer.trail.clone();
         let written = writer.write(store, now, &mut |line| {
-            for sink in &mut *sinks {
-                sink.send(&trail, line, now.wall);
+            if let Some(journal) = &mut *journal {
+                journal.send(&trail, line);
             }
-            followed.add(&trail, line);
         });
         match written {
             Ok(()) => {
@@ -212,8 +174,8 @@ impl Out {
         self.aging = aged
             .err()
             .map(|error| format!("old trails cannot be removed: {error}"));
-        for sink in &mut self.sinks {
-            sink.go_on();
+        if let Some(journal) = &mut self.journal {
+            journal.go_on();
         }
     }
 
@@ -221,13 +183,7 @@ impl Out {
     pub(super) fn trouble(&self) -> Vec<String> {
         let mut trouble: Vec<String> = self.failing.values().cloned().collect();
         trouble.extend(self.aging.clone());
-        trouble.extend(self.sinks.iter().filter_map(Sink::trouble));
-        if self.followed.dropped > 0 {
-            trouble.push(format!(
-                "{} lines were too many for those who follow",
-                self.followed.dropped
-            ));
-        }
+        trouble.extend(self.journal.as_ref().and_then(Journal::trouble));
         trouble
     }
 }
@@ -236,47 +192,4 @@ impl Out {
 /// gone through once.
 fn texts(about: &About<'_>) -> bool {
     matches!(about, About::Exec { .. } | About::Operation { .. })
-}
-
-/// Lines for those who follow.
-#[derive(Debug, Default)]
-pub(super) struct Followed {
-    watched: bool,
-    lines: Vec<u8>,
-    /// Whose each line is, and where it ends.
-    ends: Vec<(Arc<Trail>, usize)>,
-    dropped: u64,
-}
-
-impl Followed {
-    pub(super) fn watch(&mut self, anybody: bool) {
-        self.watched = anybody;
-        if !anybody {
-            *self = Self {
-                dropped: self.dropped,
-                ..Self::default()
-            };
-        }
-    }
-
-    fn add(&mut self, trail: &Arc<Trail>, line: &[u8]) {
-        if !self.watched {
-            return;
-        }
-        if self.lines.len() + line.len() > FOLLOWED {
-            self.dropped += 1;
-            return;
-        }
-        self.lines.extend_from_slice(line);
-        self.ends.push((trail.clone(), self.lines.len()));
-    }
-
-    pub(super) fn take(&mut self, take: &mut dyn FnMut(&Trail, &[u8])) {
-        let mut begin = 0;
-        for (trail, end) in self.ends.drain(..) {
-            take(&trail, &self.lines[begin..end]);
-            begin = end;
-        }
-        self.lines.clear();
-    }
 }

@@ -5,8 +5,10 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use agent_sandbox_events::client::Unanswered;
 use agent_sandbox_events::raw::{About, By, Head, Kind, flags, parse};
-use agent_sandbox_events::record::{LINE_BYTES, Record, What};
+use agent_sandbox_events::record::{Record, What};
+use agent_sandbox_events::trails::{self, Listed, Reader, Source};
 use proptest::prelude::*;
 
 use super::*;
@@ -99,28 +101,38 @@ fn open(head: Head, path: &[u8]) -> Event<'_> {
 }
 
 impl House {
-    fn begin(&mut self, uid: u32, trace: u32, parent: Option<u32>) {
+    fn begin(&mut self, uid: u32, trace: u32) {
         let begun = self.trails.begin(
             trace,
             trail(uid, trace),
             header(),
             Redaction::default(),
-            parent,
             now(START),
         );
         begun.unwrap();
     }
 
-    fn read(&mut self, viewer: u32, which: &Which) -> Vec<Record> {
-        let mut reader = self.trails.reader(viewer, which).unwrap();
-        let mut records = Vec::new();
-        while let Some(lines) = reader.next(LINE_BYTES).unwrap() {
-            assert!(lines.len() <= LINE_BYTES);
-            for line in lines.split_inclusive(|byte| *byte == b'\n') {
-                records.push(serde_json::from_slice::<Record>(line).unwrap());
-            }
+    fn seen_by(&self, viewer: u32) -> Viewer<'_> {
+        Viewer {
+            trails: &self.trails,
+            viewer,
         }
-        records
+    }
+
+    fn read(&self, viewer: u32, which: &Which) -> Vec<Record> {
+        let mut reader = Reader::new(self.seen_by(viewer), which.clone()).unwrap();
+        let mut records = Vec::new();
+        loop {
+            let more = reader.read().unwrap();
+            if more.is_empty() {
+                return records;
+            }
+            records.extend(more.into_iter().map(|(record, _)| record));
+        }
+    }
+
+    fn list(&self, viewer: u32) -> Vec<Listed> {
+        trails::list(&self.seen_by(viewer)).unwrap().0
     }
 
     fn files(&self, uid: u32) -> Vec<PathBuf> {
@@ -131,6 +143,29 @@ impl House {
             .collect();
         files.sort();
         files
+    }
+}
+
+/// Somebody who reads, without a socket in between.
+struct Viewer<'a> {
+    trails: &'a Trails,
+    viewer: u32,
+}
+
+impl Source for Viewer<'_> {
+    fn files(
+        &self,
+        which: &Which,
+        after: Option<(u32, String)>,
+    ) -> Result<Vec<TrailFile>, Unanswered> {
+        let files = self.trails.files(self.viewer, which, after.as_ref());
+        files.map_err(Unanswered::Broken)
+    }
+
+    fn open(&self, files: Vec<(u32, String)>) -> Result<Vec<Option<fs::File>>, Unanswered> {
+        let open =
+            |(uid, name): &(u32, String)| self.trails.open_file(self.viewer, *uid, name).unwrap();
+        Ok(files.iter().map(|one| open(one).map(From::from)).collect())
     }
 }
 

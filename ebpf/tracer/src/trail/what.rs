@@ -233,14 +233,6 @@ pub(super) fn opens_hidden(event: &Event<'_>, hidden: &Hidden) -> bool {
     }
 }
 
-/// Whether it is an open that was allowed, of which a trace may record but some.
-pub(super) fn sampled(event: &Event<'_>) -> bool {
-    event.head.kind == Kind::Open
-        && event.head.result >= 0
-        && event.head.by != By::Seccomp
-        && event.head.flags & flags::WOULD_DENY == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

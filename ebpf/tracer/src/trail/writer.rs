@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use agent_sandbox_events::raw::{Event, Kind};
-use agent_sandbox_events::record::{Away, End, Header, Lost, Removed, Trail, VERSION, What};
+use agent_sandbox_events::raw::Event;
+use agent_sandbox_events::record::{Away, End, Header, Lost, Trail, VERSION, What};
 
-use super::clock::{Now, round, same};
+use super::clock::{Now, round};
 use super::hidden::Hidden;
 use super::line;
 use super::redact::Redaction;
-use super::store::{Evicted, Store};
-use super::what::{missing, opens_hidden, sampled};
+use super::store::{Last, Store};
+use super::what::{missing, opens_hidden};
 
 /// So many different reasons for losses are kept until they are written.
 const REASONS: usize = 4;
@@ -31,10 +31,6 @@ pub(super) struct Writer {
     pub(super) redaction: Redaction,
     /// What its policy hides.
     pub(super) hidden: Arc<Hidden>,
-    /// The trace whose trail gets these events, too.
-    pub(super) parent: Option<u32>,
-    /// Bits of the kinds that are recorded.
-    kinds: u32,
     prefix: Vec<u8>,
     /// The number of the last record that is written.
     seq: u64,
@@ -46,18 +42,11 @@ pub(super) struct Writer {
     why: Vec<String>,
     /// What the kernel has counted of this trace's losses.
     kernel: u64,
-    /// Opens of traces below this one, for `every`, and how many were left out.
-    opens: u64,
-    skipped: u64,
     lines: Vec<u8>,
     waiting: Vec<Waiting>,
     file: Option<Current>,
     /// The number of the next file.
     next: u32,
-    /// Records that were removed: the middle of the trail.
-    gone: Option<Removed>,
-    /// What of that is said.
-    gone_said: Option<Removed>,
     /// What the last record says.
     ending: End,
     /// A header is to be written, though no record waits.
@@ -85,70 +74,46 @@ struct Current {
 }
 
 impl Writer {
-    pub(super) fn new(
-        trail: Trail,
-        mut header: Header,
-        redaction: Redaction,
-        parent: Option<u32>,
-        now: &Now,
-    ) -> Self {
+    pub(super) fn new(trail: Trail, mut header: Header, redaction: Redaction, now: &Now) -> Self {
         header.version = VERSION;
         if header.began == 0.0 {
             header.began = round(now.wall);
         }
         header.command = command(&header.command);
-        let named = header.events.iter().filter_map(|name| Kind::named(name));
         Self {
-            kinds: named.fold(0, |bits, kind| bits | kind.bit()),
             prefix: line::prefix(&trail),
             trail: Arc::new(trail),
             header,
             redaction,
             hidden: Arc::default(),
-            parent,
             seq: 0,
             lost: 0,
             told: 0,
             said: 0,
             why: Vec::new(),
             kernel: 0,
-            opens: 0,
-            skipped: 0,
             lines: Vec::new(),
             waiting: Vec::new(),
             file: None,
             next: 1,
-            gone: None,
-            gone_said: None,
             ending: End::default(),
             begins: false,
         }
     }
 
-    /// It goes on behind that record, with a new file.
-    pub(super) fn goes_on(&mut self, began: f64, seq: u64, lost: u64, files: u32) {
-        self.header.began = began;
-        self.seq = seq;
+    /// It goes on where it ended, with a new file.
+    pub(super) fn goes_on(&mut self, last: &Last) {
+        self.header.began = last.began;
+        self.seq = last.seq;
+        let lost = last.lost;
         (self.lost, self.told, self.said, self.kernel) = (lost, lost, lost, lost);
-        self.next = files.saturating_add(1);
+        self.next = last.files.saturating_add(1);
     }
 
-    /// Whether the trail records such an event. Of another trace's, `every` counts here: of its own the kernel
-    /// has left out those already.
-    pub(super) fn wants(&mut self, event: &Event<'_>, own: bool) -> bool {
-        if self.kinds & event.head.kind.bit() == 0 {
-            return false;
-        }
-        if missing(event) {
-            return self.header.missing || opens_hidden(event, &self.hidden);
-        }
-        if own || self.header.every < 2 || !sampled(event) {
-            return true;
-        }
-        self.opens += 1;
-        let takes = self.opens % u64::from(self.header.every) == 1;
-        self.skipped += u64::from(!takes);
-        takes
+    /// Whether the trail records such an event. The kernel leaves out most of what it does not; for the sake of what is
+    /// hidden it tells of all that is missing.
+    pub(super) fn takes(&self, event: &Event<'_>) -> bool {
+        !missing(event) || self.header.missing || opens_hidden(event, &self.hidden)
     }
 
     /// What the kernel has lost of this trace's events altogether; says by how many that is more.
@@ -205,38 +170,11 @@ impl Writer {
         self.add(now.wall, &What::Away(Away { seconds, since }), 0);
     }
 
-    /// Notes a removal, if it was of this trail.
-    pub(super) fn removed(&mut self, evicted: &Evicted) {
-        if evicted.trail == *self.trail && same(evicted.began, self.header.began) {
-            self.misses(evicted.first, evicted.last);
-        }
-    }
-
-    /// Records of these numbers are not there any more. What was removed before is said once more with them:
-    /// the record that said it can be among them.
-    pub(super) fn misses(&mut self, first: u64, last: u64) {
-        let gone = self.gone.take().unwrap_or(Removed { first, last });
-        self.gone = Some(Removed {
-            first: gone.first.min(first),
-            last: gone.last.max(last),
-        });
-    }
-
-    /// Adds the record of what was removed, if any of it was not said yet.
-    pub(super) fn tell_removal(&mut self, now: &Now) {
-        if let Some(gone) = self.gone.clone()
-            && self.gone_said != self.gone
-        {
-            self.gone_said = Some(gone.clone());
-            self.add(now.wall, &What::Removed(gone), 0);
-        }
-    }
-
     /// Adds the last record.
     pub(super) fn end(&mut self, why: &str, skipped: u64, now: &Now) {
         self.ending = End {
             why: why.to_string(),
-            skipped: skipped + self.skipped,
+            skipped,
         };
         self.end_again(now);
     }

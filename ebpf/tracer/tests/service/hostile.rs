@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use agent_sandbox_events::client::{Connection, decode, encode};
 use agent_sandbox_events::protocol::{
-    EventKind, Lifetime, PACKET_BYTES, Request, Response, Scope, VERSION, Which,
+    EventKind, Lifetime, OPENED, PACKET_BYTES, Request, Response, Scope, VERSION, Which,
 };
-use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, recv, sendmsg};
+use agent_sandbox_events::trails::Source;
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, Shutdown, UnixAddr, recv, sendmsg, shutdown};
 
 use crate::world::{PATIENCE, Victim, World, me, of, refused, registered};
 
@@ -39,6 +41,14 @@ fn hear(connection: &Connection) -> Option<Response> {
     }
 }
 
+fn files() -> Request {
+    Request::Files {
+        version: VERSION,
+        which: Which::All,
+        after: None,
+    }
+}
+
 fn is_served(world: &World) {
     let answer = world.connect().ask(&Request::Status { version: VERSION });
     assert!(matches!(answer, Ok(Response::Status(_))), "{answer:?}");
@@ -51,7 +61,7 @@ fn is_closed(connection: &Connection) -> bool {
 #[test]
 fn what_is_no_request_is_refused_and_ends_the_conversation() {
     let world = World::new();
-    let list = encode(&Request::List { version: VERSION }).unwrap();
+    let list = encode(&files()).unwrap();
     let mut longer = list.clone();
     longer.push(0);
     let mut register = encode(&Request::Register(Box::new(of(1)))).unwrap();
@@ -87,7 +97,7 @@ fn every_packet_of_two_bytes_is_survived() {
     let world = World::with(|config| config.limits.requests_per_second = 1_000_000);
     for first in 0..=255_u8 {
         for second in [0, 1, 2, 0x7f, 0x80, 0xff] {
-            // Whoever follows gets no answer as long as nothing happens.
+            // A packet that is no whole request gets no answer for a moment.
             let connection = Connection::open(&world.config.socket, Duration::from_millis(20));
             say(&connection.unwrap(), &[first, second], &[]);
         }
@@ -104,15 +114,17 @@ fn another_version_is_refused_with_a_hint() {
     let version = VERSION + 1;
     let requests = [
         Request::Register(Box::new(register)),
-        Request::List { version },
-        Request::Status { version },
-        Request::Forbid { version },
-        Request::Read {
+        Request::Files {
             version,
             which: Which::All,
-            history: true,
-            follow: false,
+            after: None,
         },
+        Request::Open {
+            version,
+            files: Vec::new(),
+        },
+        Request::Status { version },
+        Request::Forbid { version },
     ];
     for request in requests {
         let why = refused(world.connect().ask(&request));
@@ -305,7 +317,6 @@ fn what_is_forbidden_is_bounded() {
         let answer = connection.ask_with(&forbid, &borrowed[..3]);
         assert!(answer.is_ok(), "{answer:?}");
         drop(connection);
-        std::thread::sleep(Duration::from_millis(300));
     }
 }
 
@@ -362,7 +373,7 @@ fn traces_of_one_user_are_bounded() {
     let why = refused(world.connect().ask(&last));
     assert!(why.contains("you have 3 traces already"), "{why}");
     all.pop();
-    std::thread::sleep(Duration::from_millis(300));
+    world.served();
     assert!(world.connect().ask(&last).is_ok());
 }
 
@@ -400,6 +411,84 @@ fn whoever_takes_no_answers_gets_no_more() {
     assert_eq!(answered, sent);
 }
 
+/// Descriptors that nobody has received count against what root may have.
+#[test]
+fn whoever_does_not_receive_files_gets_no_more() {
+    let world = World::with(|config| config.limits.requests_per_second = 1_000_000);
+    let victim = Victim::new();
+    world.trace(&of(victim.pid()));
+    let connection = Connection::open(&world.config.socket, Duration::from_millis(500)).unwrap();
+    let all = connection.files(&Which::All, None).unwrap();
+    let files: Vec<_> = all.into_iter().map(|file| (file.uid, file.name)).collect();
+    let files = vec![files[0].clone(); OPENED];
+    let open = |files| Request::Open {
+        version: VERSION,
+        files,
+    };
+    let why = refused(connection.ask(&open(vec![files[0].clone(); OPENED + 1])));
+    assert!(why.contains("at most"), "{why}");
+    for _ in 0..20 {
+        connection.send(&open(files.clone())).unwrap();
+    }
+    is_served(&world);
+    // One answer comes, and the next one when it is received.
+    let mut came = Vec::new();
+    connection.next_with(&mut came).unwrap();
+    let again = recv(
+        connection.as_fd().as_raw_fd(),
+        &mut [0; 64],
+        MsgFlags::MSG_DONTWAIT,
+    );
+    assert_eq!((came.len(), again), (OPENED, Err(Errno::EAGAIN)));
+    for _ in 1..20 {
+        let mut came = Vec::new();
+        connection.next_with(&mut came).unwrap();
+        assert_eq!(came.len(), OPENED);
+    }
+}
+
+/// Closing one end takes nothing of what is on its way out of the other's queue.
+#[test]
+fn what_nobody_receives_counts_when_the_connection_is_cut() {
+    let world = World::with(|config| {
+        config.limits.requests_per_second = 1_000_000;
+        config.limits.connections = 4;
+        config.limits.connections_per_user = 4;
+    });
+    let victim = Victim::new();
+    world.trace(&of(victim.pid()));
+    let connection = world.connect();
+    let all = connection.files(&Which::All, None).unwrap();
+    let files: Vec<_> = all.into_iter().map(|file| (file.uid, file.name)).collect();
+    drop(connection);
+    let status = Request::Status { version: VERSION };
+    let is_refused =
+        || format!("{:?}", world.connect().ask(&status)).contains("connections already");
+    let mut hoarders = Vec::new();
+    let begin = Instant::now();
+    while !is_refused() {
+        assert!(begin.elapsed() < PATIENCE, "{} connections", hoarders.len());
+        let hoarder = world.connect();
+        let asked = Request::Open {
+            version: VERSION,
+            files: vec![files[0].clone(); OPENED],
+        };
+        if hoarder.send(&asked).is_err() {
+            continue;
+        }
+        // It has come, and stays where it is.
+        let socket = hoarder.as_fd().as_raw_fd();
+        let _ = recv(socket, &mut [0; 64], MsgFlags::MSG_PEEK);
+        let _ = shutdown(socket, Shutdown::Both);
+        hoarders.push(hoarder);
+        assert!(hoarders.len() < 64, "any number of them");
+    }
+    drop(hoarders);
+    while !matches!(world.connect().ask(&status), Ok(Response::Status(_))) {
+        assert!(begin.elapsed() < PATIENCE, "they count for ever");
+    }
+}
+
 #[test]
 fn leaving_midway_leaves_nothing() {
     let world = World::with(|config| {
@@ -419,13 +508,11 @@ fn leaving_midway_leaves_nothing() {
         }
         if stage > 5 {
             // In the middle of an answer.
-            connection
-                .send(&Request::List { version: VERSION })
-                .unwrap();
+            connection.send(&files()).unwrap();
         }
         drop(connection);
-        std::thread::sleep(Duration::from_millis(50));
     }
+    world.served();
     let inside = world.kernel.inside();
     assert!(inside.traces.is_empty() && inside.forbidden.is_empty() && inside.marks.is_empty());
     drop(inside);

@@ -31,11 +31,7 @@ fn a_trace_ends_with_its_last_task_and_not_before() {
     });
     assert_eq!(records.last().unwrap()["why"], "all tasks have ended");
     // Then nothing of it is left in the kernel.
-    let begin = std::time::Instant::now();
-    while world.kernel.inside().traces.contains_key(&id) {
-        assert!(begin.elapsed() < crate::world::PATIENCE);
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    world.until(|inside| !inside.traces.contains_key(&id));
 }
 
 #[test]
@@ -47,8 +43,8 @@ fn a_trace_goes_on_as_long_as_a_task_of_it_lives() {
     world.kernel.inside().marks.insert(child.pid(), id);
     victim.end();
     world.kernel.event(exited(id, victim.pid(), me()));
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    let records = world.records(Which::Trace(id));
+    world.looked();
+    let records = world.records_when(Which::Trace(id), |records| records.len() > 1);
     assert_eq!(kinds(&records), ["header", "exit"]);
     drop(child);
     world.records_when(Which::Trace(id), |records| kinds(records).contains(&"end"));
@@ -62,7 +58,7 @@ fn no_request_ends_a_trace_of_tasks() {
     let why = refused(connection.ask(&Request::End));
     assert!(why.contains("ends when its tasks have ended"), "{why}");
     drop(connection);
-    std::thread::sleep(std::time::Duration::from_millis(600));
+    world.served();
     assert_eq!(world.kernel.inside().marks[&victim.pid()], id);
     assert_eq!(kinds(&world.records(Which::Trace(id))), ["header"]);
 }
@@ -149,7 +145,11 @@ fn traces_go_on_after_a_crash_and_say_that_the_tracer_was_away() {
     world
         .kernel
         .event(opened(id, victim.pid(), me(), "/meanwhile"));
-    std::thread::sleep(std::time::Duration::from_millis(1100));
+    // It was there for the last time a while ago.
+    let lock = world.config.state.join("tracer.lock");
+    let lock = std::fs::File::options().write(true).open(lock);
+    let before = std::time::SystemTime::now() - std::time::Duration::from_secs(5);
+    lock.unwrap().set_modified(before).unwrap();
     world.start();
     world.kernel.event(opened(id, victim.pid(), me(), "/after"));
     let paths = |records: &[serde_json::Value]| -> Vec<String> {
@@ -162,7 +162,7 @@ fn traces_go_on_after_a_crash_and_say_that_the_tracer_was_away() {
     let seconds = away.unwrap_or_else(|| panic!("{records:#?}"))["seconds"]
         .as_f64()
         .unwrap();
-    assert!((1.0..60.0).contains(&seconds), "{seconds}");
+    assert!((5.0..60.0).contains(&seconds), "{seconds}");
     let numbers: Vec<u64> = records
         .iter()
         .map(|record| record["seq"].as_u64().unwrap())
@@ -215,33 +215,8 @@ fn traces_of_which_nothing_is_remembered_end() {
     world.kill();
     std::fs::remove_file(world.config.state.join("tracer.state.json")).unwrap();
     world.start();
-    let begin = std::time::Instant::now();
-    while world.kernel.inside().traces.contains_key(&id) {
-        assert!(begin.elapsed() < crate::world::PATIENCE);
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    world.until(|inside| !inside.traces.contains_key(&id));
     assert_eq!(world.kernel.inside().marks[&victim.pid()], 0);
     let (_connection, fresh) = world.trace(&of(victim.pid()));
     assert!(fresh > id + 1, "no task can have the mark of a new one");
-}
-
-#[test]
-fn traces_in_traces_end_somewhere_and_the_outermost_misses_nothing() {
-    let world = World::new();
-    let victim = Victim::new();
-    let mut traces: Vec<_> = (0..7).map(|_| world.trace(&of(victim.pid()))).collect();
-    let outermost = traces[0].1;
-    let beyond = world.connect();
-    registered(&beyond, &of(victim.pid()));
-    let why = refused(beyond.ask(&Request::Begin));
-    assert!(why.contains("in 7 traces already"), "{why}");
-    // What was refused has changed nothing: the events of the innermost come to the outermost.
-    let innermost = traces.last().unwrap().1;
-    assert_eq!(world.kernel.inside().marks[&victim.pid()], innermost);
-    world
-        .kernel
-        .event(opened(innermost, victim.pid(), me(), "/etc/issue"));
-    let records = world.records_when(Which::Trace(outermost), |records| records.len() >= 2);
-    assert_eq!(records[1]["path"], "/etc/issue");
-    traces.clear();
 }

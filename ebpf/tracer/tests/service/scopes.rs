@@ -1,4 +1,4 @@
-//! Traces in traces, steps of jobs, and cgroups.
+//! Processes that are traced already, steps of jobs, and cgroups.
 
 use std::os::fd::AsFd;
 
@@ -8,105 +8,116 @@ use agent_sandbox_events::raw::trace_flags;
 use crate::fake::opened;
 use crate::world::{Victim, World, kinds, me, of, refused, registered};
 
+/// Files that a trace forbids, as the kernel knows them.
+fn forbidden(world: &World, trace: u32) -> Vec<(u32, u64)> {
+    let inside = world.kernel.inside();
+    let all = inside.forbidden.iter().filter(|(id, ..)| *id == trace);
+    all.map(|(_, device, inode)| (*device, *inode)).collect()
+}
+
 #[test]
-fn a_trace_in_another_denies_and_shows_no_less_and_hands_its_tasks_back() {
+fn what_a_session_has_no_other_trace_gets() {
     let world = World::new();
-    let victim = Victim::new();
+    let (victim, child) = (Victim::new(), Victim::new());
     let usr = crate::world::path("/usr");
     let mut outer = of(victim.pid());
+    outer.enforce = Enforce::On;
+    let (_outer, session) = world.trace_without(&outer, &[usr.as_fd()]);
+    world.kernel.inside().marks.insert(child.pid(), session);
+    let before = forbidden(&world, session);
+    // By a trace that is ended at will, and by one that lasts, of another session's name or of none.
+    for (pid, name, lifetime) in [
+        (victim.pid(), None, Lifetime::Connection),
+        (child.pid(), None, Lifetime::Connection),
+        (child.pid(), None, Lifetime::Tasks),
+        (child.pid(), Some("another1"), Lifetime::Tasks),
+    ] {
+        let mut inner = of(pid);
+        inner.session = name.map(str::to_owned);
+        inner.lifetime = lifetime;
+        let connection = world.connect();
+        registered(&connection, &inner);
+        let why = refused(connection.ask(&Request::Begin));
+        let said = format!("recorded already, in trace {session} of session k3v9x2m1");
+        assert!(
+            why.contains(&said) && why.contains("watch k3v9x2m1"),
+            "{why}"
+        );
+    }
+    for pid in [victim.pid(), child.pid()] {
+        assert_eq!(world.kernel.inside().marks[&pid], session);
+    }
+    assert_eq!(forbidden(&world, session), before);
+    // What was refused takes no place.
+    assert_eq!(world.kernel.inside().traces.len(), 1);
+    world
+        .kernel
+        .event(opened(session, victim.pid(), me(), "/still"));
+    world.records_when(Which::Trace(session), |records| records.len() == 2);
+}
+
+#[test]
+fn a_session_takes_its_tasks_along_and_denies_and_shows_no_less() {
+    let world = World::new();
+    let (victim, other) = (Victim::new(), Victim::new());
+    let usr = crate::world::path("/usr");
+    let mut outer = of(victim.pid());
+    outer.session = None;
     outer.enforce = Enforce::On;
     outer.no_internet = true;
-    let (_outer, session) = world.trace_without(&outer, &[usr.as_fd()]);
+    outer.lifetime = Lifetime::Connection;
+    let (connection, passing) = world.trace_without(&outer, &[usr.as_fd()]);
+    world.kernel.inside().marks.insert(other.pid(), passing);
     let mut inner = of(victim.pid());
-    inner.session = None;
     inner.events = vec![EventKind::Connect];
     inner.every = 100;
-    inner.lifetime = Lifetime::Connection;
-    let (connection, own) = world.trace(&inner);
+    let (_inner, session) = world.trace(&inner);
     {
         let inside = world.kernel.inside();
-        let (entry, _) = inside.traces[&own];
-        let all = inside.traces[&session].0.events;
-        assert_eq!(
-            (entry.events & all, entry.every, entry.parent),
-            (all, 1, session)
-        );
+        let (entry, _) = inside.traces[&session];
+        let all = inside.traces[&passing].0.events;
+        assert_eq!((entry.events & all, entry.every), (all, 1));
         assert_ne!(entry.flags & trace_flags::ENFORCE, 0);
         assert_ne!(entry.flags & trace_flags::NO_INTERNET, 0);
-        let of_trace = |id: u32| {
-            let all = inside
-                .forbidden
-                .iter()
-                .filter(move |(trace, ..)| *trace == id);
-            all.map(|(_, device, inode)| (*device, *inode))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(of_trace(own), of_trace(session));
-        assert_eq!(inside.marks[&victim.pid()], own);
+        assert_eq!(inside.marks[&victim.pid()], session);
+        assert_eq!(
+            inside.marks[&other.pid()],
+            passing,
+            "it is not the session's"
+        );
     }
-    // Its events are the session's, too.
-    world.kernel.event(opened(own, victim.pid(), me(), "/both"));
-    let records = world.records_when(Which::Trace(session), |records| records.len() == 2);
-    assert_eq!(records[1]["path"], "/both");
-    assert_eq!(
-        kinds(&world.records(Which::Trace(own))),
-        ["header"],
-        "it asked for no opens"
-    );
+    assert_eq!(forbidden(&world, session), forbidden(&world, passing));
+    world
+        .kernel
+        .event(opened(session, victim.pid(), me(), "/in-the-session"));
+    world.records_when(Which::Trace(session), |records| records.len() == 2);
+    // And the session does not end with it.
     assert_eq!(connection.ask(&Request::End).unwrap(), Response::Done);
+    assert_eq!(world.kernel.inside().marks[&other.pid()], 0);
     assert_eq!(world.kernel.inside().marks[&victim.pid()], session);
-    // A task that the sweep has missed: what it does is the session's.
-    world.kernel.inside().marks.insert(victim.pid(), own);
-    world.kernel.event(opened(own, victim.pid(), me(), "/late"));
-    let records = world.records_when(Which::Trace(session), |records| records.len() == 3);
-    assert_eq!(records[2]["path"], "/late");
-    let begin = std::time::Instant::now();
-    while world.kernel.inside().marks[&victim.pid()] != session {
-        assert!(begin.elapsed() < crate::world::PATIENCE);
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    assert_eq!(
+        kinds(&world.records(Which::Trace(passing))),
+        ["header", "end"]
+    );
 }
 
 #[test]
-fn the_outer_trace_does_not_end_before_the_one_in_it() {
-    let world = World::new();
-    let (mut victim, child) = (Victim::new(), Victim::new());
-    let (_outer, session) = world.trace(&of(victim.pid()));
-    world.kernel.inside().marks.insert(child.pid(), session);
-    let mut inner = of(child.pid());
-    inner.session = None;
-    let (_inner, own) = world.trace(&inner);
-    victim.end();
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    world.kernel.event(opened(own, child.pid(), me(), "/still"));
-    let records = world.records_when(Which::Trace(session), |records| records.len() == 2);
-    assert_eq!(kinds(&records), ["header", "open"]);
-    drop(child);
-    for id in [own, session] {
-        world.records_when(Which::Trace(id), |records| kinds(records).contains(&"end"));
-    }
-}
-
-#[test]
-fn what_is_forbidden_later_is_forbidden_in_the_traces_within() {
+fn a_step_in_the_trace_of_its_job_is_recorded_there() {
     let world = World::new();
     let victim = Victim::new();
-    let mut outer = of(victim.pid());
-    outer.enforce = Enforce::On;
-    let (connection, session) = world.trace(&outer);
-    let (_inner, own) = world.trace(&of(victim.pid()));
-    let usr = crate::world::path("/usr");
-    let forbid = Request::Forbid {
-        version: agent_sandbox_events::protocol::VERSION,
-    };
-    let answer = connection.ask_with(&forbid, &[usr.as_fd()]).unwrap();
-    assert!(
-        matches!(answer, Response::Forbidden { taken: 1, .. }),
-        "{answer:?}"
-    );
-    let inside = world.kernel.inside();
-    let traces: Vec<u32> = inside.forbidden.iter().map(|(trace, ..)| *trace).collect();
-    assert_eq!(traces, [session, own]);
+    let mut job = of(victim.pid());
+    job.job = Some(7);
+    let (_job, whole) = world.trace(&job);
+    job.step = Some("0".to_owned());
+    job.events = vec![EventKind::Open];
+    let (connection, _) = world.trace(&job);
+    drop(connection);
+    assert_eq!(world.kernel.inside().marks[&victim.pid()], whole);
+    // One that shows more is not the same.
+    job.missing = true;
+    let connection = world.connect();
+    registered(&connection, &job);
+    assert!(refused(connection.ask(&Request::Begin)).contains("recorded already"));
 }
 
 #[test]
@@ -135,12 +146,15 @@ fn children_are_traced_with_their_process_if_that_is_asked() {
     for descendants in [false, true] {
         let mut register = register(descendants);
         register.scope.process = Some(shell.id());
-        let (_connection, id) = world.trace(&register);
+        let (connection, id) = world.trace(&register);
         let inside = world.kernel.inside();
         assert_eq!(inside.marks[&shell.id()], id);
         let marked = inside.marks.get(&grandchild).copied().unwrap_or(0) == id;
         assert_eq!(marked, descendants);
         assert!(!inside.marks.contains_key(&child.pid()));
+        drop(inside);
+        // A connection that is closed is seen to be a moment later.
+        assert_eq!(connection.ask(&Request::End).unwrap(), Response::Done);
     }
     let _ = std::process::Command::new("kill")
         .arg(grandchild.to_string())
@@ -169,14 +183,15 @@ fn the_tasks_of_a_step_have_one_trace() {
     for rank in &ranks {
         assert_eq!(world.kernel.inside().marks[&rank.pid()], ids[0]);
     }
-    let (_connection, other) = world.trace(&of_step(ranks[0].pid(), "1"));
+    let another = Victim::new();
+    let (_connection, other) = world.trace(&of_step(another.pid(), "1"));
     assert_ne!(other, ids[0]);
-    assert_eq!(world.kernel.inside().marks[&ranks[0].pid()], other);
+    assert_eq!(world.kernel.inside().marks[&another.pid()], other);
     // It goes on until the last rank has ended.
     let mut ranks = ranks;
     let last = ranks.pop().unwrap();
     drop(ranks);
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    world.looked();
     assert!(!kinds(&world.records(Which::Trace(ids[0]))).contains(&"end"));
     drop(last);
     world.records_when(Which::Trace(ids[0]), |records| {
@@ -196,9 +211,10 @@ fn a_task_that_asks_for_something_else_does_not_join() {
     let (_two, second) = world.trace(&register);
     assert_ne!(first, second);
     // And a session joins nothing.
-    let mut session = of(victims[0].pid());
+    let others = [Victim::new(), Victim::new()];
+    let mut session = of(others[0].pid());
     let (_three, third) = world.trace(&session);
-    session.scope.process = Some(victims[1].pid());
+    session.scope.process = Some(others[1].pid());
     let (_four, fourth) = world.trace(&session);
     assert_ne!(third, fourth);
 }
@@ -249,7 +265,7 @@ fn the_tasks_of_a_step_that_all_come_at_once_have_one_trace() {
         assert_eq!(connection.ask(&Request::Begin).unwrap(), Response::Done);
     }
     drop(connections);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    world.served();
     let inside = world.kernel.inside();
     assert_eq!((inside.traces.len(), inside.forbidden.len()), (1, 1));
     let id = *inside.traces.keys().next().unwrap();

@@ -82,7 +82,7 @@ fn more_processes_than_are_held_are_traced_as_well() {
     // The trace goes on with those that are not held.
     let mut victims = victims;
     victims.drain(..3);
-    std::thread::sleep(Duration::from_secs(3));
+    world.looked();
     assert!(!kinds(&world.records(Which::Trace(id))).contains(&"end"));
     drop(victims);
     world.records_when(Which::Trace(id), |records| kinds(records).contains(&"end"));

@@ -13,6 +13,7 @@ use agent_sandbox_events::client::{Connection, Unanswered};
 use agent_sandbox_events::protocol::{
     Enforce, EventKind, Lifetime, Register, Request, Response, Scope, VERSION, Which,
 };
+use agent_sandbox_events::trails::Reader;
 use agent_sandbox_tracer::service::config::Config;
 use agent_sandbox_tracer::service::socket::{Service, Turn};
 use agent_sandbox_tracer::service::{files, trail_settings};
@@ -21,7 +22,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use tempfile::TempDir;
 
-use crate::fake::Fake;
+use crate::fake::{Fake, Inside};
 
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -153,6 +154,41 @@ impl World {
     }
 }
 
+impl World {
+    /// The service has served all that came before.
+    pub fn served(&self) {
+        // What is closed and what is asked can come in one turn, in any order; the second is of a later one.
+        for _ in 0..2 {
+            let status = Request::Status { version: VERSION };
+            assert!(self.connect().ask(&status).is_ok());
+        }
+    }
+
+    /// The service has looked for tasks since now: a trace that has none any more has ended.
+    pub fn looked(&self) {
+        let mut victim = Victim::new();
+        let (_connection, id) = self.trace(&of(victim.pid()));
+        victim.end();
+        self.records_when(Which::Trace(id), |records| kinds(records).contains(&"end"));
+    }
+
+    /// The kernel is as it should be.
+    pub fn until(&self, right: impl Fn(&Inside) -> bool) {
+        let begin = Instant::now();
+        loop {
+            let inside = self.kernel.inside();
+            if right(&inside) {
+                return;
+            }
+            let late = begin.elapsed() > PATIENCE;
+            let said = late.then(|| format!("{inside:?}"));
+            drop(inside);
+            assert_eq!(said, None, "it did not happen in time");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
 impl Drop for World {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
@@ -167,28 +203,18 @@ impl Drop for World {
 }
 
 pub fn records(connection: &Connection, which: Which) -> Vec<serde_json::Value> {
-    let read = Request::Read {
-        version: VERSION,
-        which,
-        history: true,
-        follow: false,
-    };
-    let mut text = Vec::new();
-    let mut answer = connection.ask(&read).unwrap();
+    let mut reader = Reader::new(connection, which).unwrap();
+    let mut records = Vec::new();
     loop {
-        match answer {
-            Response::Lines(lines) => text.extend(lines),
-            Response::Done => break,
-            other => panic!("{other:?}"),
+        let more = reader.read().unwrap();
+        if more.is_empty() {
+            return records;
         }
-        answer = connection.next().unwrap();
+        let parsed = more
+            .iter()
+            .map(|(_, line)| serde_json::from_str(line).unwrap());
+        records.extend(parsed);
     }
-    let lines = text
-        .split(|byte| *byte == b'\n')
-        .filter(|line| !line.is_empty());
-    lines
-        .map(|line| serde_json::from_slice(line).unwrap())
-        .collect()
 }
 
 pub fn registered(connection: &Connection, register: &Register) -> u32 {

@@ -1,6 +1,7 @@
 //! What is known of trails from their records: pure, the same records always give the same. Both the live
 //! view and the report are drawn from it.
 
+mod counts;
 pub mod rates;
 pub mod table;
 pub mod trails;
@@ -8,6 +9,8 @@ pub mod trails;
 use agent_sandbox_events::record::{Exec, Open, Operation, Peer, Record, Verdict, What};
 
 use crate::sensitive::{self, Kind};
+pub use counts::{Counts, Way};
+
 use rates::Rates;
 use table::{Bounds, Key, Row, Table};
 use trails::Trails;
@@ -38,80 +41,6 @@ impl TableLimits {
         },
         trails: 20_000,
     };
-}
-
-/// How often something went which way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// It was allowed.
-    pub allowed: u64,
-    /// It was denied.
-    pub denied: u64,
-    /// It failed for another reason.
-    pub failed: u64,
-    /// It was allowed, and would be denied if the trace enforced.
-    pub would_deny: u64,
-    /// The call did not run: somebody else than the kernel answered it.
-    pub not_run: u64,
-}
-
-impl Counts {
-    /// Counts a verdict with all events that it stands for.
-    pub fn add(&mut self, verdict: &Verdict) {
-        let field = match Way::of(verdict) {
-            Way::Allowed => &mut self.allowed,
-            Way::Denied => &mut self.denied,
-            Way::Failed => &mut self.failed,
-            Way::WouldDeny => &mut self.would_deny,
-            Way::NotRun => &mut self.not_run,
-        };
-        *field = field.saturating_add(verdict.count);
-    }
-
-    /// All together.
-    #[must_use]
-    pub fn all(&self) -> u64 {
-        let ways = [self.allowed, self.denied, self.failed];
-        let others = [self.would_deny, self.not_run];
-        let all = ways.into_iter().chain(others);
-        all.fold(0, u64::saturating_add)
-    }
-}
-
-impl Row for Counts {
-    fn weight(&self) -> u64 {
-        self.all()
-    }
-}
-
-/// Which way something went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// It was allowed.
-    Allowed,
-    /// It was denied.
-    Denied,
-    /// It failed for another reason; so does what is not understood.
-    Failed,
-    /// It would be denied.
-    WouldDeny,
-    /// It did not run as the process called it: a filter (with Landlock that of the jail, whose mediator then does it
-    /// itself, recorded apart), or whoever debugs it, answered in the kernel's place.
-    NotRun,
-}
-
-impl Way {
-    /// What a record says.
-    #[must_use]
-    pub fn of(verdict: &Verdict) -> Way {
-        match verdict.verdict.as_str() {
-            "allowed" => Way::Allowed,
-            "denied" => Way::Denied,
-            "would_deny" => Way::WouldDeny,
-            "not_run" => Way::NotRun,
-            _ => Way::Failed,
-        }
-    }
 }
 
 /// A program with arguments.
@@ -260,7 +189,6 @@ pub struct Model {
     pub weak: Table<String, Counts>,
     /// Events that a kernel worker did for its process.
     pub workers: u64,
-    dropped: u64,
 }
 
 impl Model {
@@ -280,7 +208,6 @@ impl Model {
             operations: Table::new(limits.table),
             weak: Table::new(limits.table),
             workers: 0,
-            dropped: 0,
         }
     }
 
@@ -309,17 +236,6 @@ impl Model {
         if worker(&record.what) {
             self.workers = self.workers.saturating_add(count);
         }
-    }
-
-    /// The tracer let so many lines fall, as this reader was too slow.
-    pub fn dropped(&mut self, lines: u64) {
-        self.dropped = self.dropped.saturating_add(lines);
-    }
-
-    /// Records that did not reach this reader. What was dropped shows as a gap once a record follows it.
-    #[must_use]
-    pub fn missed(&self) -> u64 {
-        self.trails.missed().max(self.dropped)
     }
 
     fn exec(&mut self, exec: &Exec) {

@@ -2,7 +2,7 @@
 
 use agent_sandbox_events::record::Verdict;
 
-use super::Counts;
+use super::counts::Counts;
 
 /// Seconds over which a rate is taken: short enough to follow, long enough to be read.
 const WINDOW: u64 = 5;

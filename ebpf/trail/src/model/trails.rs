@@ -24,12 +24,8 @@ pub struct Seen {
     pub reasons: BTreeMap<String, u64>,
     /// For so many seconds the tracer was away, altogether.
     pub away: f64,
-    /// Records in front of the first one.
-    before: u64,
-    /// Records that are missing between others.
-    gaps: u64,
-    /// Records that were removed: the numbers of the first and the last one.
-    removed: Option<(u64, u64)>,
+    /// Records that were removed before they were read, as trails may take only so much room: their numbers are missing.
+    pub gone: u64,
     /// Opens that sampling left out.
     pub skipped: u64,
     /// Why it ended, if it has.
@@ -40,24 +36,6 @@ pub struct Seen {
 
 /// Reasons are the tracer's, and few.
 const REASONS: usize = 16;
-
-impl Seen {
-    /// Records that were removed before they were read, as trails may take only so much room.
-    #[must_use]
-    pub fn gone(&self) -> u64 {
-        let removed = self
-            .removed
-            .map_or(0, |(first, last)| (last - first).saturating_add(1));
-        self.before.saturating_add(removed.min(self.gaps))
-    }
-
-    /// Records that did not reach the reader.
-    #[must_use]
-    pub fn missed(&self) -> u64 {
-        self.gaps
-            .saturating_sub(self.gone().saturating_sub(self.before))
-    }
-}
 
 /// All of them.
 #[derive(Clone, Debug)]
@@ -125,16 +103,14 @@ impl Trails {
             lost: 0,
             reasons: BTreeMap::new(),
             away: 0.0,
-            before: record.seq.saturating_sub(1),
-            gaps: 0,
-            removed: None,
+            gone: record.seq.saturating_sub(1),
             skipped: 0,
             ended: None,
             next: record.seq,
         });
         // A smaller number than expected is a trail that was begun anew.
         let gap = record.seq.saturating_sub(seen.next);
-        seen.gaps = seen.gaps.saturating_add(gap);
+        seen.gone = seen.gone.saturating_add(gap);
         seen.next = record.seq.saturating_add(1);
         seen.records = seen.records.saturating_add(1);
         // A record may stand for an event that began before the one in front of it.
@@ -157,10 +133,6 @@ impl Trails {
                 *sum = sum.saturating_add(lost.more);
             }
             What::Away(away) => seen.away += away.seconds.max(0.0),
-            What::Removed(removed) if removed.first <= removed.last => {
-                let (first, last) = seen.removed.unwrap_or((removed.first, removed.last));
-                seen.removed = Some((first.min(removed.first), last.max(removed.last)));
-            }
             _ => {}
         }
     }
@@ -198,16 +170,10 @@ impl Trails {
         self.sum(|seen| seen.lost)
     }
 
-    /// Records that did not reach the reader.
-    #[must_use]
-    pub fn missed(&self) -> u64 {
-        self.sum(Seen::missed).saturating_add(self.beyond)
-    }
-
     /// Records that are older than what is kept.
     #[must_use]
     pub fn gone(&self) -> u64 {
-        self.sum(Seen::gone)
+        self.sum(|seen| seen.gone)
     }
 
     /// For so many seconds tracers were away, altogether.

@@ -210,7 +210,7 @@ pub struct Unseen {
     pub away: f64,
     /// Steps that no tracer took.
     pub untraced: Vec<Untraced>,
-    /// Records that did not reach this reader.
+    /// Records of more trails than there was room for.
     pub missed: u64,
     /// Lines that were no records.
     pub unreadable: u64,
@@ -384,7 +384,7 @@ impl Unseen {
                 .collect(),
             away: model.trails.away(),
             untraced: Vec::new(),
-            missed: model.missed(),
+            missed: model.trails.beyond,
             unreadable,
             removed: model.trails.gone(),
             every: headers()

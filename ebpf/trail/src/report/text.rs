@@ -221,9 +221,7 @@ pub fn unseen(unseen: &Unseen) -> Vec<String> {
     }
     if unseen.missed > 0 {
         let records = counted(unseen.missed, "record", "records");
-        lines.push(format!(
-            "{records} did not reach this reader, which was too slow"
-        ));
+        lines.push(format!("{records} of more trails than are kept apart here"));
     }
     if unseen.unreadable > 0 {
         let records = counted(unseen.unreadable, "line was", "lines were");

@@ -12,7 +12,7 @@ use agent_sandbox_events::ask::{Ask, Untraced};
 
 use super::{OneTrail, Summary, markdown, text};
 use crate::fault::Fault;
-use crate::link::{Came, Link, Meant, Reading};
+use crate::link::{Link, Meant, Reading};
 use crate::model::{Model, TableLimits};
 
 /// A trail that has just begun or gone on may be about to have more: records are written within a second.
@@ -36,7 +36,7 @@ pub fn report(ask: &Ask, word: Option<&str>, as_markdown: bool) -> Result<u8, Fa
     if let Some(fault) = reading.several(&meant) {
         return Err(fault);
     }
-    let mut summary = Summary::new(&model, reading.unreadable);
+    let mut summary = Summary::new(&model, reading.unreadable());
     summary.unseen.untraced = untraced(&ask.untraced, &summary.trails);
     let text = match (ask.json, as_markdown) {
         (true, _) => json(&summary),
@@ -68,18 +68,15 @@ fn untraced(all: &[Untraced], trails: &[OneTrail]) -> Vec<Untraced> {
 
 /// Reads all that there is of trails.
 fn read(link: &Link, meant: &Meant) -> Result<(Reading, Model), Fault> {
-    let mut reading = link.read_meant(meant, false)?;
+    let mut reading = link.read_meant(meant)?;
     let mut model = Model::new(TableLimits::REPORT);
     loop {
-        match reading.take() {
-            Ok(Came::Records(records)) => {
-                for (record, _) in &records {
-                    model.take(record);
-                }
-            }
-            Ok(Came::Dropped(lines)) => model.dropped(lines),
-            Ok(Came::Done) => return Ok((reading, model)),
-            Err(error) => return Err(link.fault(error)),
+        let records = reading.take().map_err(|error| link.fault(error))?;
+        if records.is_empty() {
+            return Ok((reading, model));
+        }
+        for (record, _) in &records {
+            model.take(record);
         }
     }
 }

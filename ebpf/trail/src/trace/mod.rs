@@ -21,7 +21,7 @@ use agent_sandbox_events::client::Connection;
 use agent_sandbox_events::protocol::{
     Enforce, Lifetime, Register, Request, Response, Scope, VERSION, Which,
 };
-use agent_sandbox_events::record::{Record, What};
+use agent_sandbox_events::record::What;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -29,21 +29,19 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
 use crate::fault::{FAILED, Fault};
-use crate::link::{Came, Link, Reading};
+use crate::link::{Link, Reading};
 use crate::model::{Model, TableLimits};
 use crate::report::{Summary, text, write};
 use crate::text::counted;
 use held::Held;
 use output::Output;
 
-/// How long the last records may take after the end, before the trail is read again instead.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// How long until records that were missed are read again: each time the whole trail, so twice as long each time.
-const BEHIND: Duration = Duration::from_millis(500);
-/// Not longer than this.
-const LONGEST_BEHIND: Duration = Duration::from_secs(60);
-/// How often it is looked whether a process that is no child still runs.
+/// How long the last records may take after the end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked whether a process that is no child still runs, and whether the trail has more.
 const LOOK: Duration = Duration::from_millis(200);
+/// The same at the end, for which people wait.
+const SOON: Duration = Duration::from_millis(20);
 /// Signals that another process sends to this one, and that are meant for the command.
 const FORWARDED: [Signal; 7] = [
     Signal::SIGHUP,
@@ -77,7 +75,7 @@ pub fn trace(ask: &Ask, trace: &Trace, words: &[OsString]) -> Result<u8, Fault> 
     let signals = signals().map_err(|error| Fault::new(format!("cannot take signals: {error}")))?;
     let begun = scope(trace, held.as_ref())
         .and_then(|scope| begin(&link, &connection, trace, scope, words))
-        .and_then(|id| Ok((id, link.read(Which::Trace(id), true)?)));
+        .and_then(|id| Ok((id, link.read(Which::Trace(id))?)));
     let (id, reading) = match begun {
         Ok(begun) => begun,
         Err(fault) => {
@@ -97,15 +95,10 @@ pub fn trace(ask: &Ask, trace: &Trace, words: &[OsString]) -> Result<u8, Fault> 
         (None, _) => Watched::UntilSignal,
     };
     let mut run = Run {
-        link,
         id,
-        connection: Some(connection),
-        reading: Some(reading),
-        next: 1,
-        behind: BEHIND,
-        again: None,
+        connection,
+        reading,
         gone: false,
-        unreadable: 0,
         signals,
         output,
         model: Model::new(match trace.report {
@@ -205,20 +198,11 @@ fn code(status: ExitStatus) -> u8 {
 }
 
 struct Run {
-    link: Link,
     id: u32,
-    connection: Option<Connection>,
-    reading: Option<Reading>,
-    /// The number of the next record.
-    next: u64,
-    /// How long until missed records are read again, the next time.
-    behind: Duration,
-    /// When they are.
-    again: Option<Instant>,
+    connection: Connection,
+    reading: Reading,
     /// The tracer has ended.
     gone: bool,
-    /// Lines that were no records.
-    unreadable: u64,
     signals: SignalFd,
     output: Output,
     model: Model,
@@ -250,12 +234,7 @@ impl Run {
     }
 
     fn wait(&self, longest: Duration) {
-        let mut all = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        all.extend(
-            self.reading
-                .as_ref()
-                .map(|reading| PollFd::new(reading.as_fd(), PollFlags::POLLIN)),
-        );
+        let mut all = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         let timeout = PollTimeout::try_from(longest).unwrap_or(PollTimeout::ZERO);
         // An error is noticed by whoever reads.
         let _: Result<i32, Errno> = poll(&mut all, timeout);
@@ -291,23 +270,19 @@ impl Run {
 
     /// Takes and shows what is there.
     fn receive(&mut self) {
-        if self.again.is_some_and(|again| again <= Instant::now()) {
-            self.again = None;
-            self.reading = self.link.read(Which::Trace(self.id), true).ok();
-            self.gone = self.reading.is_none();
-        }
-        while let Some(reading) = &mut self.reading {
-            if !reading.ready() {
-                break;
-            }
-            match reading.take() {
-                Ok(Came::Records(records)) => self.show(&records, false),
-                // The next record shows that some are missing.
-                Ok(Came::Dropped(_)) => {}
-                Ok(Came::Done) | Err(_) => {
-                    self.reading = None;
+        while !self.gone {
+            match self.reading.follow() {
+                Ok(records) if records.is_empty() => break,
+                Ok(records) => {
+                    for (record, line) in &records {
+                        self.ended |= matches!(record.what, What::End(_));
+                        self.model.take(record);
+                        self.output.record(record, line);
+                    }
+                }
+                Err(_) => {
+                    self.gone = true;
                     if !self.ended {
-                        self.gone = true;
                         self.output
                             .note("the tracer has ended; what follows is not traced");
                     }
@@ -317,51 +292,21 @@ impl Run {
         self.output.flush();
     }
 
-    /// Shows records that were not shown yet. Where some are missing in front of them, the tracer had no room
-    /// to keep them for this reader. They are in the trail, from which all is read again a little later: so
-    /// nothing is left out, and nothing stands in the wrong place. `all`: there are no others.
-    fn show(&mut self, records: &[(Record, String)], all: bool) {
-        for (record, line) in records {
-            if record.seq < self.next {
-                continue;
-            }
-            if record.seq > self.next && !all {
-                self.reading = None;
-                self.again = Some(Instant::now() + self.behind);
-                self.behind = (self.behind * 2).min(LONGEST_BEHIND);
-                return;
-            }
-            self.next = record.seq.saturating_add(1);
-            self.ended |= matches!(record.what, What::End(_));
-            self.model.take(record);
-            self.output.record(record, line);
-        }
-    }
-
     /// Ends the trace, and shows what was not shown yet.
     fn drain(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            // A tracer that is gone has nothing to end.
-            let _ = connection.ask(&Request::End);
-        }
+        // A tracer that is gone has nothing to end.
+        let _ = self.connection.ask(&Request::End);
         let deadline = Instant::now() + PATIENCE;
-        while !self.ended && self.reading.is_some() && Instant::now() < deadline {
-            self.wait(LOOK);
+        self.receive();
+        while !self.ended && !self.gone && Instant::now() < deadline {
+            self.wait(SOON);
             self.receive();
-        }
-        if !self.ended
-            && let Ok(mut trail) = self.link.read(Which::Trace(self.id), false)
-        {
-            while let Ok(Came::Records(records)) = trail.take() {
-                self.show(&records, true);
-            }
-            self.unreadable = trail.unreadable;
         }
     }
 
     fn close(&mut self, ask: &Ask) {
         let id = self.id;
-        let summary = Summary::new(&self.model, self.unreadable);
+        let summary = Summary::new(&self.model, self.reading.unreadable());
         if self.output.report {
             let text = match ask.json {
                 true => write::json(&summary),
@@ -371,12 +316,6 @@ impl Run {
         } else if !ask.quiet && !ask.json {
             let unseen = &summary.unseen;
             let mut line = format!("{} lost", counted(unseen.lost, "event", "events"));
-            if unseen.missed > 0 {
-                line.push_str(&format!(
-                    ", {} missed by this reader, which was too slow",
-                    counted(unseen.missed, "record", "records")
-                ));
-            }
             if !unseen.blind.is_empty() {
                 line.push_str(&format!(
                     "; what cannot be seen here: `agent-sandbox report trace:{id}`"

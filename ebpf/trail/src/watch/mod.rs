@@ -25,7 +25,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::fault::Fault;
-use crate::link::{Came, Link, Meant, Reading};
+use crate::link::{Link, Meant, POLL, Reading};
 use crate::report::{Summary, markdown};
 use app::{Action, App};
 use screen::Screen;
@@ -36,8 +36,8 @@ const FRAME: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_millis(500);
 /// How long until a tracer that is away is asked again.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Packets that are taken before keys are looked at again: some milliseconds' worth.
-const PACKETS: usize = 32;
+/// Batches of records that are taken before keys are looked at again: some milliseconds' worth.
+const BATCHES: usize = 8;
 
 /// Shows records until the user ends it.
 ///
@@ -65,7 +65,7 @@ pub fn watch(ask: &Ask, word: Option<&str>) -> Result<u8, Fault> {
     // https://no-color.org
     let app = App::new(variable("NO_COLOR").is_none());
     let meant = link.which(word, None)?;
-    let reading = link.read_meant(&meant, true)?;
+    let reading = link.read_meant(&meant)?;
     let failed = |error: io::Error| Fault::new(format!("cannot use the terminal: {error}"));
     let signals = signals().map_err(|error| failed(error.into()))?;
     let screen = Screen::enter().map_err(failed)?;
@@ -73,6 +73,7 @@ pub fn watch(ask: &Ask, word: Option<&str>) -> Result<u8, Fault> {
         link,
         meant,
         reading: Some(reading),
+        more: true,
         tried: Instant::now(),
         app,
         state: ask.state.as_ref().map(PathBuf::from),
@@ -100,6 +101,8 @@ struct Watched {
     link: Link,
     meant: Meant,
     reading: Option<Reading>,
+    /// Whether there may be more to take.
+    more: bool,
     /// When the tracer was asked last.
     tried: Instant,
     app: App,
@@ -120,11 +123,12 @@ fn run(mut watched: Watched, mut screen: Screen, signals: &SignalFd) -> io::Resu
         }
         let since = drawn.map_or(Duration::ZERO, |drawn| drawn.elapsed());
         let next = if dirty { FRAME } else { IDLE };
-        let (keys, records) = wait(
-            signals,
-            watched.reading.as_ref(),
-            next.saturating_sub(since),
-        )?;
+        // What was not taken for the keys' sake is taken at once.
+        let longest = match watched.more {
+            true => Duration::ZERO,
+            false => next.saturating_sub(since).min(POLL),
+        };
+        let keys = wait(signals, longest)?;
         if let Some(signal) = signalled(signals) {
             match signal {
                 Signal::SIGCONT => {
@@ -137,10 +141,7 @@ fn run(mut watched: Watched, mut screen: Screen, signals: &SignalFd) -> io::Resu
                 }
             }
         }
-        if records {
-            watched.receive();
-            dirty = true;
-        }
+        dirty |= watched.receive();
         watched.reconnect();
         // Resizing wakes by a signal and not by input, so it is always asked.
         if keys || event::poll(Duration::ZERO)? {
@@ -165,37 +166,26 @@ fn run(mut watched: Watched, mut screen: Screen, signals: &SignalFd) -> io::Resu
     }
 }
 
-/// Waits for keys, records, a signal; whether there are keys and records.
-fn wait(
-    signals: &SignalFd,
-    reading: Option<&Reading>,
-    longest: Duration,
-) -> io::Result<(bool, bool)> {
+/// Waits for keys and a signal; whether there are keys.
+fn wait(signals: &SignalFd, longest: Duration) -> io::Result<bool> {
     let input = io::stdin();
-    let mut all = vec![
+    let mut all = [
         PollFd::new(input.as_fd(), PollFlags::POLLIN),
         PollFd::new(signals.as_fd(), PollFlags::POLLIN),
     ];
-    all.extend(reading.map(|reading| PollFd::new(reading.as_fd(), PollFlags::POLLIN)));
     let timeout = PollTimeout::try_from(longest).unwrap_or(PollTimeout::ZERO);
     match poll(&mut all, timeout) {
         // The window was resized.
-        Err(Errno::EINTR) => return Ok((false, false)),
+        Err(Errno::EINTR) => return Ok(false),
         Err(error) => return Err(error.into()),
         Ok(_) => {}
     }
-    let ready = |at: usize| {
-        let events = all.get(at).and_then(PollFd::revents);
-        events.is_some_and(|events| !events.is_empty())
-    };
+    let events = all[0].revents().unwrap_or(PollFlags::empty());
     let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
-    if all[0]
-        .revents()
-        .is_some_and(|events| events.intersects(gone) && !events.contains(PollFlags::POLLIN))
-    {
+    if events.intersects(gone) && !events.contains(PollFlags::POLLIN) {
         return Err(io::Error::other("it is gone"));
     }
-    Ok((ready(0), ready(2)))
+    Ok(!events.is_empty())
 }
 
 fn signalled(signals: &SignalFd) -> Option<Signal> {
@@ -211,18 +201,17 @@ fn now() -> f64 {
 }
 
 impl Watched {
-    /// Takes what is there, but not for so long that keys would wait.
-    fn receive(&mut self) {
-        for _ in 0..PACKETS {
+    /// Takes what is there, but not for so long that keys would wait. Whether there was anything.
+    fn receive(&mut self) -> bool {
+        self.more = false;
+        for batch in 0..BATCHES {
             let Some(reading) = &mut self.reading else {
-                return;
+                return batch > 0;
             };
-            if !reading.ready() {
-                return;
-            }
-            match reading.take() {
-                Ok(Came::Records(records)) => {
-                    self.app.live.unreadable = reading.unreadable;
+            match reading.follow() {
+                Ok(records) if records.is_empty() => return batch > 0,
+                Ok(records) => {
+                    self.app.live.unreadable = reading.unreadable();
                     for (record, _) in &records {
                         self.app.take(record);
                     }
@@ -232,14 +221,14 @@ impl Watched {
                         self.app.live.trouble = Some(line.to_owned());
                     }
                 }
-                Ok(Came::Dropped(lines)) => self.app.live.model.dropped(lines),
-                Ok(Came::Done) => self.away("the tracer has said all"),
                 Err(Unanswered::Refused { why, .. }) => {
                     self.away(&format!("the tracer refuses: {why}"));
                 }
                 Err(_) => self.away("the tracer is away"),
             }
         }
+        self.more = true;
+        true
     }
 
     fn away(&mut self, why: &str) {
@@ -248,13 +237,13 @@ impl Watched {
         self.app.live.trouble = Some(why.to_owned());
     }
 
-    /// Asks a tracer that was away again: it sends everything once more.
+    /// Asks a tracer that was away again, and reads everything once more.
     fn reconnect(&mut self) {
         if self.reading.is_some() || self.tried.elapsed() < AGAIN {
             return;
         }
         self.tried = Instant::now();
-        if let Ok(reading) = self.link.read_meant(&self.meant, true) {
+        if let Ok(reading) = self.link.read_meant(&self.meant) {
             self.reading = Some(reading);
             self.app.forget();
         }

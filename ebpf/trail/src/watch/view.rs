@@ -149,7 +149,7 @@ fn losses_line(app: &App) -> Text<'static> {
     let mut parts = Vec::new();
     for (number, what) in [
         (trails.lost(), "LOST"),
-        (live.model.missed(), "MISSED, this reader is too slow"),
+        (trails.beyond, "MISSED, of too many trails"),
         (trails.gone(), "removed before"),
         (live.unreadable, "not understood"),
     ] {

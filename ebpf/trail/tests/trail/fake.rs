@@ -1,7 +1,9 @@
-//! A tracer that is played: it listens on a socket and speaks the tracer's protocol, and what it tells is
+//! A tracer that is played: it listens on a socket and speaks the tracer's protocol, and the files that it lends hold
 //! what the test gave it. The real one is tested in its own crate, and on a cluster.
 
-use std::io::IoSlice;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{IoSlice, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,30 +11,51 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use agent_sandbox_events::client::{decode, encode};
-use agent_sandbox_events::protocol::{Listed, PACKET_BYTES, Request, Response, Which};
+use agent_sandbox_events::protocol::{PACKET_BYTES, Request, Response, TrailFile, Which};
+use agent_sandbox_events::record::Record;
 use nix::sys::socket::{
-    AddressFamily, Backlog, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, accept4, bind,
-    listen, recv, sendmsg, shutdown, socket,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr,
+    accept4, bind, listen, recv, sendmsg, shutdown, socket,
 };
 use tempfile::TempDir;
 
 /// Nothing here takes longer, also on a machine with much to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Lines of one packet: well below [`PACKET_BYTES`].
-const LINES: usize = 20;
+/// The trace that whoever registers gets.
+const TRACED: u32 = 99;
 
 #[derive(Default)]
 struct State {
-    lines: Vec<String>,
-    /// Of the trace that was registered.
-    traced: Vec<String>,
-    listed: Vec<Listed>,
+    place: PathBuf,
+    /// A file for each trail, by user and name.
+    files: BTreeMap<(u32, String), PathBuf>,
+    /// The one that a line was added to last.
+    last: (u32, String),
     refused: Option<String>,
-    /// Connections that follow.
-    followers: Vec<RawFd>,
+    /// How many read: have asked for the files of a trail.
+    readers: usize,
     /// All connections.
     all: Vec<RawFd>,
     asked: Vec<Request>,
+}
+
+impl State {
+    /// Adds a line to the file of its trail; what is no record stands behind the line before it.
+    fn add(&mut self, line: &str) {
+        if let Ok(record) = serde_json::from_str::<Record>(line) {
+            let trail = &record.trail;
+            let session = trail.session.as_deref().unwrap_or("-");
+            let job = trail.job.unwrap_or(0);
+            let name = format!("{session}-{job}@{}-{}.jsonl", trail.node, trail.trace);
+            self.last = (trail.uid, name);
+        }
+        let (uid, name) = self.last.clone();
+        let path = self.place.join(format!("{uid}-{name}"));
+        let mut options = File::options();
+        let mut file = options.append(true).create(true).open(&path).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
+        self.files.insert((uid, name), path);
+    }
 }
 
 /// The tracer. Its directory goes with it.
@@ -50,18 +73,22 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Fake {
-    /// One that knows these trails and has these records.
-    pub(crate) fn new(listed: Vec<Listed>, lines: Vec<String>) -> Self {
+    /// One that has these records.
+    pub(crate) fn new(lines: Vec<String>) -> Self {
         let place = tempfile::tempdir().unwrap();
+        let mut state = State {
+            place: place.path().join("trails"),
+            ..State::default()
+        };
+        std::fs::create_dir(&state.place).unwrap();
+        for line in lines {
+            state.add(&line);
+        }
         let mut fake = Self {
             socket: place.path().join("tracer.sock"),
             place,
             listener: None,
-            state: Arc::new(Mutex::new(State {
-                lines,
-                listed,
-                ..State::default()
-            })),
+            state: Arc::new(Mutex::new(state)),
         };
         fake.start();
         fake
@@ -70,8 +97,7 @@ impl Fake {
     /// Of one session, whose id is `k3v9m2qp`.
     pub(crate) fn with_session() -> Self {
         let records = super::records::session("k3v9m2qp");
-        let lines = records.iter().map(super::records::line).collect();
-        Self::new(vec![listed(Some("k3v9m2qp"), None, 7)], lines)
+        Self::new(records.iter().map(super::records::line).collect())
     }
 
     pub(crate) fn socket(&self) -> &Path {
@@ -108,7 +134,7 @@ impl Fake {
         }
         let _ = std::fs::remove_file(&self.socket);
         let mut state = lock(&self.state);
-        state.followers.clear();
+        state.readers = 0;
         for connection in std::mem::take(&mut state.all) {
             let _ = shutdown(connection, Shutdown::Both);
         }
@@ -119,27 +145,9 @@ impl Fake {
         lock(&self.state).refused = Some(why.to_owned());
     }
 
-    /// Something happens: whoever follows is told.
+    /// Something happens.
     pub(crate) fn happen(&self, line: String) {
-        let mut state = lock(&self.state);
-        for follower in &state.followers {
-            say(*follower, &Response::Lines(line.clone().into_bytes()));
-        }
-        state.traced.push(line.clone());
-        state.lines.push(line);
-    }
-
-    /// Something happens for whose records there is no room in what waits for a reader.
-    pub(crate) fn happen_unseen(&self, line: String) {
-        lock(&self.state).traced.push(line);
-        self.tell(&Response::Dropped { lines: 1 });
-    }
-
-    /// Tells whoever follows something else.
-    pub(crate) fn tell(&self, response: &Response) {
-        for follower in &lock(&self.state).followers {
-            say(*follower, response);
-        }
+        lock(&self.state).add(&line);
     }
 
     /// What was asked, up to now.
@@ -147,29 +155,15 @@ impl Fake {
         lock(&self.state).asked.clone()
     }
 
-    /// Waits until somebody follows.
+    /// Waits until somebody reads.
     pub(crate) fn followed(&self) {
-        until(|| !lock(&self.state).followers.is_empty());
+        until(|| lock(&self.state).readers > 0);
     }
 }
 
 impl Drop for Fake {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-pub(crate) fn listed(session: Option<&str>, job: Option<u32>, trace: u32) -> Listed {
-    Listed {
-        // As its records have it (`records.rs`).
-        uid: 1000,
-        node: "n1".into(),
-        session: session.map(str::to_owned),
-        job,
-        step: None,
-        trace,
-        began: f64::from(trace),
-        live: true,
     }
 }
 
@@ -183,12 +177,18 @@ pub(crate) fn until(mut holds: impl FnMut() -> bool) {
 }
 
 fn say(connection: RawFd, response: &Response) {
+    say_with(connection, response, &[]);
+}
+
+fn say_with(connection: RawFd, response: &Response, files: &[File]) {
     let packet = encode(response).unwrap();
+    let numbers: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&numbers)];
     // Whoever asked may be gone.
     let _ = sendmsg::<UnixAddr>(
         connection,
         &[IoSlice::new(&packet)],
-        &[],
+        if files.is_empty() { &[] } else { &rights },
         MsgFlags::MSG_NOSIGNAL,
         None,
     );
@@ -207,43 +207,51 @@ fn serve(connection: RawFd, state: &Mutex<State>) {
             hint: Some("ask an administrator".into()),
         });
         match (request, refused) {
-            (Request::List { .. }, _) => say(connection, &Response::Trails(state.listed.clone())),
-            (Request::Read { .. } | Request::Register(_), Some(refused)) => {
+            (Request::Files { .. } | Request::Register(_), Some(refused)) => {
                 say(connection, &refused);
             }
-            (Request::Read { which, follow, .. }, None) => {
-                let lines = match which {
-                    Which::Trace(99) => &state.traced,
-                    _ => &state.lines,
-                };
-                for lines in lines.chunks(LINES) {
-                    say(connection, &Response::Lines(lines.concat().into_bytes()));
-                }
-                match follow {
-                    true => state.followers.push(connection),
-                    false => say(connection, &Response::Done),
-                }
+            (Request::Files { which, after, .. }, None) => {
+                state.readers += usize::from(which != Which::All);
+                let all = state.files.keys();
+                let all = all.filter(|file| after.as_ref().is_none_or(|after| *file > after));
+                let files = all.map(|(uid, name)| TrailFile {
+                    uid: *uid,
+                    name: name.clone(),
+                    modified: 0,
+                    live: Some(true),
+                });
+                // Few at a time, so that there are several answers.
+                say(connection, &Response::Files(files.take(2).collect()));
+            }
+            (Request::Open { files, .. }, _) => {
+                let open = |file| File::open(state.files.get(file)?).ok();
+                let opened: Vec<Option<File>> = files.iter().map(open).collect();
+                let there = opened.iter().map(Option::is_some).collect();
+                let opened: Vec<File> = opened.into_iter().flatten().collect();
+                say_with(connection, &Response::Opened(there), &opened);
             }
             (Request::Register(_), None) => {
-                state.traced.clear();
+                // Another one begins.
+                let of_traces = |name: &str| name.ends_with("-99.jsonl");
+                state.files.retain(|(_, name), path| {
+                    let stays = !of_traces(name);
+                    if !stays {
+                        std::fs::remove_file(path).unwrap();
+                    }
+                    stays
+                });
                 let blind = vec!["opens by io_uring cannot be seen".into()];
-                say(connection, &Response::Registered { trace: 99, blind });
+                let trace = TRACED;
+                say(connection, &Response::Registered { trace, blind });
             }
             (Request::End, _) => {
-                let mut writer = super::records::Writer::command(99);
+                let mut writer = super::records::Writer::command(TRACED);
                 writer.skip(1000);
-                let line = super::records::line(&writer.write(super::records::end()));
-                for follower in &state.followers {
-                    say(*follower, &Response::Lines(line.clone().into_bytes()));
-                }
-                state.traced.push(line);
+                state.add(&super::records::line(&writer.write(super::records::end())));
                 say(connection, &Response::Done);
             }
             _ => say(connection, &Response::Done),
         }
     }
-    lock(state)
-        .followers
-        .retain(|follower| *follower != connection);
     // Its number is not closed: another thread may still write to it, and by then it could be another's.
 }

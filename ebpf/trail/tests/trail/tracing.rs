@@ -32,7 +32,7 @@ fn traced_at(socket: &Path, change: impl FnOnce(&mut Trace), words: &[&str]) -> 
 }
 
 fn fake() -> Fake {
-    Fake::new(Vec::new(), Vec::new())
+    Fake::new(Vec::new())
 }
 
 fn registered(fake: &Fake) -> Register {
@@ -68,10 +68,8 @@ fn the_commands_streams_and_its_exit_code_are_its_own() {
     assert!(asked.contains(&Request::Begin) && asked.contains(&Request::End));
     assert!(asked.iter().any(|request| matches!(
         request,
-        Request::Read {
+        Request::Files {
             which: Which::Trace(99),
-            history: true,
-            follow: true,
             ..
         }
     )));
@@ -171,35 +169,27 @@ fn events_are_shown_as_they_come() {
 }
 
 #[test]
-fn what_a_reader_missed_is_read_again_and_stands_in_its_place() {
-    for after in [0, 30] {
-        let fake = fake();
-        let mark = fake.place.path().join("go");
-        let script = format!("until [ -e {} ]; do sleep 0.05; done", mark.display());
-        let mut command = traced(&fake, |_| {}, &["sh", "-c", &script]);
-        let child = command.stderr(Stdio::piped()).spawn().unwrap();
-        fake.followed();
-        let mut writer = Writer::command(99);
-        for number in 0..20 + after {
-            let path = format!("/file{number:02}");
-            let what = records::open(5, "cat", &path, &["read"], records::allowed());
-            let line = records::line(&writer.write(what));
-            match number {
-                5..10 | 19 => fake.happen_unseen(line),
-                _ => fake.happen(line),
-            }
-        }
-        fs::write(&mark, "").unwrap();
-        let said = text(&child.wait_with_output().unwrap().stderr);
-        let shown: Vec<&str> = said
-            .lines()
-            .filter_map(|line| line.split_once("/file")?.1.split(' ').next())
-            .collect();
-        let all: Vec<String> = (0..20 + after)
-            .map(|number| format!("{number:02}"))
-            .collect();
-        assert_eq!(shown, all, "{said}");
+fn a_flood_is_shown_whole_and_in_order() {
+    let fake = fake();
+    let mark = fake.place.path().join("go");
+    let script = format!("until [ -e {} ]; do sleep 0.05; done", mark.display());
+    let mut command = traced(&fake, |_| {}, &["sh", "-c", &script]);
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    fake.followed();
+    let mut writer = Writer::command(99);
+    let all: Vec<String> = (0..2000).map(|number| format!("{number:04}")).collect();
+    for number in &all {
+        let path = format!("/file{number}");
+        let what = records::open(5, "cat", &path, &["read"], records::allowed());
+        fake.happen(records::line(&writer.write(what)));
     }
+    fs::write(&mark, "").unwrap();
+    let said = text(&child.wait_with_output().unwrap().stderr);
+    let shown: Vec<&str> = said
+        .lines()
+        .filter_map(|line| line.split_once("/file")?.1.split(' ').next())
+        .collect();
+    assert_eq!(shown, all, "{said}");
 }
 
 #[test]

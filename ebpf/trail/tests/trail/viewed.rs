@@ -203,7 +203,7 @@ fn without_colour_everything_is_said_in_words() {
 }
 
 #[test]
-fn losses_and_a_slow_reader_are_shown() {
+fn losses_and_what_was_removed_are_shown() {
     let mut app = App::new(true);
     let mut writer = Writer::session("k3v9m2qp", "login1", 7);
     app.take(&writer.write(records::header(&[])));
@@ -213,14 +213,9 @@ fn losses_and_a_slow_reader_are_shown() {
     app.take(&writer.write(records::end()));
     let screen = shown(&mut app);
     assert!(
-        screen.contains("12 LOST") && screen.contains("30 MISSED"),
+        screen.contains("12 LOST") && screen.contains("30 removed before"),
         "{screen}"
     );
-    // What the tracer says of it is not counted twice.
-    app.live.model.dropped(30);
-    assert!(shown(&mut app).contains("30 MISSED"));
-    app.live.model.dropped(10);
-    assert!(shown(&mut app).contains("40 MISSED"));
 }
 
 #[test]

@@ -3,12 +3,11 @@
 use std::process::Command;
 
 use agent_sandbox_events::ask::{Ask, What};
-use agent_sandbox_events::protocol::Response;
 use agent_sandbox_trail::watch::screen::Screen;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::fake::{Fake, listed};
+use crate::fake::Fake;
 use crate::output::{ask, program};
 use crate::records::{self, Writer};
 use crate::terminal::Terminal;
@@ -125,7 +124,7 @@ fn no_name_speaks_to_the_terminal() {
     let name = "/tmp/\x1b]0;owned\x07\x1b[2J\u{9b}5n\r\n\u{202e}end";
     let verdict = records::denied("permissions", "EACCES");
     let line = records::line(&writer.write(records::open(9, "\x1b[6n", name, &["read"], verdict)));
-    let fake = Fake::new(vec![listed(Some("k3v9m2qp"), None, 7)], vec![line]);
+    let fake = Fake::new(vec![line]);
     let mut terminal = Terminal::start(&watch(&fake));
     for pane in 1..=8 {
         terminal.keys(&pane.to_string());
@@ -193,9 +192,6 @@ fn a_tracer_that_comes_back_is_asked_again() {
     terminal.expect("| live");
     // Nothing is counted twice.
     terminal.expect("DENIED 45");
-    fake.followed();
-    fake.tell(&Response::Dropped { lines: 9 });
-    terminal.expect("9 MISSED");
     terminal.keys("q");
     assert_eq!(terminal.end(), 0);
 }

@@ -1,6 +1,6 @@
 //! Directories and policies that are not as they should be.
 
-use super::super::super::facts::{Jail, Project, Standing, Trial};
+use super::super::super::facts::{DirectoryState, Jail, Project, Trial};
 use super::super::super::line::Status;
 use super::super::examine;
 use super::{expect, place, trouble, whole};
@@ -28,7 +28,7 @@ fn homes_on_servers_and_behind_links_are_described() {
         "export HOME='/nfs/u1/ada'",
     );
     facts.files.home = place("/home/ada", "ext4", true);
-    facts.files.home.standing = Standing::Directory {
+    facts.files.home.state = DirectoryState::Directory {
         own: true,
         mode: 0o770,
         writable: true,
@@ -40,13 +40,13 @@ fn homes_on_servers_and_behind_links_are_described() {
         "others may write there (mode 0770)",
         "chmod go-w '/home/ada'",
     );
-    facts.files.home.standing = Standing::Directory {
+    facts.files.home.state = DirectoryState::Directory {
         own: false,
         mode: 0o755,
         writable: false,
     };
     expect(&facts, "home", Status::Degraded, "somebody else", "chown");
-    facts.files.home.standing = Standing::Hung;
+    facts.files.home.state = DirectoryState::Hung;
     facts.jail.session = Trial::Late { seconds: 20 };
     expect(
         &facts,
@@ -70,7 +70,7 @@ fn homes_on_servers_and_behind_links_are_described() {
 #[test]
 fn directories_of_ours_are_judged() {
     let mut facts = whole();
-    facts.files.state.standing = Standing::Missing;
+    facts.files.state.state = DirectoryState::Missing;
     expect(
         &facts,
         "state",
@@ -78,11 +78,11 @@ fn directories_of_ours_are_judged() {
         "the first session makes it",
         "",
     );
-    for (standing, words) in [
-        (Standing::Unmakeable, "cannot be made"),
-        (Standing::NoDirectory, "is not a directory"),
+    for (state, words) in [
+        (DirectoryState::Unmakeable, "cannot be made"),
+        (DirectoryState::NoDirectory, "is not a directory"),
         (
-            Standing::Directory {
+            DirectoryState::Directory {
                 own: false,
                 mode: 0o700,
                 writable: false,
@@ -90,7 +90,7 @@ fn directories_of_ours_are_judged() {
             "somebody else",
         ),
         (
-            Standing::Directory {
+            DirectoryState::Directory {
                 own: true,
                 mode: 0o500,
                 writable: false,
@@ -98,7 +98,7 @@ fn directories_of_ours_are_judged() {
             "may not write",
         ),
         (
-            Standing::Directory {
+            DirectoryState::Directory {
                 own: true,
                 mode: 0o777,
                 writable: true,
@@ -106,7 +106,7 @@ fn directories_of_ours_are_judged() {
             "mode 0777",
         ),
     ] {
-        facts.files.state.standing = standing;
+        facts.files.state.state = state;
         expect(&facts, "state", Status::Degraded, words, "agent-sandbox");
     }
     let mut facts = whole();

@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 use crate::slurm::answers::{acted, reply};
 use crate::slurm::ask::{Stop, act, attended};
 use crate::slurm::ids::{self, Selector};
-use crate::slurm::keywords::Asked;
+use crate::slurm::keywords::KeywordRequest;
 use crate::slurm::request::Context;
 use crate::slurm::{queue, scope};
 use crate::spawn::{self, Start};
@@ -45,7 +45,7 @@ fn too_few(verb: &str) -> Stop {
 /// `hold`, `release`, `requeue` and the like.
 pub(in crate::slurm) async fn jobs(
     context: &mut Context<'_>,
-    asked: Asked,
+    asked: KeywordRequest,
     verb: &'static str,
 ) -> Result<End, Stop> {
     let mut arguments = asked.options;
@@ -115,7 +115,10 @@ async fn one(
 }
 
 /// `wait_job`: returns when the job's nodes are ready, which may take as long as the queue is.
-pub(in crate::slurm) async fn wait(context: &mut Context<'_>, asked: Asked) -> Result<End, Stop> {
+pub(in crate::slurm) async fn wait(
+    context: &mut Context<'_>,
+    asked: KeywordRequest,
+) -> Result<End, Stop> {
     let selector = one(context, asked.words.first(), "wait_job", false).await?;
     let mut arguments = asked.options;
     arguments.extend(["wait_job".into(), selector.to_string().into()]);
@@ -129,7 +132,7 @@ pub(in crate::slurm) async fn wait(context: &mut Context<'_>, asked: Asked) -> R
 /// `listpids JOB[.STEP] [NODE]`
 pub(in crate::slurm) async fn list_pids(
     context: &mut Context<'_>,
-    asked: Asked,
+    asked: KeywordRequest,
 ) -> Result<End, Stop> {
     let selector = one(context, asked.words.first(), "listpids", false).await?;
     let mut arguments = asked.options;
@@ -149,7 +152,10 @@ pub(in crate::slurm) async fn list_pids(
 }
 
 /// `notify JOB MESSAGE`
-pub(in crate::slurm) async fn notify(context: &mut Context<'_>, asked: Asked) -> Result<End, Stop> {
+pub(in crate::slurm) async fn notify(
+    context: &mut Context<'_>,
+    asked: KeywordRequest,
+) -> Result<End, Stop> {
     let selector = one(context, asked.words.first(), "notify", true).await?;
     let message = asked.words[1..].join(" ");
     if message.is_empty() {

@@ -13,7 +13,7 @@ use crate::slurm::ids::{self, Selector};
 use crate::slurm::messages::{Messages, Speaker};
 use crate::slurm::parse::{self, Parsed};
 use crate::slurm::request::Context;
-use crate::slurm::scope::{self, Standing};
+use crate::slurm::scope::{self, Membership};
 use crate::spawn::{self, Start, Way};
 
 /// Options that pick jobs without numbers.
@@ -76,11 +76,11 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
             let text = "the allocation in which this session was started is left out (`slurm.allocation` is `steps`)";
             context.say(text).await;
         }
-        Picked::by_filter(&parsed, jobs, &session.desk.mark)
+        Picked::by_filter(&parsed, jobs, &session.queries.mark)
     } else {
-        let work = scope::standings(&session, &wanted);
-        let standings = attended(context.conn, work).await?;
-        Picked::by_number(wanted, standings)?
+        let work = scope::memberships(&session, &wanted);
+        let memberships = attended(context.conn, work).await?;
+        Picked::by_number(wanted, memberships)?
     };
     for (selector, refusal) in &picked.refused {
         let text = format!("error: Kill job error on job id {selector}: {refusal}");
@@ -151,19 +151,19 @@ struct Picked {
 }
 
 impl Picked {
-    fn by_number(wanted: Vec<Selector>, standings: Vec<Standing>) -> Result<Self, Refusal> {
+    fn by_number(wanted: Vec<Selector>, memberships: Vec<Membership>) -> Result<Self, Refusal> {
         let mut all = Self::default();
         let mut words = vec!["--".into()];
-        for (selector, standing) in wanted.into_iter().zip(standings) {
-            match standing {
-                Standing::Inside => {
+        for (selector, membership) in wanted.into_iter().zip(memberships) {
+            match membership {
+                Membership::Inside => {
                     all.inside.push(selector.job);
                     words.push(OsString::from(selector.to_string()));
                 }
-                Standing::Outside(refusal) => all.refused.push((selector, refusal)),
+                Membership::Outside(refusal) => all.refused.push((selector, refusal)),
                 // What Slurm says of a job that is not there, it says of one that cannot be: by the
                 // time it looks there may be a job of that number, which is nobody's here.
-                Standing::Nowhere => {
+                Membership::Nowhere => {
                     let known = all.unknown.iter().position(|&job| job == selector.job);
                     let place = known.unwrap_or(all.unknown.len());
                     if place >= MOST_UNKNOWN {
@@ -275,13 +275,13 @@ mod tests {
 
     #[test]
     fn a_job_that_is_not_there_is_never_named_to_slurm() {
-        let standings = vec![
-            Standing::Inside,
-            Standing::Nowhere,
-            Standing::Nowhere,
-            Standing::Nowhere,
+        let memberships = vec![
+            Membership::Inside,
+            Membership::Nowhere,
+            Membership::Nowhere,
+            Membership::Nowhere,
         ];
-        let picked = Picked::by_number(selectors("7,8_3,9.2,8"), standings).unwrap();
+        let picked = Picked::by_number(selectors("7,8_3,9.2,8"), memberships).unwrap();
         assert_eq!(
             picked.words,
             ["--", "7", "4294901760_3", "4294901761.2", "4294901760"]

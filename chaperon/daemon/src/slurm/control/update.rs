@@ -9,7 +9,7 @@ use crate::refusal::{Reason, Refusal};
 use crate::slurm::answers::acted;
 use crate::slurm::ask::{Stop, attended};
 use crate::slurm::ids;
-use crate::slurm::keywords::{Asked, means};
+use crate::slurm::keywords::{KeywordRequest, means};
 use crate::slurm::limits::count_nodes;
 use crate::slurm::parse::{Duration, duration, is_dependency, is_mail};
 use crate::slurm::request::Context;
@@ -131,7 +131,10 @@ const KEYS: [(&str, usize, Kind); 64] = [
 ];
 
 /// Carries it out.
-pub(in crate::slurm) async fn run(context: &mut Context<'_>, asked: Asked) -> Result<End, Stop> {
+pub(in crate::slurm) async fn run(
+    context: &mut Context<'_>,
+    asked: KeywordRequest,
+) -> Result<End, Stop> {
     let limits = context.session.order.limits;
     let (jobs, changes) = read(&asked.words, &limits)?;
     let session = context.session.clone();

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 
 use agent_sandbox_wire::command::Command;
 
-use super::{Arity, Given, Opt, Origin};
+use super::{Arity, GivenOption, Opt, Origin};
 use crate::slurm::options::Verdict;
 
 /// What the real command gets.
@@ -19,7 +19,7 @@ pub struct Written {
 
 /// All passing options as words, wherever they were given: the last of each, or all of those that
 /// add up, in the order given. Never an option that is ours or refused.
-pub fn canonical(given: &[Given]) -> Vec<OsString> {
+pub fn canonical(given: &[GivenOption]) -> Vec<OsString> {
     counted(given).into_iter().map(word).collect()
 }
 
@@ -28,7 +28,7 @@ pub fn canonical(given: &[Given]) -> Vec<OsString> {
 /// Slurm lets an option of the command line take back what a variable asked for (`srun
 /// --mem-per-cpu` in a job that was given `--mem`, where `SLURM_MEM_PER_NODE` is set) and refuses
 /// the same two as options. So where a command runs inside a job, this is the one to use.
-pub fn written(command: Command, given: &[Given]) -> Written {
+pub fn written(command: Command, given: &[GivenOption]) -> Written {
     let mut all = Written::default();
     for given in counted(given) {
         let Origin::Variable(name) = given.origin else {
@@ -50,7 +50,7 @@ pub fn written(command: Command, given: &[Given]) -> Written {
 }
 
 /// What counts of what was given, in order.
-fn counted(given: &[Given]) -> Vec<&Given> {
+fn counted(given: &[GivenOption]) -> Vec<&GivenOption> {
     let mut seen = BTreeSet::new();
     let mut counted = given
         .iter()
@@ -64,7 +64,7 @@ fn counted(given: &[Given]) -> Vec<&Given> {
 
 /// An option as one word. A value stands behind `=` or, for what has only a short name, in the same
 /// word, so that no value is ever read as an option.
-fn word(given: &Given) -> OsString {
+fn word(given: &GivenOption) -> OsString {
     let mut word = OsString::from(given.option.shown());
     if let Some(value) = &given.value {
         if !is_short_only(given.option) {

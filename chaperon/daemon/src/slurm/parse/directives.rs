@@ -7,14 +7,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use super::script_line::{begins_component, is_space, lines, skip_spaces, word};
 use super::translated::translated;
 use super::words::{accept, mistake, quoted, scan};
-use super::{Given, Origin, Table, Word};
+use super::{GivenOption, Origin, Table, Word};
 use crate::refusal::Refusal;
 
 /// What a script asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directives {
     /// The options on its lines, in order.
-    pub given: Vec<Given>,
+    pub given: Vec<GivenOption>,
     /// What the user should know, one line each.
     pub notes: Vec<String>,
     /// The words of all lines, in the order in which sbatch finds them.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use super::script_line::{lines, word};
 use super::words::{accept, mistake, quoted};
-use super::{Given, Origin, Table};
+use super::{GivenOption, Origin, Table};
 use crate::refusal::Refusal;
 
 /// Lines that are no comments, blank ones among them, before sbatch stops to look for more.
@@ -99,7 +99,7 @@ type Words = Vec<(Vec<u8>, usize)>;
 #[derive(Debug, Default)]
 pub(super) struct Translated {
     /// Options of Slurm's, in order.
-    pub given: Vec<Given>,
+    pub given: Vec<GivenOption>,
     /// The words of the lines.
     pub words: Vec<Vec<u8>>,
     /// The mask for files (`umask(2)`).
@@ -113,7 +113,7 @@ pub(super) struct Translated {
 pub(super) fn translated(
     table: &'static Table,
     script: &[u8],
-    given: &[Given],
+    given: &[GivenOption],
 ) -> Result<Translated, Refusal> {
     let mut all = Translated::default();
     for (mark, rows) in [(&b"#BSUB"[..], BSUB), (b"#PBS", PBS)] {
@@ -240,7 +240,7 @@ fn invalid(text: &[u8], line: usize) -> Refusal {
 /// Where the translation goes.
 struct To<'a> {
     table: &'static Table,
-    before: &'a [Given],
+    before: &'a [GivenOption],
     all: Translated,
     line: usize,
 }

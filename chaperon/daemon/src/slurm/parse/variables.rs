@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use agent_sandbox_wire::command::Command;
 
 use super::words::{accept, mistake, quoted};
-use super::{Arity, Given, Opt, Origin, Table, values};
+use super::{Arity, GivenOption, Opt, Origin, Table, values};
 use crate::refusal::Refusal;
 use crate::slurm::options::Verdict;
 
@@ -17,7 +17,7 @@ const LEVELS: u64 = 9;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variables {
     /// Options that variables stand for.
-    pub given: Vec<Given>,
+    pub given: Vec<GivenOption>,
     /// Variables that stand for no option and go to the real command, checked.
     pub kept: Vec<(OsString, OsString)>,
     /// Options that a variable switches off.

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use agent_sandbox_wire::command::Command;
 
-use super::{Arity, Given, Opt, Origin, Parsed, Table, values};
+use super::{Arity, GivenOption, Opt, Origin, Parsed, Table, values};
 use crate::refusal::{Reason, Refusal};
 use crate::slurm::options::Verdict;
 
@@ -140,7 +140,7 @@ pub(super) fn accept(
     option: &'static Opt,
     value: Option<&OsStr>,
     origin: Origin,
-) -> Result<Given, Refusal> {
+) -> Result<GivenOption, Refusal> {
     if let Verdict::Refused(reason) = option.verdict {
         let shown = match origin {
             Origin::Variable(name) => format!(
@@ -164,7 +164,7 @@ pub(super) fn accept(
             ),
         ));
     }
-    Ok(Given {
+    Ok(GivenOption {
         option,
         value: value.map(OsStr::to_owned),
         origin,

@@ -3,8 +3,9 @@
 //! nothing outside of it.
 
 use crate::slurm::ids;
-use crate::slurm::query::shown::{NO_TASK, Named, Place, shown, unwrapped};
+use crate::slurm::query::shown::{JobPath, NO_TASK, Named, shown, unwrapped};
 use crate::slurm::records::Record;
+use bstr::ByteSlice;
 
 /// One job or step.
 #[derive(Debug)]
@@ -21,12 +22,12 @@ pub(super) struct Block<'a> {
 }
 
 /// The keys of what the capsule took the place of.
-const RECORDED: [(&str, Place); 5] = [
-    ("Command=", Place::Command),
-    ("WorkDir=", Place::Directory),
-    ("StdErr=", Place::Error),
-    ("StdIn=", Place::Input),
-    ("StdOut=", Place::Output),
+const RECORDED: [(&str, JobPath); 5] = [
+    ("Command=", JobPath::Command),
+    ("WorkDir=", JobPath::Directory),
+    ("StdErr=", JobPath::Error),
+    ("StdIn=", JobPath::Input),
+    ("StdOut=", JobPath::Output),
 ];
 
 impl<'a> Block<'a> {
@@ -84,12 +85,12 @@ impl<'a> Block<'a> {
                     break;
                 }
             }
-            let start = find(text, b"JobName=").map_or(0, |at| at + 8);
+            let start = text.find("JobName=").map_or(0, |at| at + 8);
             let name = &text[start..];
-            let end = find(name, b"\n   UserId=").or_else(|| find(name, b" UserId="));
+            let end = name.find("\n   UserId=").or_else(|| name.find(" UserId="));
             block.name = &name[..end.unwrap_or(0)];
         }
-        block.uid = find(text, b"UserId=").and_then(|at| user_id(&text[at + 7..]));
+        block.uid = text.find("UserId=").and_then(|at| user_id(&text[at + 7..]));
         block
     }
 
@@ -113,7 +114,7 @@ impl<'a> Block<'a> {
     /// `scontrol show job -dd` prints the batch script.
     fn script_unwrapped(&self) -> Vec<u8> {
         let key = b"BatchScript=\n";
-        let Some(at) = find(self.text, key).map(|at| at + key.len()) else {
+        let Some(at) = self.text.find(key).map(|at| at + key.len()) else {
             return self.text.to_vec();
         };
         match unwrapped(&self.text[at..]) {
@@ -136,11 +137,7 @@ fn user_id(text: &[u8]) -> Option<u32> {
     }
 }
 
-fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
-    text.windows(wanted.len()).position(|part| part == wanted)
-}
-
-fn lines(text: &[u8], value: impl Fn(Place) -> Option<Vec<u8>>) -> Vec<u8> {
+fn lines(text: &[u8], value: impl Fn(JobPath) -> Option<Vec<u8>>) -> Vec<u8> {
     let mut output = Vec::with_capacity(text.len());
     for line in text.split_inclusive(|&byte| byte == b'\n') {
         let Some(entry) = line.strip_prefix(b"   ") else {
@@ -168,18 +165,18 @@ fn lines(text: &[u8], value: impl Fn(Place) -> Option<Vec<u8>>) -> Vec<u8> {
 }
 
 /// A key, what can follow its value, and what is shown there (nothing: it is left out).
-type Entry = (&'static [u8], &'static [&'static [u8]], Option<Place>);
+type Entry = (&'static [u8], &'static [&'static [u8]], Option<JobPath>);
 
 /// On one line, the last of each key is Slurm's: behind these a user chooses nothing with blanks.
-fn one_line(text: Vec<u8>, value: impl Fn(Place) -> Option<Vec<u8>>) -> Vec<u8> {
+fn one_line(text: Vec<u8>, value: impl Fn(JobPath) -> Option<Vec<u8>>) -> Vec<u8> {
     let keys: [Entry; 6] = [
         (
             b" StdOut=",
             &[b" Power=", b" TresPer", b" MailUser=", b" NtasksPer", b" "],
-            Some(Place::Output),
+            Some(JobPath::Output),
         ),
-        (b" StdIn=", &[b" StdOut="], Some(Place::Input)),
-        (b" StdErr=", &[b" StdIn="], Some(Place::Error)),
+        (b" StdIn=", &[b" StdOut="], Some(JobPath::Input)),
+        (b" StdErr=", &[b" StdIn="], Some(JobPath::Error)),
         (b" SubmitLine=", &[b" WorkDir=", b" StdErr="], None),
         (
             b" WorkDir=",
@@ -189,12 +186,12 @@ fn one_line(text: Vec<u8>, value: impl Fn(Place) -> Option<Vec<u8>>) -> Vec<u8> 
                 b" Comment=",
                 b" StdErr=",
             ],
-            Some(Place::Directory),
+            Some(JobPath::Directory),
         ),
         (
             b" Command=",
             &[b" SubmitLine=", b" WorkDir="],
-            Some(Place::Command),
+            Some(JobPath::Command),
         ),
     ];
     let mut text = text;
@@ -202,7 +199,7 @@ fn one_line(text: Vec<u8>, value: impl Fn(Place) -> Option<Vec<u8>>) -> Vec<u8> 
     let mut end = text.len();
     for (key, nexts, place) in keys {
         let part = &text[..end];
-        let Some(at) = part.windows(key.len()).rposition(|window| window == key) else {
+        let Some(at) = part.rfind(key) else {
             continue;
         };
         end = at;
@@ -210,7 +207,7 @@ fn one_line(text: Vec<u8>, value: impl Fn(Place) -> Option<Vec<u8>>) -> Vec<u8> 
         let rest = &text[start..];
         let stop = nexts
             .iter()
-            .filter_map(|next| find(rest, next))
+            .filter_map(|next| rest.find(next))
             .min()
             .unwrap_or(0);
         match place {

@@ -2,7 +2,7 @@
 //! (`squeue(1)`, `src/squeue/opts.c`), and what each may show of jobs outside the scope. What is not
 //! plainly a state, a size, a time or a place is a name.
 
-use super::shown::Place;
+use super::shown::JobPath;
 
 /// What may be shown of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(super) enum Show {
     /// Names: of jobs in the scope.
     Ours,
     /// What the capsule took the place of: from the job's record.
-    Recorded(Place),
+    Recorded(JobPath),
 }
 
 /// A column that can be asked for.
@@ -83,7 +83,7 @@ pub(super) static FIELDS: [Field; 120] = [
     field(Some('M'), "timeused", &[], Show::All),
     field(Some('n'), "reqnodes", &[], Show::Ours),
     field(Some('N'), "nodelist", &[], Show::All),
-    field(Some('o'), "command", &[], Show::Recorded(Place::Command)),
+    field(Some('o'), "command", &[], Show::Recorded(JobPath::Command)),
     field(Some('O'), "contiguous", &[], Show::All),
     field(Some('p'), "priority", &[], Show::All),
     field(Some('P'), "partition", &[], Show::All),
@@ -106,7 +106,12 @@ pub(super) static FIELDS: [Field; 120] = [
     field(Some('y'), "nice", &[], Show::All),
     field(Some('Y'), "schednodes", &[], Show::All),
     field(Some('z'), "sct", &[], Show::All),
-    field(Some('Z'), "workdir", &[], Show::Recorded(Place::Directory)),
+    field(
+        Some('Z'),
+        "workdir",
+        &[],
+        Show::Recorded(JobPath::Directory),
+    ),
     field(None, "accruetime", &[], Show::All),
     field(None, "boardspernode", &[], Show::All),
     field(None, "cpus-per-tres", &[], Show::All),
@@ -172,9 +177,9 @@ pub(super) static FIELDS: [Field; 120] = [
     field(None, "siblingsviableraw", &[], Show::Ours),
     field(None, "sluid", &[], Show::Ours),
     field(None, "system_comment", &[], Show::Ours),
-    field(None, "stdin", &[], Show::Recorded(Place::Input)),
-    field(None, "stdout", &[], Show::Recorded(Place::Output)),
-    field(None, "stderr", &[], Show::Recorded(Place::Error)),
+    field(None, "stdin", &[], Show::Recorded(JobPath::Input)),
+    field(None, "stdout", &[], Show::Recorded(JobPath::Output)),
+    field(None, "stderr", &[], Show::Recorded(JobPath::Error)),
 ];
 
 /// Columns of steps.

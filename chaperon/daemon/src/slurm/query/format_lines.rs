@@ -3,7 +3,7 @@
 
 use super::format::{Layout, find};
 use super::format_fields::Show;
-use super::shown::{NO_TASK, Named, Place};
+use super::shown::{JobPath, NO_TASK, Named};
 use crate::refusal::Refusal;
 use crate::slurm::ids;
 
@@ -55,7 +55,7 @@ pub(super) struct Rewriter<'a, S, R> {
 impl<'a, S, R> Rewriter<'a, S, R>
 where
     S: Fn(u32, u32) -> Shown,
-    R: Fn(u32, Place, &Named) -> Option<Vec<u8>>,
+    R: Fn(u32, JobPath, &Named) -> Option<Vec<u8>>,
 {
     /// For an answer to the option with this `mark`. `shown` says of a job's number and its user's
     /// what becomes of the line; `recorded` gives what belongs into a column of a job in the scope.

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::slurm::query::format_lines::{Rewriter, Shown};
-use crate::slurm::query::shown::{Named, Place};
+use crate::slurm::query::shown::{JobPath, Named};
 
 const MARK: &str = "\x1e1234";
 
@@ -33,8 +33,8 @@ fn shown(job: u32, uid: u32) -> Shown {
     }
 }
 
-fn recorded(_: u32, place: Place, _: &Named<'_>) -> Option<Vec<u8>> {
-    (place == Place::Command).then(|| b"/p/job.sh".to_vec())
+fn recorded(_: u32, place: JobPath, _: &Named<'_>) -> Option<Vec<u8>> {
+    (place == JobPath::Command).then(|| b"/p/job.sh".to_vec())
 }
 
 /// Rewrites an answer that arrives in parts of this many bytes.

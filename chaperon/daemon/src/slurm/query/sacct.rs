@@ -102,7 +102,7 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
         let (output, said) = attended(context.conn, work).await?;
         return reply(context.conn, &output, &said.error, said.end).await;
     }
-    let mark = session.desk.mark.clone();
+    let mark = session.queries.mark.clone();
     let (words, lines) = columns(&parsed)?;
     arguments.extend(words);
     if let Some(given) = parsed.last_of(&["parsable", "parsable2"]) {
@@ -248,7 +248,7 @@ async fn arrays(
     let lines = answer.split(|&byte| byte == b'\n');
     let jobs = lines.filter_map(|line| ids::parse_printed(line.get(..id)?));
     let unknown: BTreeSet<u32> = {
-        let known = session.desk.arrays.borrow();
+        let known = session.queries.arrays.borrow();
         jobs.filter(|job| !view.has(*job) && !known.contains_key(job))
             .collect()
     };
@@ -273,9 +273,9 @@ async fn arrays(
                 ids::parse_printed(first.as_bytes())?,
             ))
         });
-        session.desk.arrays.borrow_mut().extend(pairs);
+        session.queries.arrays.borrow_mut().extend(pairs);
     }
-    Ok(session.desk.arrays.borrow().clone())
+    Ok(session.queries.arrays.borrow().clone())
 }
 
 /// Leaves out lines of jobs that are not shown, and the column in front of all.

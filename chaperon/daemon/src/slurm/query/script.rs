@@ -12,13 +12,16 @@ use crate::refusal::Refusal;
 use crate::slurm::answers::reply;
 use crate::slurm::ask::{Stop, ask, attended};
 use crate::slurm::ids;
-use crate::slurm::keywords::{Asked, means};
+use crate::slurm::keywords::{KeywordRequest, means};
 use crate::slurm::query::shown::unwrapped;
 use crate::slurm::request::Context;
 use crate::slurm::scope;
 
 /// Carries it out.
-pub(in crate::slurm) async fn write(context: &mut Context<'_>, asked: Asked) -> Result<End, Stop> {
+pub(in crate::slurm) async fn write(
+    context: &mut Context<'_>,
+    asked: KeywordRequest,
+) -> Result<End, Stop> {
     let [what, words @ ..] = &asked.words[..] else {
         return Err(Refusal::mistake("too few arguments for keyword:write").into());
     };

@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 use crate::slurm::answers::{plain, reply};
 use crate::slurm::ask::{Stop, ask, attended};
 use crate::slurm::ids::{self, Selector};
-use crate::slurm::keywords::{Asked, means};
+use crate::slurm::keywords::{KeywordRequest, means};
 use crate::slurm::query::blocks::{self, Block};
 use crate::slurm::query::json::filter;
 use crate::slurm::request::Context;
@@ -102,7 +102,10 @@ const THINGS: [(&str, usize, Thing); 26] = [
 ];
 
 /// Carries it out.
-pub(in crate::slurm) async fn run(context: &mut Context<'_>, asked: Asked) -> Result<End, Stop> {
+pub(in crate::slurm) async fn run(
+    context: &mut Context<'_>,
+    asked: KeywordRequest,
+) -> Result<End, Stop> {
     let (what, mut names) = match &asked.words[..] {
         [] => return Err(Refusal::mistake("too few arguments for keyword:show").into()),
         [what, rest @ ..] => match what.split_once('=') {
@@ -169,7 +172,7 @@ pub(in crate::slurm) async fn run(context: &mut Context<'_>, asked: Asked) -> Re
 
 async fn jobs(
     context: &mut Context<'_>,
-    asked: Asked,
+    asked: KeywordRequest,
     arguments: Vec<OsString>,
     list: Vec<Selector>,
     steps: bool,

@@ -10,7 +10,7 @@ pub(super) const NO_TASK: u32 = 0xffff_fffe;
 
 /// What Slurm knows only of the capsule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum JobPath {
     /// The script.
     Command,
     /// The directory in which the job starts.
@@ -35,26 +35,26 @@ pub(super) struct Named<'a> {
 }
 
 /// What is shown in this place; `None`: what Slurm has.
-pub(super) fn shown(record: &Record, place: Place, job: &Named, user: &str) -> Option<Vec<u8>> {
+pub(super) fn shown(record: &Record, place: JobPath, job: &Named, user: &str) -> Option<Vec<u8>> {
     match place {
-        Place::Directory => (!record.cwd.0.is_empty()).then(|| record.cwd.0.clone()),
-        Place::Command => {
+        JobPath::Directory => (!record.cwd.0.is_empty()).then(|| record.cwd.0.clone()),
+        JobPath::Command => {
             let known = record.kind == Kind::Batch || record.command.0 != b"(null)";
             known.then(|| record.command.0.clone())
         }
         // Of the streams of srun and salloc Slurm shows nothing.
         _ if record.kind != Kind::Batch => None,
-        Place::Input => Some(match &record.input {
+        JobPath::Input => Some(match &record.input {
             None => b"/dev/null".to_vec(),
             Some(pattern) => resolved(&pattern.0, record, job, user),
         }),
-        Place::Output => Some(output(
+        JobPath::Output => Some(output(
             record,
             record.output.as_ref().map(|p| &p.0),
             job,
             user,
         )),
-        Place::Error => {
+        JobPath::Error => {
             let pattern = record.error.as_ref().or(record.output.as_ref());
             Some(output(record, pattern.map(|p| &p.0), job, user))
         }
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    fn show(output: Option<&str>, place: Place, array: Option<(u32, u32)>) -> String {
+    fn show(output: Option<&str>, place: JobPath, array: Option<(u32, u32)>) -> String {
         let job = Named {
             id: 7,
             array,
@@ -194,22 +194,22 @@ mod tests {
 
     #[test]
     fn paths_are_those_that_were_asked_for() {
-        assert_eq!(show(None, Place::Output, None), "/p/a b/slurm-7.out");
+        assert_eq!(show(None, JobPath::Output, None), "/p/a b/slurm-7.out");
         assert_eq!(
-            show(None, Place::Error, Some((5, 2))),
+            show(None, JobPath::Error, Some((5, 2))),
             "/p/a b/slurm-5_2.out"
         );
         assert_eq!(
-            show(Some("o/%j-%x-%u-%N%"), Place::Error, None),
+            show(Some("o/%j-%x-%u-%N%"), JobPath::Error, None),
             "/p/a b/o/7-n-alice-%N%"
         );
         assert_eq!(
-            show(Some("/o/%A_%a"), Place::Output, Some((5, 2))),
+            show(Some("/o/%A_%a"), JobPath::Output, Some((5, 2))),
             "/o/5_2"
         );
-        assert_eq!(show(None, Place::Input, None), "/dev/null");
-        assert_eq!(show(None, Place::Command, None), "/p/job.sh");
-        assert_eq!(show(None, Place::Directory, None), "/p/a b");
+        assert_eq!(show(None, JobPath::Input, None), "/dev/null");
+        assert_eq!(show(None, JobPath::Command, None), "/p/job.sh");
+        assert_eq!(show(None, JobPath::Directory, None), "/p/a b");
     }
 
     #[test]

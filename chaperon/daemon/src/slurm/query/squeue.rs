@@ -12,9 +12,9 @@ use agent_sandbox_wire::order::Queries;
 use self::preface::Preface;
 use crate::refusal::Refusal;
 use crate::slurm::answers::{about, plain, reply};
-use crate::slurm::ask::{Said, Stop, ask, attended, hear, settle};
+use crate::slurm::ask::{AnswerPart, Stop, ask, attended, settle, subscribe};
 use crate::slurm::ids;
-use crate::slurm::parse::{self, Given, Origin, Parsed};
+use crate::slurm::parse::{self, GivenOption, Origin, Parsed};
 use crate::slurm::query::format::Layout;
 use crate::slurm::query::format_lines::{Rewriter, Shown};
 use crate::slurm::query::json;
@@ -78,27 +78,31 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     let every = pause(&parsed)?;
     let told = parsed.has("verbose");
     let headed = !parsed.has("noheader");
-    if headed && (every.is_some() || parsed.has("long") && matches!(layout, Asked::Long(_))) {
+    if headed
+        && (every.is_some() || parsed.has("long") && matches!(layout, RequestedLayout::Long(_)))
+    {
         // Slurm takes --long with the other syntax alone; it prints the date.
         arguments.push("--long".into());
     }
     if !headed {
         arguments.push("--noheader".into());
     }
-    let (Asked::Short(columns) | Asked::Long(columns)) = &layout;
+    let (RequestedLayout::Short(columns) | RequestedLayout::Long(columns)) = &layout;
     let option = match &layout {
         // With -v Slurm would print the layout before the first line.
-        Asked::Short(layout) if !told && every.is_none() => layout.short_option(&session.desk.mark),
+        RequestedLayout::Short(layout) if !told && every.is_none() => {
+            layout.short_option(&session.queries.mark)
+        }
         _ => None,
     };
-    let option = option.unwrap_or_else(|| columns.long_option(&session.desk.mark));
+    let option = option.unwrap_or_else(|| columns.long_option(&session.queries.mark));
     arguments.push(option.into());
     let mut asked = Listing {
         arguments,
         kept: parsed.kept.clone(),
         columns,
         others,
-        preface: told.then(|| Preface::new(&parsed, session.order.queries, &session.desk.mark)),
+        preface: told.then(|| Preface::new(&parsed, session.order.queries, &session.queries.mark)),
     };
     loop {
         let end = asked.list(context).await?;
@@ -126,7 +130,7 @@ struct Listing<'a> {
 impl Listing<'_> {
     async fn list(&self, context: &mut Context<'_>) -> Result<End, Stop> {
         let session = context.session.clone();
-        let mark = session.desk.mark.clone();
+        let mark = session.queries.mark.clone();
         let work = async {
             let view = scope::view(&session).await?;
             Ok((view, records::reader(&session).await?))
@@ -143,10 +147,10 @@ impl Listing<'_> {
         );
         let mut preface = self.preface.clone();
         let (arguments, kept) = (self.arguments.clone(), self.kept.clone());
-        let mut hearing = hear(&session, Command::Squeue, arguments, kept);
+        let mut answer = subscribe(&session, Command::Squeue, arguments, kept);
         loop {
-            match attended(context.conn, hearing.next()).await? {
-                Said::Part(part) => {
+            match attended(context.conn, answer.next()).await? {
+                AnswerPart::Part(part) => {
                     let lines = match &mut preface {
                         None => rewriter.part(&part)?,
                         Some(before) => {
@@ -160,7 +164,7 @@ impl Listing<'_> {
                     };
                     reply(context.conn, &lines, b"", End::SUCCESS).await?;
                 }
-                Said::Over(end, error) => {
+                AnswerPart::Done(end, error) => {
                     return reply(context.conn, &rewriter.end()?, &error, end).await;
                 }
             }
@@ -188,18 +192,19 @@ fn shows(view: &View, others: Queries, job: u32, uid: u32) -> Shown {
     }
 }
 
-enum Asked {
+enum RequestedLayout {
     Short(Layout),
     Long(Layout),
 }
 
 /// The layout that was asked for, by Slurm's rules of which option wins.
-fn layout(parsed: &Parsed) -> Result<Asked, Refusal> {
-    let argument = |given: &&Given| given.origin == Origin::Argument;
+fn layout(parsed: &Parsed) -> Result<RequestedLayout, Refusal> {
+    let argument = |given: &&GivenOption| given.origin == Origin::Argument;
     let last = |long: &str| parsed.all(long).filter(argument).last();
     let steps = parsed.has("steps");
-    let short = |given: &Given| Layout::short(&text(given)?, steps).map(Asked::Short);
-    let long = |given: &Given| Layout::long(&text(given)?, steps).map(Asked::Long);
+    let short =
+        |given: &GivenOption| Layout::short(&text(given)?, steps).map(RequestedLayout::Short);
+    let long = |given: &GivenOption| Layout::long(&text(given)?, steps).map(RequestedLayout::Long);
     match (last("format"), last("Format")) {
         (Some(_), Some(_)) => {
             return Err(Refusal::mistake(
@@ -213,7 +218,9 @@ fn layout(parsed: &Parsed) -> Result<Asked, Refusal> {
         }
         (Some(given), None) => return short(given),
         // It has a layout of its own, which wins over the other syntax, too.
-        _ if parsed.has("start") && !steps => return Layout::short(START, steps).map(Asked::Short),
+        _ if parsed.has("start") && !steps => {
+            return Layout::short(START, steps).map(RequestedLayout::Short);
+        }
         (None, Some(given)) => return long(given),
         (None, None) => {}
     }
@@ -230,13 +237,13 @@ fn layout(parsed: &Parsed) -> Result<Asked, Refusal> {
         }
     }
     match (steps, parsed.has("long")) {
-        (true, _) => Layout::long(STEPS, steps).map(Asked::Long),
-        (_, true) => Layout::long(LONG, steps).map(Asked::Long),
-        _ => Layout::short(USUAL, steps).map(Asked::Short),
+        (true, _) => Layout::long(STEPS, steps).map(RequestedLayout::Long),
+        (_, true) => Layout::long(LONG, steps).map(RequestedLayout::Long),
+        _ => Layout::short(USUAL, steps).map(RequestedLayout::Short),
     }
 }
 
-fn text(given: &Given) -> Result<String, Refusal> {
+fn text(given: &GivenOption) -> Result<String, Refusal> {
     let value = given.value.as_deref().unwrap_or_default();
     let text = value.to_str();
     let text = text.ok_or_else(|| Refusal::mistake("a format is UTF-8 text"))?;
@@ -313,8 +320,8 @@ mod tests {
 
     fn option(words: &[&str]) -> String {
         match layout(&asked(words)).unwrap() {
-            Asked::Short(layout) => layout.short_option("|").unwrap(),
-            Asked::Long(layout) => layout.long_option("|"),
+            RequestedLayout::Short(layout) => layout.short_option("|").unwrap(),
+            RequestedLayout::Long(layout) => layout.long_option("|"),
         }
     }
 
@@ -336,8 +343,8 @@ mod tests {
         let asked = |arguments: &[&str]| {
             let parsed = parse::parse(Command::Squeue, &words(arguments), &environment).unwrap();
             match layout(&parsed).unwrap() {
-                Asked::Short(layout) => layout.short_option("|").unwrap(),
-                Asked::Long(layout) => layout.long_option("|"),
+                RequestedLayout::Short(layout) => layout.short_option("|").unwrap(),
+                RequestedLayout::Long(layout) => layout.long_option("|"),
             }
         };
         assert_eq!(asked(&[]), "--format=%F %U|%T|");

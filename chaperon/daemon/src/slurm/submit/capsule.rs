@@ -40,7 +40,7 @@ pub(super) fn capsule(
         announce_export(export, &mut environment);
     }
     Capsule {
-        seal: session.order.seal.clone(),
+        snapshot: session.order.snapshot.clone(),
         base_environment: base_environment(session, real),
         environment: entries(&environment),
         cwd: cwd.as_bytes().to_vec(),

@@ -10,7 +10,10 @@ use crate::slurm::parse::option_word;
 /// Where Slurm itself starts the job: in the project, which is there. The directory that was asked
 /// for is entered in the jail; Slurm would say in the job's output whether it exists outside.
 pub(super) fn start_directory(session: &Session) -> OsString {
-    option_word("--chdir", OsStr::from_bytes(&session.order.seal.project))
+    option_word(
+        "--chdir",
+        OsStr::from_bytes(&session.order.snapshot.project),
+    )
 }
 
 /// The name of a job that gets none, by its program. It becomes a word on the real command's line;

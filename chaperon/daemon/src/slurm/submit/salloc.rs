@@ -9,8 +9,8 @@ use agent_sandbox_wire::message::{End, Stream, ToShim};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::directory;
-use super::place::Place;
 use super::submission::{Own, Started, Submission};
+use super::target::Target;
 use crate::conn::{Event, Unanswered};
 use crate::files;
 use crate::refusal::Refusal;
@@ -42,7 +42,7 @@ pub(in crate::slurm) async fn run(context: &mut Context<'_>) -> Result<End, Refu
 
 async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     let session = Rc::clone(&context.session);
-    let submission = Submission::read(context, Place::default()).await?;
+    let submission = Submission::read(context, Target::default()).await?;
     submission.tell_notes(context).await;
     // --chdir is for the command; the allocation itself is shown where salloc was called.
     let cwd = directory::of(&context.request.cwd, None)?;

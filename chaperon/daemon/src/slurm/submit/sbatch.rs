@@ -17,9 +17,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use self::script::Script;
 use super::own_words::start_directory;
-use super::place::Place;
 use super::streams::appends;
 use super::submission::{Judged, Own, Submission, Typed};
+use super::target::Target;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::slurm::ask::{Stop, settle};
@@ -45,7 +45,7 @@ pub(in crate::slurm) async fn run(context: &mut Context<'_>) -> Result<End, Refu
 
 async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     let session = Rc::clone(&context.session);
-    let submission = Submission::read(context, Place::default()).await?;
+    let submission = Submission::read(context, Target::default()).await?;
     let script = script::find(context, submission.parsed()).await?;
     let submission = with_directives(context, submission, &script)?;
     submission.tell_notes(context).await;

@@ -12,9 +12,9 @@ use agent_sandbox_wire::message::{End, Source};
 use agent_sandbox_wire::step;
 
 use super::own_words::{job_name, start_directory};
-use super::place::{self, Place};
 use super::streams::Known;
 use super::submission::{Judged, Own, Started, Submission, Typed};
+use super::target::{self, Target};
 use super::{multi_prog, no_job};
 use crate::conn::Unanswered;
 use crate::refusal::Refusal;
@@ -39,8 +39,8 @@ pub(in crate::slurm) async fn run(context: &mut Context<'_>) -> Result<End, Refu
 
 async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     let session = Rc::clone(&context.session);
-    let place = place::of(context).await?;
-    let submission = Submission::read(context, place).await?;
+    let target = target::of(context).await?;
+    let submission = Submission::read(context, target).await?;
     let parsed = submission.parsed();
     if parsed.value("mpi").is_some_and(|kind| kind == "list") {
         return Ok(no_job::run(context, vec!["--mpi=list".into()]).await?);
@@ -68,7 +68,7 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     let own = Own {
         before,
         behind,
-        variables: sealed(step::variables(&capsule))?,
+        variables: checked(step::variables(&capsule))?,
         kept: files.kept,
         ..Own::default()
     };
@@ -118,10 +118,10 @@ impl Task {
         context: &mut Context<'_>,
         submission: &Submission<Typed>,
     ) -> Result<Self, Stop> {
-        let (parsed, place) = (submission.parsed(), submission.place());
+        let (parsed, target) = (submission.parsed(), submission.target());
         let given = match parsed.value("ntasks") {
             Some(number) => number.to_str().and_then(|number| number.parse().ok()),
-            None => place.number("SLURM_NTASKS"),
+            None => target.number("SLURM_NTASKS"),
         };
         let mut words = Vec::new();
         let mut tasks = given;
@@ -158,11 +158,11 @@ impl Task {
         };
         let known = Known {
             tasks,
-            job: place.job(),
-            array_job: place.number("SLURM_ARRAY_JOB_ID"),
-            array_task: place.number("SLURM_ARRAY_TASK_ID"),
+            job: target.job(),
+            array_job: target.number("SLURM_ARRAY_JOB_ID"),
+            array_task: target.number("SLURM_ARRAY_TASK_ID"),
             user: context.session.order.user.clone().into_bytes(),
-            job_name: name(parsed, place).into_vec(),
+            job_name: name(parsed, target).into_vec(),
         };
         let files = files::arrange(context, parsed, &known).await?;
         Ok(Self {
@@ -180,8 +180,8 @@ fn bytes(words: &[OsString]) -> Vec<Vec<u8>> {
 
 /// The name of the job or the step. In a job the variable that holds the job's name does not name
 /// the step.
-fn name(parsed: &Parsed, place: &Place) -> OsString {
-    let counts = |origin: Origin| place.job().is_none() || origin == Origin::Argument;
+fn name(parsed: &Parsed, target: &Target) -> OsString {
+    let counts = |origin: Origin| target.job().is_none() || origin == Origin::Argument;
     match parsed.last("job-name").filter(|given| counts(given.origin)) {
         Some(given) => given.value.clone().unwrap_or_default(),
         None => job_name(&parsed.operands[0]),
@@ -190,16 +190,16 @@ fn name(parsed: &Parsed, place: &Place) -> OsString {
 
 /// What srun is told beside the user's options.
 fn own_words(session: &Session, submission: &Submission<Judged>) -> Vec<OsString> {
-    let (parsed, place) = (submission.parsed(), submission.place());
+    let (parsed, target) = (submission.parsed(), submission.target());
     let mut words = vec![
-        option_word("--job-name", &name(parsed, place)),
+        option_word("--job-name", &name(parsed, target)),
         start_directory(session),
         "--export=ALL".into(),
     ];
     if parsed.has("preserve-env") {
         words.push("--preserve-env".into());
     }
-    if let Some(job) = place.job() {
+    if let Some(job) = target.job() {
         words.push(format!("--jobid={job}").into());
     }
     words
@@ -219,7 +219,7 @@ fn named(mut capsule: Capsule, parsed: &Parsed) -> Capsule {
     capsule
 }
 
-fn sealed(parts: Result<Vec<(String, String)>, usize>) -> Result<Variables, Refusal> {
+fn checked(parts: Result<Vec<(String, String)>, usize>) -> Result<Variables, Refusal> {
     let parts = parts.map_err(|size| {
         Refusal::mistake(format!(
             "arguments and environment of the step are too long: {size} bytes"

@@ -3,7 +3,7 @@
 //! Each stage is reached through the one before it alone: [`Typed`], [`Judged`], [`Written`], [`Recorded`],
 //! and then [`Started`]. So no real command that gets a job is started without its intent, with words that the
 //! chaperon did not write, larger than the policy lets it be, or with an option that the table refuses. Where it
-//! goes comes first, for what the variables of an srun mean depends on the job: a [`Place`] in a job is one
+//! goes comes first, for what the variables of an srun mean depends on the job: a [`Target`] in a job is one
 //! that was checked against the scope.
 
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use agent_sandbox_wire::capsule::{Capsule, Program, Streams};
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
-use super::place::Place;
+use super::target::Target;
 use super::{capsule, directory, no_job, whole_nodes};
 use crate::closing::Received;
 use crate::intent::Intent;
@@ -31,7 +31,7 @@ use crate::variables::{Variables, set};
 
 /// A submission.
 pub(super) struct Submission<Stage> {
-    place: Place,
+    target: Target,
     parsed: Parsed,
     /// The words that a script asks with, and the mask that it sets.
     asking: (Vec<Vec<u8>>, Option<u32>),
@@ -82,8 +82,8 @@ pub(super) struct Own {
 
 impl<Stage> Submission<Stage> {
     /// Where it goes.
-    pub(super) fn place(&self) -> &Place {
-        &self.place
+    pub(super) fn target(&self) -> &Target {
+        &self.target
     }
 
     /// What was asked for.
@@ -93,7 +93,7 @@ impl<Stage> Submission<Stage> {
 
     fn next<Next>(self, stage: impl FnOnce(Stage) -> Next) -> Submission<Next> {
         Submission {
-            place: self.place,
+            target: self.target,
             parsed: self.parsed,
             asking: self.asking,
             stage: stage(self.stage),
@@ -106,15 +106,17 @@ impl Submission<Typed> {
     ///
     /// # Errors
     /// An option is refused or none; or the command is over, for it was asked about itself.
-    pub(super) async fn read(context: &mut Context<'_>, place: Place) -> Result<Self, Stop> {
+    pub(super) async fn read(context: &mut Context<'_>, target: Target) -> Result<Self, Stop> {
         let request = &context.request;
-        let environment = place.without_its_own(&request.environment);
+        let environment = target.without_its_own(&request.environment);
         let parsed = parse(request.command, &request.arguments, &environment)?;
+        let options: Vec<_> = parsed.given.iter().map(|given| given.option.long).collect();
+        tracing::debug!(target: "slurm", ?options, "submission read");
         if let Some(end) = no_job::answered(context, &parsed).await? {
             return Err(Stop::Ended(end));
         }
         Ok(Self {
-            place,
+            target,
             parsed,
             asking: Default::default(),
             stage: Typed,
@@ -154,7 +156,7 @@ impl Submission<Typed> {
         cwd: PathBuf,
         tasks: u32,
     ) -> Result<Submission<Judged>, Stop> {
-        let bounds = match self.place.job() {
+        let bounds = match self.target.job() {
             Some(job) => {
                 context.entry.jobs.push(job);
                 Vec::new()
@@ -166,6 +168,7 @@ impl Submission<Typed> {
                 limits::check_tasks(&session.order.limits, &self.parsed, whole, tasks)?
             }
         };
+        tracing::debug!(target: "slurm", bounds = bounds.len(), "submission judged: within the limits");
         let (words, variables) = self.rewritten(context.request.command);
         Ok(self.next(|Typed| Judged {
             cwd: cwd.into_os_string(),
@@ -185,7 +188,7 @@ impl Submission<Typed> {
             .cloned()
             .collect();
         let written = written(command, &given);
-        let mut variables = self.place.variables().clone();
+        let mut variables = self.target.variables().clone();
         for (name, value) in written
             .variables
             .into_iter()
@@ -267,10 +270,11 @@ impl Submission<Written> {
         let batch = self.stage.start.command == Command::Sbatch;
         let mut intent = None;
         // A step makes no job, and a test neither; sbatch says of a test, too, that there is no room.
-        if self.place.job().is_none() && (batch || !test) {
+        if self.target.job().is_none() && (batch || !test) {
             let entered = queue::enter(&session, &self.parsed, &record, batch);
             intent = Some(patiently(context.conn, entered).await??);
         }
+        tracing::debug!(target: "slurm", intent = intent.is_some(), test, "submission recorded");
         if test {
             intent = None;
             patiently(context.conn, session.limiter.turn()).await?;
@@ -343,6 +347,7 @@ impl Job {
     /// It cannot be recorded, and is taken back.
     pub(super) async fn is(&self, job: u32) -> Result<(), Refusal> {
         let session = &self.session;
+        tracing::info!(target: "slurm", job, "Slurm has the job");
         if let Some(number) = self.number {
             submitted::said(session, number, job);
         }

@@ -17,9 +17,8 @@ const LOOKED_AT: usize = 8;
 impl Trace {
     /// Whether tasks of another trace can be recorded here as well, and are shown and denied no less: of the same
     /// session of the same user.
-    fn stands_in_for(&self, other: &Trace) -> bool {
+    pub(super) fn stands_in_for(&self, other: &Trace) -> bool {
         let (own, its) = (&self.trail, &other.trail);
-        let shown = other.coverage.within(&self.coverage);
         its.job.is_some()
             && its.session.is_some()
             && (own.uid, &own.session) == (its.uid, &its.session)
@@ -27,9 +26,7 @@ impl Trace {
             && (own.job.is_none() || self.job_unverified == other.job_unverified)
             && self.lifetime == Lifetime::Tasks
             && other.lifetime == Lifetime::Tasks
-            && (shown.events, shown.every, shown.missing)
-                == (self.coverage.events, self.coverage.every, self.coverage.missing)
-            && other.coverage.within(&self.applied) == self.applied
+            && other.coverage.and(&self.coverage) == self.coverage
             && other.redact.iter().all(|one| self.redact.contains(one))
             && (other.cgroup.is_none() || other.cgroup == self.cgroup)
     }
@@ -37,15 +34,11 @@ impl Trace {
 
 impl<K: Kernel> Core<K> {
     /// The trace that a step joins where there is no room for one of its own: of its job, else of the session
-    /// itself, else of another job of the session. `allowed` says of a trace and the one that it is in whether
-    /// the step's process may come to it.
-    pub(super) fn stand_in(
-        &self,
-        step: &Trace,
-        allowed: impl Fn(u32, Option<u32>) -> bool,
-    ) -> Option<u32> {
+    /// itself, else of another job of the session. `allowed` says of a trace whether the step's process may
+    /// come to it.
+    pub(super) fn stand_in(&self, step: &Trace, allowed: impl Fn(u32) -> bool) -> Option<u32> {
         let fits = |(id, trace): &(u32, &Trace)| {
-            !self.ending.contains_key(id) && trace.stands_in_for(step) && allowed(*id, trace.parent)
+            !self.ending.contains_key(id) && trace.stands_in_for(step) && allowed(*id)
         };
         let far = |(id, trace): &(u32, &Trace)| {
             let job = trace.trail.job;

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::io;
 
 use agent_sandbox_events::protocol::Lifetime;
+use tracing::debug;
 
 use super::register::Registered;
 use super::{BUDGET, Check, Core, Ending, SLICE};
+use crate::logging::TARGET;
 use crate::service::kernel::Kernel;
 use crate::service::limits::Verdict;
 use crate::service::process::Process;
@@ -19,9 +21,25 @@ use crate::trail::{Now, Redaction};
 /// that writes one can be held up between its look at the clock and its place in the ring.
 const HELD_UP: u64 = 100_000_000;
 
-/// Traces are in each other so deep and no deeper: an event of the innermost is for the trails of all.
-const DEEPEST: usize = 7;
-const _: () = assert!(DEEPEST <= crate::trail::ABOVE);
+/// The trace that has a process or a cgroup already, and what becomes of it.
+#[derive(Clone, Copy, Debug)]
+enum Holder {
+    /// It only lasts as long as a connection: a session, a job or a step that begins takes its tasks along.
+    Gives(u32),
+    /// It keeps them.
+    Keeps(u32),
+}
+
+/// A task has one trace: this one has it already.
+fn kept(id: u32, other: Option<&Trace>) -> Refusal {
+    let session = other.and_then(|other| other.trail.session.as_ref());
+    let of = session.map_or(String::new(), |session| format!(" of session {session}"));
+    let word = session.map_or(format!("trace:{id}"), Clone::clone);
+    instead(
+        format!("this is recorded already, in trace {id}{of}"),
+        &format!("read that: `agent-sandbox watch {word}`"),
+    )
+}
 
 impl<K: Kernel> Core<K> {
     /// [`agent_sandbox_events::protocol::Request::Begin`]: the trace that `uid` has registered begins, or joins
@@ -65,47 +83,36 @@ impl<K: Kernel> Core<K> {
             },
             None => 0,
         };
-        let inside = self.registry.owner(mark);
         let cgroup = registered.register.scope.cgroup;
-        // The process's trace; else that of the cgroup. Another user's is none: nothing of this one's tasks is
-        // recorded there, and nothing of them will be.
-        let parent = inside
-            .or_else(|| self.registry.of_cgroup(cgroup?, None))
-            .filter(|id| {
-                self.registry
-                    .get(*id)
-                    .is_some_and(|trace| trace.trail.uid == uid)
-            });
-        let mut trace = self.trace_of(registered, parent);
+        let mut trace = self.trace_of(registered);
+        let holder = self.holder(mark, &trace);
+        let allowed = |id| !matches!(holder, Some(Holder::Keeps(other)) if other != id);
         let joined = self.registry.joined_by(&trace.trail, &trace);
-        if let Some(joined) = joined.filter(|id| !self.ending.contains_key(id)) {
-            let outer = self.registry.get(joined).and_then(|trace| trace.parent);
-            if parent.is_none() || parent == outer || parent == Some(joined) {
-                self.join(joined, mark, trace, registered.process.take())?;
-                self.give_up(registered);
-                return Ok(joined);
-            }
+        let mut joined = joined.filter(|id| !self.ending.contains_key(id) && allowed(*id));
+        let gives = match holder {
+            Some(Holder::Gives(id)) => self.registry.get(id),
+            _ => None,
+        };
+        if let Some(outer) = gives {
+            trace.coverage = trace.coverage.and(&outer.coverage);
+            trace.forbidden.extend(&outer.forbidden);
         }
-        let outer = parent.and_then(|outer| self.registry.get(outer));
-        let count = outer.map_or(trace.forbidden.len(), |outer| {
-            trace.forbidden.union(&outer.forbidden).count()
-        });
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        if self.usage.crowded(uid, u32::from(registered.joins), count) {
-            let outer = |id, outer| parent.is_none() || parent == outer || parent == Some(id);
-            if let Some(joined) = self.stand_in(&trace, outer) {
-                self.join(joined, mark, trace, registered.process.take())?;
-                self.give_up(registered);
-                return Ok(joined);
-            }
+        let count = u32::try_from(trace.forbidden.len()).unwrap_or(u32::MAX);
+        if joined.is_none() && self.usage.crowded(uid, u32::from(registered.joins), count) {
+            joined = self.stand_in(&trace, allowed);
         }
-        if parent.is_some_and(|outer| self.registry.depth(outer) >= DEEPEST) {
-            return Err(instead(
-                format!(
-                    "this process is in {DEEPEST} traces already, each in another, and there may be no more"
-                ),
-                "end one of them, or start the trace outside of them",
-            ));
+        if let (None, Some(Holder::Keeps(id))) = (joined, holder) {
+            let other = self.registry.get(id);
+            // A step of a job in the trace of the job, for example.
+            if !other.is_some_and(|other| other.stands_in_for(&trace)) {
+                return Err(kept(id, other));
+            }
+            joined = Some(id);
+        }
+        if let Some(joined) = joined {
+            self.join(joined, mark, trace, registered.process.take())?;
+            self.give_up(registered);
+            return Ok(joined);
         }
         if registered.joins {
             // What it was to join has ended or never begun, or this one belongs elsewhere.
@@ -119,7 +126,7 @@ impl<K: Kernel> Core<K> {
         }
         let id = registered.id;
         trace.command = self.without_secrets(&trace)?;
-        let started = self.start(id, mark, &mut trace);
+        let started = self.start(id, mark, &trace);
         let lives = registered.process.iter().all(|process| process.lives());
         let found = match started {
             Ok(found) => found,
@@ -138,18 +145,47 @@ impl<K: Kernel> Core<K> {
         let header = trace.header(self.kernel.about());
         let written = redaction.and_then(|redaction| {
             let trail = trace.trail.clone();
-            let begun = self
-                .trails
-                .begin(id, trail, header, redaction, parent, Now::read());
+            let begun = self.trails.begin(id, trail, header, redaction, Now::read());
             begun.map_err(|error| no(format!("the records cannot be written: {error}")))
         });
         if let Err(refusal) = written {
             self.undo(id, mark);
             return Err(refusal);
         }
+        if let Some(Holder::Gives(outer)) = holder
+            && let Some(outer) = self.registry.get_mut(outer)
+            && outer.cgroup == cgroup
+        {
+            outer.cgroup = None;
+        }
         self.trails.hides(id, &registered.register.hidden);
+        debug!(target: TARGET, "trace {id} of user {uid} begins");
         self.hold(id, registered.process.take());
         Ok(id)
+    }
+
+    /// The trace of this user's that has the process already, by its mark, or the cgroup. Another user's is none:
+    /// nothing of this one's tasks is recorded there, and nothing of them will be.
+    fn holder(&self, mark: u32, trace: &Trace) -> Option<Holder> {
+        let of_cgroup = trace
+            .cgroup
+            .and_then(|cgroup| self.registry.of_cgroup(cgroup));
+        // One that keeps its tasks counts before one that gives them, whichever of the two the process or the cgroup has.
+        let mut gives = None;
+        for id in [Some(mark), of_cgroup].into_iter().flatten() {
+            let Some(other) = self.registry.get(id) else {
+                continue;
+            };
+            if other.trail.uid != trace.trail.uid || self.ending.contains_key(&id) {
+                continue;
+            }
+            let lasts = |trace: &Trace| trace.lifetime == Lifetime::Tasks;
+            if !lasts(trace) || lasts(other) {
+                return Some(Holder::Keeps(id));
+            }
+            gives = gives.or(Some(Holder::Gives(id)));
+        }
+        gives
     }
 
     fn hold(&mut self, id: u32, process: Option<Process>) {
@@ -186,14 +222,10 @@ impl<K: Kernel> Core<K> {
     }
 
     /// Makes the trace known and marks its tasks. Returns how many there are.
-    fn start(&mut self, id: u32, mark: u32, trace: &mut Trace) -> Result<u64, Refusal> {
+    fn start(&mut self, id: u32, mark: u32, trace: &Trace) -> Result<u64, Refusal> {
         let kernel = |error: io::Error| no(format!("the kernel does not take it: {error}"));
         let uid = trace.trail.uid;
         self.counted = 0;
-        if let Some(outer) = trace.parent.and_then(|outer| self.registry.get(outer)) {
-            trace.applied = trace.coverage.within(&outer.applied);
-            trace.forbidden.extend(&outer.forbidden);
-        }
         let count = u32::try_from(trace.forbidden.len()).unwrap_or(u32::MAX);
         room(self.usage.forbidden(uid, count), "forbidden files")?;
         self.registry.insert(id, trace.clone());
@@ -210,7 +242,7 @@ impl<K: Kernel> Core<K> {
     /// Tells the probes of a trace whose forbidden files they know, and marks its tasks.
     pub(super) fn enter(&mut self, id: u32, mark: u32, trace: &Trace) -> io::Result<u64> {
         let uid = trace.trail.uid;
-        let entry = trace.applied.entry(uid, trace.parent);
+        let entry = trace.coverage.entry(uid);
         self.kernel.set_trace(id, &entry)?;
         if let Some(cgroup) = trace.cgroup {
             self.kernel.add_cgroup(cgroup, id)?;
@@ -218,8 +250,8 @@ impl<K: Kernel> Core<K> {
         self.mark(id, mark, trace)
     }
 
-    /// Marks the tasks of a trace: those of its processes that have `mark`, and of its cgroup those without one
-    /// and those of the trace that it is in.
+    /// Marks the tasks of a trace: those of its processes that have `mark`, and of its cgroup those that have it and those
+    /// without one. Those of other traces stay there.
     fn mark(&mut self, id: u32, mark: u32, trace: &Trace) -> io::Result<u64> {
         let tasks = Tasks {
             trace: id,
@@ -238,7 +270,6 @@ impl<K: Kernel> Core<K> {
             found += scope::mark(&mut self.kernel, &tasks)?;
         }
         let mut froms = BTreeSet::from([0, mark]);
-        froms.extend(trace.parent);
         froms.remove(&id);
         for from in froms {
             let tasks = Tasks {
@@ -262,8 +293,7 @@ impl<K: Kernel> Core<K> {
         process: Option<Process>,
     ) -> Result<(), Refusal> {
         let kernel = |error: io::Error| no(format!("the kernel does not take it: {error}"));
-        let ids = self.registry.with_descendants(id);
-        self.forbid_in(&ids, &more.forbidden)?;
+        self.forbid_in(id, &more.forbidden)?;
         if mark != id {
             self.mark(id, mark, &more).map_err(kernel)?;
         }
@@ -315,9 +345,12 @@ impl<K: Kernel> Core<K> {
         self.remember();
     }
 
-    /// Tasks that come to this cgroup belong to the trace that it had before.
+    /// Tasks that come to this cgroup belong to no trace, or to the one that gave it.
     fn leave_cgroup(&mut self, cgroup: u64, id: u32) {
-        let done = match self.registry.of_cgroup(cgroup, Some(id)) {
+        if let Some(trace) = self.registry.get_mut(id) {
+            trace.cgroup = None;
+        }
+        let done = match self.registry.of_cgroup(cgroup) {
             Some(holder) => self.kernel.add_cgroup(cgroup, holder),
             None => self.kernel.remove_cgroup(cgroup),
         };
@@ -349,7 +382,7 @@ impl<K: Kernel> Core<K> {
         }
     }
 
-    /// Ends a trace: its tasks belong to the trace that it was in, or to none. What is in it goes on.
+    /// Ends a trace: its tasks belong to none.
     pub(super) fn end(&mut self, id: u32, why: &str) {
         if !self.hand_over(id, why) {
             return;
@@ -367,17 +400,15 @@ impl<K: Kernel> Core<K> {
         if self.ending.contains_key(&id) {
             return false;
         }
-        let Some(trace) = self.registry.get_mut(id) else {
+        let Some(trace) = self.registry.get(id) else {
             return false;
         };
-        let heir = trace.parent;
         // No task of it comes to the trace any more.
-        let cgroup = trace.cgroup.take();
-        if let Some(cgroup) = cgroup {
+        if let Some(cgroup) = trace.cgroup {
             self.leave_cgroup(cgroup, id);
         }
-        let handed = scope::hand_over(&mut self.kernel, id, heir);
-        self.complain("marks cannot be handed over", handed.map(drop));
+        let handed = scope::hand_over(&mut self.kernel, id, None);
+        self.complain("marks cannot be taken away", handed.map(drop));
         self.checks.remove(&id);
         let why = why.to_owned();
         let since = Now::read().boot;
@@ -409,6 +440,7 @@ impl<K: Kernel> Core<K> {
         }
         let ended = self.trails.end(id, why, skipped, Now::read());
         self.complain("the end of a trail cannot be written", ended);
+        debug!(target: TARGET, "trace {id} ends: {why}");
         // It still takes a place in the kernel, and one of the user's, until it is forgotten there.
         self.registry.end(id);
         self.held.remove(&id);

@@ -14,14 +14,16 @@ use std::time::{Duration, Instant, SystemTime};
 use agent_sandbox_events::raw::{self, Kind};
 use anyhow::Result;
 use nix::sys::resource::{Resource, getrlimit};
+use tracing::warn;
 
 use super::cgroups::Cgroups;
 use super::config::Config;
 use super::files;
 use super::kernel::Kernel;
 use super::limits::Usage;
-use super::process::Kept;
+use super::process::Holding;
 use super::registry::Registry;
+use crate::logging::TARGET;
 use crate::trail::Trails;
 
 /// Between two calls of [`Core::upkeep`], for which [`Core::tick`] counts.
@@ -29,7 +31,7 @@ pub const TICK: Duration = Duration::from_millis(200);
 /// Ticks in a second.
 pub const SECOND: u64 = 5;
 /// Events that are read before requests have their turn, and for how long: what one costs is up to whoever
-/// makes it, by long names and traces in traces.
+/// makes it, by long names.
 pub const BUDGET: usize = 32_768;
 /// For how long.
 pub const SLICE: Duration = Duration::from_millis(20);
@@ -99,7 +101,7 @@ pub struct Core<K> {
     boot: String,
     cgroups: Option<Cgroups>,
     /// Processes that traces began with and that live.
-    held: BTreeMap<u32, Vec<Kept>>,
+    held: BTreeMap<u32, Vec<Holding>>,
     /// So many of them at most: other descriptors are for connections, trails and what is looked at.
     most_held: usize,
     checks: BTreeMap<u32, Check>,
@@ -191,13 +193,13 @@ impl<K: Kernel> Core<K> {
         let mut last = 0;
         self.kernel
             .drain(budget, &mut |bytes| match raw::parse(bytes) {
-                Ok(mut event) => {
+                Ok(event) => {
                     *newest = event.head.time.max(*newest);
+                    let owner = event.head.trace;
                     // What is nobody's any more was a task's without a trace.
-                    let Some(owner) = registry.owner(event.head.trace) else {
+                    if registry.get(owner).is_none() {
                         return;
-                    };
-                    event.head.trace = owner;
+                    }
                     let exit = event.head.kind == Kind::Exit;
                     if exit || last != owner {
                         last = owner;
@@ -228,7 +230,7 @@ impl<K: Kernel> Core<K> {
         let last = self.said.get(what);
         if last.is_none_or(|last| self.tick - last >= QUIET) {
             self.said.insert(what, self.tick);
-            eprintln!("agent-sandbox-tracer: {what}: {error:#}");
+            warn!(target: TARGET, "{what}: {error:#}");
         }
     }
 }

@@ -125,7 +125,7 @@ impl<K: Kernel> Core<K> {
             (uid, ..) => uid,
         };
         if let Some(id) = scope.cgroup {
-            let holder = self.registry.of_cgroup(id, None);
+            let holder = self.registry.of_cgroup(id);
             let holder = holder.and_then(|holder| self.registry.get(holder));
             if holder.is_some_and(|holder| holder.trail.uid != uid) {
                 return Err(no("this cgroup is traced for another user"));
@@ -141,14 +141,14 @@ impl<K: Kernel> Core<K> {
             process,
             forbidden: BTreeSet::new(),
         };
-        let like = self.trace_of(&registered, None);
+        let like = self.trace_of(&registered);
         let mut joined = self.to_join(&like, waiting);
         if joined.is_none() && self.usage.trace(uid) != Verdict::Room {
             self.make_room(uid);
         }
         let mut crowded = Vec::new();
         if joined.is_none() && self.usage.crowded(uid, 1, 0) {
-            joined = self.stand_in(&like, |_, _| true);
+            joined = self.stand_in(&like, |_| true);
             crowded.extend(joined.map(|id| {
                 format!(
                     "you have many traces already: this is recorded in trace {id} of the session"
@@ -182,14 +182,14 @@ impl<K: Kernel> Core<K> {
         let goes_on = joined.filter(|id| !self.ending.contains_key(id));
         goes_on.or_else(|| {
             let fits = |other: &&Registered| {
-                !other.joins && self.trace_of(other, None).is_joined_by(&like.trail, like)
+                !other.joins && self.trace_of(other).is_joined_by(&like.trail, like)
             };
             waiting.find(fits).map(|other| other.id)
         })
     }
 
     /// The trace that comes of a registration.
-    pub(super) fn trace_of(&self, registered: &Registered, parent: Option<u32>) -> Trace {
+    pub(super) fn trace_of(&self, registered: &Registered) -> Trace {
         let register = &registered.register;
         Trace {
             trail: Trail {
@@ -200,9 +200,7 @@ impl<K: Kernel> Core<K> {
                 step: register.step.clone(),
                 trace: registered.id,
             },
-            parent,
             coverage: registered.coverage.clone(),
-            applied: registered.coverage.clone(),
             forbidden: registered.forbidden.clone(),
             lifetime: register.lifetime,
             processes: registered.process.iter().map(|held| held.named).collect(),
@@ -310,7 +308,7 @@ impl<K: Kernel> Core<K> {
         Ok((forbidding.taken, forbidding.blind))
     }
 
-    /// The same to a trace that goes on, and to those that are in it.
+    /// The same to a trace that goes on.
     ///
     /// # Errors
     /// It has ended, or there would be too many.
@@ -324,8 +322,7 @@ impl<K: Kernel> Core<K> {
             return Err(no("the trace has ended"));
         }
         let forbidding = self.forbidding(caller, with);
-        let ids = self.registry.with_descendants(id);
-        let added = self.forbid_in(&ids, &forbidding.files);
+        let added = self.forbid_in(id, &forbidding.files);
         self.remember();
         added?;
         Ok((forbidding.taken, forbidding.blind))
@@ -371,23 +368,21 @@ impl<K: Kernel> Core<K> {
         }
     }
 
-    /// Forbids more in traces that go on. What the kernel has not taken is not counted.
-    pub(super) fn forbid_in(&mut self, ids: &[u32], files: &BTreeSet<File>) -> Result<(), Refusal> {
-        for id in ids {
-            let Some(trace) = self.registry.get_mut(*id) else {
+    /// Forbids more in a trace that goes on. What the kernel has not taken is not counted.
+    pub(super) fn forbid_in(&mut self, id: u32, files: &BTreeSet<File>) -> Result<(), Refusal> {
+        let Some(trace) = self.registry.get_mut(id) else {
+            return Ok(());
+        };
+        let uid = trace.trail.uid;
+        for file in files {
+            if trace.forbidden.contains(file) {
                 continue;
-            };
-            let uid = trace.trail.uid;
-            for file in files {
-                if trace.forbidden.contains(file) {
-                    continue;
-                }
-                room(self.usage.forbidden(uid, 1), "forbidden files")?;
-                let taken = self.kernel.forbid(*id, file.0, file.1);
-                taken.map_err(|error| no(format!("the kernel takes no more of them: {error}")))?;
-                trace.forbidden.insert(*file);
-                self.usage.forbade(uid, 1);
             }
+            room(self.usage.forbidden(uid, 1), "forbidden files")?;
+            let taken = self.kernel.forbid(id, file.0, file.1);
+            taken.map_err(|error| no(format!("the kernel takes no more of them: {error}")))?;
+            trace.forbidden.insert(*file);
+            self.usage.forbade(uid, 1);
         }
         Ok(())
     }

@@ -7,12 +7,14 @@ use std::time::{Duration, SystemTime};
 use agent_sandbox_events::record::Trail;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
 
 use super::{Check, Core, SHORT};
 use crate::kernel::SELF_TEST;
+use crate::logging::TARGET;
 use crate::service::files;
 use crate::service::kernel::Kernel;
-use crate::service::process::{Kept, Process};
+use crate::service::process::{Holding, Process};
 use crate::service::registry::{Named, Registry, Trace};
 use crate::trail::{Now, Redaction};
 
@@ -82,14 +84,15 @@ impl<K: Kernel> Core<K> {
         let known: Vec<u32> = known.into_iter().filter(|id| *id != SELF_TEST).collect();
         match left {
             Ok(registry) => self.registry = registry,
-            Err(why) if known.is_empty() => eprintln!("agent-sandbox-tracer: {why}"),
+            Err(why) if known.is_empty() => info!(target: TARGET, "{why}"),
             Err(why) => {
                 // Tasks may have marks of traces of which nothing is known: no new trace gets such a number.
                 let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
                 let jump = u32::try_from(seconds.as_secs() & 0x3fff_ffff).unwrap_or(0);
                 self.registry.skip_to(jump);
-                eprintln!(
-                    "agent-sandbox-tracer: {why}: {} traces of the last tracer end",
+                warn!(
+                    target: TARGET,
+                    "{why}: {} traces of the last tracer end",
                     known.len()
                 );
             }
@@ -106,7 +109,8 @@ impl<K: Kernel> Core<K> {
                 self.usage.forbade(uid, ended.files);
             }
         }
-        for id in self.registry.outer_first() {
+        let all: Vec<u32> = self.registry.iter().map(|(id, _)| id).collect();
+        for id in all {
             self.go_on(id, away);
         }
         self.remember();
@@ -142,7 +146,7 @@ impl<K: Kernel> Core<K> {
     }
 
     /// Takes hold of the processes of a trace, as many as may be held.
-    fn held_again(&mut self, trace: &Trace) -> Vec<Kept> {
+    fn held_again(&mut self, trace: &Trace) -> Vec<Holding> {
         let mut alive = Vec::new();
         let named: BTreeSet<Named> = trace.processes.iter().copied().collect();
         for named in named {
@@ -165,7 +169,7 @@ impl<K: Kernel> Core<K> {
 
     /// Marks again what is still to be found: the processes that it began with and what they have started,
     /// and what is in the cgroup.
-    fn enter_again(&mut self, id: u32, trace: &Trace, alive: &[Kept]) -> Result<()> {
+    fn enter_again(&mut self, id: u32, trace: &Trace, alive: &[Holding]) -> Result<()> {
         for (device, inode) in &trace.forbidden {
             self.kernel.forbid(id, *device, *inode)?;
         }
@@ -174,8 +178,7 @@ impl<K: Kernel> Core<K> {
             descendants: true,
             ..trace.clone()
         };
-        let mark = trace.parent.unwrap_or(0);
-        self.enter(id, mark, &found)?;
+        self.enter(id, 0, &found)?;
         Ok(())
     }
 
@@ -186,10 +189,9 @@ impl<K: Kernel> Core<K> {
         }
         let redaction = Redaction::new(&trace.redact)?;
         let trail: Trail = trace.trail.clone();
-        let parent = trace.parent;
         let seconds = away.as_secs_f64();
         self.trails
-            .resume(id, trail, header, redaction, parent, seconds, Now::read())?;
+            .resume(id, trail, header, redaction, seconds, Now::read())?;
         Ok(())
     }
 

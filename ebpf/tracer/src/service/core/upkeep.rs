@@ -7,7 +7,7 @@ use agent_sandbox_events::protocol::Lifetime;
 use super::{BUDGET, Check, Core, FIRST_WAIT, SECOND, SLICE};
 use crate::service::kernel::Kernel;
 use crate::service::limits::COSTLY;
-use crate::service::process::Kept;
+use crate::service::process::Holding;
 use crate::service::registry::{Named, Trace};
 use crate::service::scope;
 use crate::trail::Now;
@@ -57,14 +57,14 @@ impl<K: Kernel> Core<K> {
         let cgroup = trace.cgroup;
         let mut lives = false;
         if let Some(held) = self.held.get_mut(&id) {
-            held.retain(Kept::lives);
+            held.retain(Holding::lives);
             lives = !held.is_empty();
             let named: BTreeSet<Named> = held.iter().map(|process| process.named).collect();
             if let Some(trace) = self.registry.get_mut(id) {
                 trace.processes.retain(|process| named.contains(process));
             }
         }
-        if lives || self.registry.has_children(id) {
+        if lives {
             return false;
         }
         match (cgroup, &mut self.cgroups) {
@@ -156,7 +156,7 @@ impl<K: Kernel> Core<K> {
         let Some(ended) = self.registry.ended().get(&id).copied() else {
             return false;
         };
-        let found = scope::hand_over_once(&mut self.kernel, id, ended.heir);
+        let found = scope::hand_over_once(&mut self.kernel, id, None);
         let none = match found {
             Ok(0) => ended.none + 1,
             _ => 0,
@@ -183,23 +183,15 @@ impl<K: Kernel> Core<K> {
     /// Threads of a process that was moved to a cgroup as one are marked only so, and what came by ways that the
     /// probes do not see. One cgroup each time.
     fn mark_cgroups_again(&mut self) {
-        let with_cgroup = |(id, trace): (u32, &Trace)| {
-            let cgroup = trace.cgroup?;
-            Some((id, cgroup, trace.parent.unwrap_or(0), trace.trail.uid))
-        };
+        let with_cgroup = |(id, trace): (u32, &Trace)| Some((id, trace.cgroup?, trace.trail.uid));
         let all: Vec<_> = self.registry.iter().filter_map(with_cgroup).collect();
         let Ok(turn) = usize::try_from(self.tick) else {
             return;
         };
-        let count = all.len().max(1);
-        let Some((id, cgroup, parent, uid)) = all.get(turn % count).copied() else {
+        let Some((id, cgroup, uid)) = all.get(turn % all.len().max(1)).copied() else {
             return;
         };
-        if self.registry.of_cgroup(cgroup, None) != Some(id) {
-            return;
-        }
-        let from = if (turn / count) % 2 == 0 { 0 } else { parent };
-        let marked = scope::mark_cgroup_again(&mut self.kernel, cgroup, (id, from, uid));
+        let marked = scope::mark_cgroup_again(&mut self.kernel, cgroup, (id, 0, uid));
         self.complain("a cgroup's tasks cannot be marked", marked.map(drop));
     }
 

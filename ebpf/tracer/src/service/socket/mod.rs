@@ -4,9 +4,8 @@
 pub mod client;
 pub mod closing;
 mod requests;
-pub mod turns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{SockFlag, accept4};
+use tracing::warn;
 
 use super::config::Config;
 use super::core::{BUDGET, Core, SECOND, SLICE, TICK};
@@ -25,17 +25,17 @@ use super::files;
 use super::kernel::Kernel;
 use super::limits::{Verdict, cost};
 use super::refusal::{instead, no};
+use crate::logging::TARGET;
 use crate::trail::{Now, Trails};
-use client::{Client, Pumped, Received, Tracing};
+use client::{Client, Received, Tracing};
 use closing::Closing;
-use turns::Turns;
 
 /// Nothing is traced and nobody is there.
 const IDLE: Duration = Duration::from_secs(5);
 /// After events more may have come without that the probes wake anybody: they do so at most each 20 ms.
 const SOON: Duration = Duration::from_millis(30);
-/// So long history is read for all who ask for it together, before events have their turn.
-pub const READING: Duration = Duration::from_millis(8);
+/// So long directories are looked through for all who ask for it together, before events have their turn.
+const LOOKING: Duration = Duration::from_millis(8);
 /// Requests of one connection before others have their turn.
 const REQUESTS: usize = 8;
 /// Connections that are accepted at one time.
@@ -67,10 +67,12 @@ pub struct Service<K> {
     clients: BTreeMap<u64, Client>,
     /// What users have sent and is not needed any more.
     closing: Closing,
-    /// Connections that wait for a piece of history.
-    turns: Turns,
-    /// Connections that follow records.
-    followers: u32,
+    /// Connections whose requests look through directories, in the order in which they came. A user who asks often has
+    /// to wait before.
+    looking: VecDeque<u64>,
+    /// Connections that are cut, and whose other end has not received all: they count until it has. Else a user could have
+    /// any number of descriptors on their way, by connection after connection.
+    leaving: Vec<Client>,
     last_tick: u64,
     next_client: u64,
     busy: bool,
@@ -107,8 +109,8 @@ impl<K: Kernel> Service<K> {
             core: Core::new(config, node, lock, kernel, trails)?,
             clients: BTreeMap::new(),
             closing: Closing::default(),
-            turns: Turns::default(),
-            followers: 0,
+            looking: VecDeque::new(),
+            leaving: Vec::new(),
             last_tick: Now::read().boot,
             next_client: FIRST_CLIENT,
             busy: true,
@@ -141,7 +143,7 @@ impl<K: Kernel> Service<K> {
                 }
                 Turn::Reload => match reload() {
                     Ok(config) => self.core.reconfigure(config),
-                    Err(error) => eprintln!("agent-sandbox-tracer: goes on as before: {error:#}"),
+                    Err(error) => warn!(target: TARGET, "goes on as before: {error:#}"),
                 },
             }
         }
@@ -169,7 +171,7 @@ impl<K: Kernel> Service<K> {
                 key => self.hear(key, event.events()),
             }
         }
-        self.read_history(READING);
+        self.look_for_files(LOOKING);
         self.busy = self.core.drain(BUDGET, SLICE) > 0;
         self.core.end_those_read();
         let passed = Now::read().boot.saturating_sub(self.last_tick);
@@ -180,16 +182,17 @@ impl<K: Kernel> Service<K> {
             self.closing.tidy();
             self.accept_again();
             self.core.upkeep();
-            self.spread();
             self.close_idle();
+            self.let_all_go();
             self.pump_all();
         }
         Ok(turn)
     }
 
     fn patience(&self) -> Duration {
-        let idle = self.core.registry.is_empty() && self.clients.is_empty() && self.accepting;
-        if !self.core.drained || !self.turns.is_empty() {
+        let nobody = self.clients.is_empty() && self.leaving.is_empty();
+        let idle = self.core.registry.is_empty() && nobody && self.accepting;
+        if !self.core.drained || !self.looking.is_empty() {
             return Duration::ZERO;
         }
         if self.busy {
@@ -282,7 +285,7 @@ impl<K: Kernel> Service<K> {
         };
         let mut gone = false;
         if events.contains(EpollFlags::EPOLLIN) {
-            gone = self.take_requests(&mut client);
+            gone = self.take_requests(key, &mut client);
         } else if events.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
             gone = true;
         }
@@ -295,7 +298,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Answers what it has asked, as much as is its turn. Returns whether it has gone.
-    fn take_requests(&mut self, client: &mut Client) -> bool {
+    fn take_requests(&mut self, key: u64, client: &mut Client) -> bool {
         for _ in 0..REQUESTS {
             if !client.may_ask() || !self.is_heard(client.peer.uid) {
                 return false;
@@ -315,16 +318,11 @@ impl<K: Kernel> Service<K> {
                     self.core
                         .usage
                         .asked(client.peer.uid, cost(&request, with.len()));
-                    let looks = matches!(request, Request::Read { .. } | Request::List { .. });
-                    if looks && with.is_empty() {
+                    if with.is_empty() && matches!(request, Request::Files { .. }) {
                         client.deferred = Some(request);
+                        self.looking.push_back(key);
                     } else {
-                        let begun = Now::of_this_thread();
-                        self.request(client, request, &with);
-                        let taken = Now::of_this_thread().saturating_sub(begun);
-                        self.core
-                            .usage
-                            .took(client.peer.uid, Duration::from_nanos(taken));
+                        self.timed(client, request, &with);
                     }
                     self.closing.close(client.peer.uid, with);
                 }
@@ -342,6 +340,14 @@ impl<K: Kernel> Service<K> {
         false
     }
 
+    /// Answers a request, and counts how long that takes.
+    fn timed(&mut self, client: &mut Client, request: Request, with: &[OwnedFd]) {
+        let begun = Now::of_this_thread();
+        self.request(client, request, with);
+        let taken = Duration::from_nanos(Now::of_this_thread().saturating_sub(begun));
+        self.core.usage.took(client.peer.uid, taken);
+    }
+
     /// Whether a user may ask now: who has not asked too often, and sends nothing that takes for ever to close.
     fn is_heard(&mut self, uid: u32) -> bool {
         self.core.usage.may_ask(uid) && !self.closing.is_full(uid)
@@ -352,17 +358,15 @@ impl<K: Kernel> Service<K> {
     /// # Errors
     /// The connection is to be closed.
     fn push(&mut self, key: u64, client: &mut Client) -> Result<()> {
-        let pumped = client.pump()?;
-        if pumped == Pumped::More {
-            self.turns.add(client.peer.uid, key);
-        }
-        client.blocked = pumped == Pumped::Full;
-        anyhow::ensure!(!(client.closing && pumped == Pumped::Empty), "all is said");
+        client.pump()?;
+        let blocked = client.is_blocked();
+        anyhow::ensure!(blocked || !client.closing, "all is said");
         let mut interest = EpollFlags::empty();
         if client.may_ask() && self.is_heard(client.peer.uid) {
             interest |= EpollFlags::EPOLLIN;
         }
-        if client.blocked {
+        // Where the kernel is short the socket stays writable: that would wake at once, again and again.
+        if blocked && !client.is_short() {
             interest |= EpollFlags::EPOLLOUT;
         }
         if interest != client.interest {
@@ -373,29 +377,27 @@ impl<K: Kernel> Service<K> {
         Ok(())
     }
 
-    /// Looks at records for those who asked for them, so long and no longer. What one piece takes is bounded
-    /// ([`crate::trail::Reader`]).
-    fn read_history(&mut self, time: Duration) {
+    /// Looks through directories for those who asked for it, so long and no longer.
+    fn look_for_files(&mut self, time: Duration) {
         let begin = Instant::now();
         while begin.elapsed() < time {
-            let Some(key) = self.turns.take() else {
+            let Some(key) = self.looking.pop_front() else {
                 return;
             };
             let Some(mut client) = self.clients.remove(&key) else {
                 continue;
             };
             if let Some(request) = client.deferred.take() {
-                self.request(&mut client, request, &[]);
+                self.timed(&mut client, request, &[]);
             }
-            let read = client.read().map_err(anyhow::Error::from);
-            match read.and_then(|()| self.push(key, &mut client)) {
+            match self.push(key, &mut client) {
                 Ok(()) => drop(self.clients.insert(key, client)),
                 Err(_) => self.bury(client),
             }
         }
     }
 
-    /// Those who follow get their lines, and those who had to wait may ask again.
+    /// Those who had to wait may ask again.
     fn pump_all(&mut self) {
         let keys: Vec<u64> = self.clients.keys().copied().collect();
         for key in keys {
@@ -418,41 +420,32 @@ impl<K: Kernel> Service<K> {
 
     /// A connection is closed.
     fn bury(&mut self, mut client: Client) {
-        self.core.usage.disconnected(client.peer.uid);
-        if client.follow.is_some() {
-            self.followers = self.followers.saturating_sub(1);
-            if self.followers == 0 {
-                self.core.trails.watch(false);
-            }
-        }
         let _ = self.epoll.delete(&client);
         match std::mem::take(&mut client.tracing) {
             Tracing::None => {}
             Tracing::Registered(registered) => self.core.give_up(&registered),
             Tracing::Begun(id) => self.core.abandoned(id),
         }
+        client.forget_answers();
+        self.let_go(client);
+    }
+
+    /// Closes a connection, or keeps it among those that leave.
+    fn let_go(&mut self, client: Client) {
+        if client.is_owed() {
+            self.leaving.push(client);
+            return;
+        }
         let uid = client.peer.uid;
+        self.core.usage.disconnected(uid);
         self.closing.close(uid, vec![client.into_socket()]);
     }
 
-    /// Live lines, to everybody who follows.
-    pub(super) fn spread(&mut self) {
-        if self.followers == 0 {
-            return;
+    /// Closes those of which all has been received meanwhile.
+    fn let_all_go(&mut self) {
+        for client in std::mem::take(&mut self.leaving) {
+            self.let_go(client);
         }
-        let waiting: usize = self.clients.values().map(|client| client.waiting()).sum();
-        let mut left = (self.core.config.limits.queue_bytes_total as usize).saturating_sub(waiting);
-        let most = self.core.config.limits.queue_bytes as usize;
-        let clients = &mut self.clients;
-        self.core.trails.live(&mut |trail, line| {
-            for client in clients.values_mut() {
-                if client.follows(trail) {
-                    let before = client.waiting();
-                    client.line(line, most.min(before + left));
-                    left = left.saturating_sub(client.waiting().saturating_sub(before));
-                }
-            }
-        });
     }
 
     fn close_idle(&mut self) {
@@ -471,7 +464,6 @@ impl<K: Kernel> Service<K> {
     /// Says what it has seen up to now, and leaves everything as it is: traces go on in the kernel.
     pub fn stop(&mut self) {
         self.core.finish_reading();
-        self.spread();
         let keys: Vec<u64> = self.clients.keys().copied().collect();
         for key in keys {
             if let Some(mut client) = self.clients.remove(&key) {

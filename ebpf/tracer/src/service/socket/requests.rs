@@ -3,11 +3,11 @@
 use std::os::fd::OwnedFd;
 
 use agent_sandbox_events::protocol::{
-    DESCRIPTORS, Listed, Register, Request, Response, Status, VERSION, Which,
+    DESCRIPTORS, OPENED, Register, Request, Response, Status, VERSION,
 };
 
 use super::Service;
-use super::client::{Client, Follow, LINES_BYTES, Tracing};
+use super::client::{Client, Tracing};
 use crate::service::core::register::Caller;
 use crate::service::kernel::Kernel;
 use crate::service::refusal::{Refusal, instead, no};
@@ -39,10 +39,6 @@ fn version(version: u32) -> Result<(), Refusal> {
 impl<K: Kernel> Service<K> {
     /// Answers one request.
     pub(super) fn request(&mut self, client: &mut Client, request: Request, with: &[OwnedFd]) {
-        if client.follow.is_some() {
-            client.answer(&no("this connection follows records: open another one").into());
-            return;
-        }
         if !with.is_empty() && !matches!(request, Request::Forbid { .. }) {
             client.answer(&no("descriptors without a use").into());
             client.closing = true;
@@ -53,17 +49,24 @@ impl<K: Kernel> Service<K> {
             Request::Forbid { version: is } => version(is).and_then(|()| self.forbid(client, with)),
             Request::Begin => self.begin(client),
             Request::End => self.end(client),
-            Request::List { version: is } => version(is).and_then(|()| self.list(client)),
-            Request::Read {
+            Request::Files {
                 version: is,
                 which,
-                history,
-                follow,
-            } => match version(is).and_then(|()| self.read(client, which, history, follow)) {
-                Ok(None) => return,
-                Ok(Some(response)) => Ok(response),
-                Err(refusal) => Err(refusal),
-            },
+                after,
+            } => version(is).and_then(|()| {
+                let viewer = client.peer.uid;
+                let found = self.core.trails.files(viewer, &which, after.as_ref());
+                found.map(Response::Files).map_err(unreadable)
+            }),
+            Request::Open { version: is, files } => {
+                let opened = version(is).and_then(|()| self.open(client.peer.uid, &files));
+                match opened {
+                    Ok((there, with)) => {
+                        return client.answer_with(&Response::Opened(there), with);
+                    }
+                    Err(refusal) => Err(refusal),
+                }
+            }
             Request::Status { version: is } => version(is).map(|()| self.status()),
         };
         client.answer(&answered.unwrap_or_else(Response::from));
@@ -123,55 +126,21 @@ impl<K: Kernel> Service<K> {
         self.core.end_asked(id).map(|()| Response::Done)
     }
 
-    fn list(&mut self, client: &Client) -> Result<Response, Refusal> {
-        let mut room = LINES_BYTES;
-        let mut fits = |listed: &Listed| {
-            let words = [&listed.session, &listed.step].into_iter().flatten();
-            let size = 64 + listed.node.len() + words.map(String::len).sum::<usize>();
-            let left = room.checked_sub(size);
-            room = left.unwrap_or(0);
-            left.is_some()
-        };
-        let all = self.core.trails.list(client.peer.uid).map_err(unreadable)?;
-        let listed = all.into_iter().take_while(|listed| fits(listed));
-        Ok(Response::Trails(listed.collect()))
-    }
-
-    /// Begins to read; no answer: it comes by itself.
-    fn read(
-        &mut self,
-        client: &mut Client,
-        which: Which,
-        history: bool,
-        follow: bool,
-    ) -> Result<Option<Response>, Refusal> {
-        if !matches!(client.tracing, Tracing::None) {
-            return Err(no("this connection has a trace: open another one to read"));
+    /// Opens files of trails to be read, as far as they are there and the user may.
+    fn open(
+        &self,
+        viewer: u32,
+        files: &[(u32, String)],
+    ) -> Result<(Vec<bool>, Vec<OwnedFd>), Refusal> {
+        if files.len() > OPENED {
+            return Err(no(format!("at most {OPENED} files at a time")));
         }
-        let viewer = client.peer.uid;
-        let which = match which {
-            Which::Newest => match self.core.trails.newest(viewer).map_err(unreadable)? {
-                Some(which) => which,
-                None => return Err(no("nothing of yours has been recorded here")),
-            },
-            which => which,
-        };
-        if !history && !follow {
-            return Ok(Some(Response::Done));
-        }
-        // What is written up to now is read; what comes later is live: none is missed, none is sent twice.
-        self.spread();
-        if history {
-            let reader = self.core.trails.reader(viewer, &which);
-            client.reader = Some(reader.map_err(unreadable)?);
-        }
-        client.done_after_reading = !follow;
-        if follow {
-            client.follow = Some(Follow { which });
-            self.followers += 1;
-            self.core.trails.watch(true);
-        }
-        Ok(None)
+        let opened = files
+            .iter()
+            .map(|(uid, name)| self.core.trails.open_file(viewer, *uid, name));
+        let opened: Vec<Option<OwnedFd>> = opened.collect::<Result<_, _>>().map_err(unreadable)?;
+        let there = opened.iter().map(Option::is_some).collect();
+        Ok((there, opened.into_iter().flatten().collect()))
     }
 
     fn status(&mut self) -> Response {

@@ -5,6 +5,7 @@
 //! user. It errs on the side of hiding. A secret that is an argument of its own behind nothing that names it,
 //! and that looks like nothing known, is not found: secrets do not belong on a command line.
 
+mod edit;
 mod pattern;
 mod shapes;
 mod table;
@@ -13,9 +14,11 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use agent_sandbox_events::record::REDACTED;
+use memchr::memmem;
 
 pub use pattern::{BadPattern, PATTERN_BYTES, PATTERN_STARS, PATTERNS};
 
+use edit::Edit;
 use pattern::Pattern;
 
 /// What hides secrets: what is known anyway, and patterns.
@@ -186,7 +189,7 @@ const HIDDEN: u8 = 0;
 fn small(bytes: &[u8]) -> Vec<u8> {
     let mut small = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
-    while let Some(at) = find(rest, REDACTED.as_bytes()) {
+    while let Some(at) = memmem::find(rest, REDACTED.as_bytes()) {
         small.extend_from_slice(&rest[..at]);
         small.push(HIDDEN);
         rest = &rest[at + REDACTED.len()..];
@@ -194,57 +197,6 @@ fn small(bytes: &[u8]) -> Vec<u8> {
     small.extend_from_slice(rest);
     small.make_ascii_lowercase();
     small
-}
-
-/// Where something stands in a text; takes time in proportion to both.
-fn find(text: &[u8], what: &[u8]) -> Option<usize> {
-    memchr::memmem::find(text, what)
-}
-
-/// Parts of a text that are to be hidden.
-#[derive(Debug, Default)]
-struct Edit {
-    parts: Vec<(usize, usize)>,
-}
-
-impl Edit {
-    /// This part, unless it is empty.
-    fn hide(&mut self, begin: usize, end: usize) {
-        if begin < end {
-            self.parts.push((begin, end));
-        }
-    }
-
-    /// The text without them. What was hidden before is hidden as a whole, and zeros between arguments stay.
-    fn apply(mut self, text: &[u8]) -> Vec<u8> {
-        if self.parts.is_empty() {
-            return text.to_vec();
-        }
-        let before = memchr::memmem::find_iter(text, REDACTED.as_bytes());
-        self.parts
-            .extend(before.map(|at| (at, at + REDACTED.len())));
-        self.parts.sort_unstable();
-        let mut left = Vec::with_capacity(text.len());
-        let mut at = 0;
-        let mut parts = self.parts.into_iter().peekable();
-        while let Some((begin, mut end)) = parts.next() {
-            while let Some((_, more)) = parts.next_if(|next| next.0 <= end) {
-                end = end.max(more);
-            }
-            left.extend_from_slice(&text[at..begin]);
-            for (place, argument) in text[begin..end].split(|byte| *byte == 0).enumerate() {
-                if place > 0 {
-                    left.push(0);
-                }
-                if !argument.is_empty() {
-                    left.extend_from_slice(REDACTED.as_bytes());
-                }
-            }
-            at = end;
-        }
-        left.extend_from_slice(&text[at..]);
-        left
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! Patterns of one's own: text with `*` for any text. No other sign is special, and letters of any case
 //! are alike, so that comparing takes time in proportion to the two lengths, whatever they hold.
 
+use memchr::memmem::find;
 use thiserror::Error;
-
-use super::find;
 
 /// As many patterns may be given. They are compared with each argument.
 pub const PATTERNS: usize = 64;

@@ -4,7 +4,7 @@ use agent_sandbox_secrets::names;
 use memchr::{memchr, memmem};
 use regex::bytes::{Captures, Regex};
 
-use super::Edit;
+use super::edit::Edit;
 use super::table::{self, Takes};
 
 /// Options whose value is a user and, behind a colon, a password (`curl(1)`, `wget(1)`).

@@ -1,11 +1,11 @@
 //! The files of trails: `RECORDS/UID/NAME`, directories 0700 and files 0600, of whoever the tracer runs as.
 //!
 //! All is done relative to descriptors of directories, no link is followed, and a file is only ever made
-//! anew (`O_EXCL`) or added to. Room is bounded for each user and for all; files go by age, too. Of a trail
-//! the first file and the newest ones are kept longest: who floods a trail pushes out its middle.
+//! anew (`O_EXCL`) or added to. Room is bounded for each user and for all; files go by age, too: whole ones, the oldest
+//! first. The first file of a trail goes after all others, as who floods a trail may want to be rid of its beginning.
 
+mod look;
 mod name;
-mod survey;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -21,8 +21,6 @@ use nix::sys::stat::{Mode, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, ftruncate, geteuid, unlinkat};
 
 use super::clock::{Now, SECOND};
-
-pub(super) use survey::TrailFile;
 
 /// How much room trails take. On a directory that nodes share, each node counts its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +74,6 @@ pub(super) struct Store {
     /// Users whose files are to be looked at for their age, and when the next round begins.
     aging: Vec<u32>,
     next_round: u64,
-    evicted: Vec<Evicted>,
-    heads: survey::Heads,
 }
 
 /// What a user's trails take on this node.
@@ -89,13 +85,19 @@ struct Used {
     stuck: u64,
 }
 
-/// Records that were removed of a trail that goes on.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Evicted {
-    pub(super) trail: Trail,
+/// Where a trail ended when the last tracer did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Last {
+    /// When the trail began.
     pub(super) began: f64,
-    pub(super) first: u64,
-    pub(super) last: u64,
+    /// So many files there are of that name.
+    pub(super) files: u32,
+    /// The number of its last record.
+    pub(super) seq: u64,
+    /// What it had lost by then.
+    pub(super) lost: u64,
+    /// The time of that record.
+    pub(super) time: f64,
 }
 
 /// What could not be written.
@@ -132,8 +134,6 @@ impl Store {
             current: HashSet::new(),
             aging: Vec::new(),
             next_round: 0,
-            evicted: Vec::new(),
-            heads: survey::Heads::default(),
         };
         for uid in store.uids()? {
             store.measure(uid)?;
@@ -185,10 +185,7 @@ impl Store {
                 flags,
                 Mode::S_IRUSR | Mode::S_IWUSR,
             ) {
-                Ok(file) => {
-                    // Another file of this name and inode may have been looked at.
-                    let key = (trail.uid, name.clone(), fstat(&file)?.st_ino);
-                    self.heads.borrow_mut().remove(&key);
+                Ok(_) => {
                     self.current.insert((trail.uid, name.clone()));
                     let used = self.users.entry(trail.uid).or_default();
                     used.files += 1;
@@ -259,11 +256,17 @@ impl Store {
         }
     }
 
-    /// Removes a file; one that another node removed meanwhile is gone as well.
+    /// Removes a file; one that another node removed meanwhile is gone as well. It is emptied first: who has it open
+    /// keeps neither its records nor the room that it took.
     fn remove(&mut self, uid: u32, name: &str, bytes: u64) -> bool {
         let Ok(directory) = self.user_there(uid) else {
             return false;
         };
+        let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let emptied = openat(&directory, name, flags, Mode::empty());
+        if !matches!(emptied, Ok(_) | Err(Errno::ENOENT | Errno::ELOOP)) {
+            return false;
+        }
         let gone = unlinkat(&directory, name, UnlinkatFlags::NoRemoveDir);
         if !matches!(gone, Ok(()) | Err(Errno::ENOENT)) {
             return false;
@@ -276,7 +279,7 @@ impl Store {
         true
     }
 
-    /// Makes room by removing what is least worth.
+    /// Makes room by removing the oldest files.
     fn make_room(&mut self, uid: u32, bytes: u64, files: u64, now: &Now) -> io::Result<()> {
         let mut used = self.users.get(&uid).copied().unwrap_or_default();
         let of_user = |used: Used, limits: StoreLimits| {
@@ -318,38 +321,36 @@ impl Store {
     }
 
     /// Removes files of a user: so many bytes and files.
-    fn give(&mut self, uid: u32, mut bytes: u64, mut files: u64, now: &Now) {
+    fn give(&mut self, uid: u32, mut bytes: u64, mut files_left: u64, now: &Now) {
         let used = self.users.entry(uid).or_default();
         if used.stuck > now.boot {
             return;
         }
         used.stuck = now.boot + PAUSE;
-        let Ok(survey) = self.survey(&[uid], &|name| name::of_node(name, &self.node)) else {
+        let Ok(mut files) = self.files_of(uid, &|name| name::of_node(name, &self.node)) else {
             return;
         };
+        files.sort_by_key(|file| {
+            let number = name::number(&file.name);
+            (number == 1, file.modified, number)
+        });
         let mut gave = false;
-        for victim in survey.victims() {
-            if bytes == 0 && files == 0 {
+        for file in files {
+            if bytes == 0 && files_left == 0 {
                 break;
             }
-            if self.current.contains(&(uid, victim.name.clone())) {
+            if self.current.contains(&(uid, file.name.clone())) {
                 continue;
             }
-            if self.remove(uid, &victim.name, victim.bytes) {
+            if self.remove(uid, &file.name, file.bytes) {
                 gave = true;
-                bytes = bytes.saturating_sub(victim.bytes + BLOCK);
-                files = files.saturating_sub(1);
-                self.evicted.extend(survey.loss(victim));
+                bytes = bytes.saturating_sub(file.bytes + BLOCK);
+                files_left = files_left.saturating_sub(1);
             }
         }
         if gave {
             self.users.entry(uid).or_default().stuck = 0;
         }
-    }
-
-    /// What was removed of trails since the last call.
-    pub(super) fn evicted(&mut self) -> Vec<Evicted> {
-        std::mem::take(&mut self.evicted)
     }
 
     /// Looks at the files of one user for their age, if it is time. Files of other nodes go, too: those may be
@@ -367,7 +368,7 @@ impl Store {
         for name in names(&directory)? {
             let there = fstatat(&directory, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
             let Ok(there) = there else { continue };
-            let old = survey::seconds(there.st_mtime) < before;
+            let old = seconds(there.st_mtime) < before;
             if old && name::ours(&name) && !self.current.contains(&(uid, name.clone())) {
                 self.remove(uid, &name, 0);
             }
@@ -420,15 +421,25 @@ impl Store {
         &self.records
     }
 
-    /// The node.
-    pub(super) fn node(&self) -> &str {
-        &self.node
-    }
-
     /// A file is not longer.
     pub(super) fn file_bytes(&self) -> u64 {
         self.limits.file_bytes
     }
+}
+
+/// A file of a user's.
+#[derive(Debug)]
+struct StoredFile {
+    name: String,
+    bytes: u64,
+    /// When something was added to it last, in seconds since 1970.
+    modified: i64,
+}
+
+/// Whole seconds since 1970.
+#[expect(clippy::cast_precision_loss, reason = "exact for 285 million years")]
+fn seconds(time: i64) -> f64 {
+    time as f64
 }
 
 fn full(why: &'static str) -> io::Error {

@@ -18,6 +18,9 @@ const END: &str = ".jsonl";
 fn part(text: &str) -> String {
     let mut name = String::new();
     for (at, byte) in text.bytes().enumerate() {
+        if name.len() >= PART {
+            break;
+        }
         let plain =
             byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') || (byte == b'.' && at > 0);
         if plain {
@@ -61,8 +64,17 @@ pub(super) fn ours(name: &str) -> bool {
         .strip_suffix(END)
         .and_then(|name| name.rsplit_once('-'));
     stem.is_some_and(|(stem, number)| {
-        stem.contains('@') && number.bytes().all(|digit| digit.is_ascii_digit())
+        let digits = number.bytes().all(|digit| digit.is_ascii_digit());
+        stem.contains('@') && digits && !name.contains('/')
     })
+}
+
+/// The number of a file among those of its name: 1 is the first.
+pub(super) fn number(name: &str) -> u32 {
+    let number = name
+        .strip_suffix(END)
+        .and_then(|name| name.rsplit_once('-'));
+    number.map_or(0, |(_, number)| number.parse().unwrap_or(u32::MAX))
 }
 
 /// Whether it is the name of a file of that node.
@@ -78,7 +90,7 @@ pub(super) fn of_node(name: &str, node: &str) -> bool {
 pub(super) fn may_be(name: &str, which: &Which, node: &str) -> bool {
     let before = name.split_once('@').map_or("", |(before, _)| before);
     match which {
-        Which::All | Which::Newest => true,
+        Which::All => true,
         Which::Session(session) => {
             let rest = before.strip_prefix(part(session).as_str());
             rest.is_some_and(|rest| {
@@ -122,6 +134,14 @@ mod tests {
         assert_eq!(stem(&trail("", None, None, "n1")), "trace7@n1");
     }
 
+    /// Whoever asks for records chooses the name.
+    #[test]
+    fn no_more_is_read_of_a_long_name_than_stands_in_it() {
+        let long = "\u{1}".repeat(1 << 20);
+        assert_eq!(part(&long), part(&long[..PART]));
+        assert!(part(&long).capacity() < 4 * PART);
+    }
+
     #[test]
     fn a_hostile_name_stays_in_its_directory() {
         for hostile in [
@@ -153,7 +173,12 @@ mod tests {
         assert!(!of_node("s@a-b-1.jsonl", "b"));
         assert!(of_node("s@a-b-1.jsonl", "a-b"));
         assert!(!of_node("s@b-1.json", "b"));
-        assert!(!ours("x.jsonl") && !ours("a@b-x.jsonl") && !ours(".x.swp"));
+        assert!(
+            !ours("x.jsonl")
+                && !ours("../1001/s@b-1.jsonl")
+                && !ours("a@b-x.jsonl")
+                && !ours(".x.swp")
+        );
     }
 
     #[test]

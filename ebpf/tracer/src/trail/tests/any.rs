@@ -10,7 +10,7 @@ proptest! {
         events in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..400), 0_u8..9, any::<u32>()), 0..40),
     ) {
         let mut house = house(StoreLimits { file_bytes: 20_000, ..StoreLimits::default() });
-        house.begin(1000, 1, None);
+        house.begin(1000, 1);
         let mut taken = 0;
         for (mut bytes, kind, number) in events {
             if bytes.len() > 100 {
@@ -51,7 +51,7 @@ proptest! {
         let mut house = house(StoreLimits::default());
         let mut mine = header();
         mine.command = vec![char::from(byte).to_string().repeat(20_000), "x".repeat(8000)];
-        house.trails.begin(1, trail(1000, 1), mine, Redaction::default(), None, now(START)).unwrap();
+        house.trails.begin(1, trail(1000, 1), mine, Redaction::default(), now(START)).unwrap();
         let (path, arguments) = (vec![byte; 4095], vec![other; 4000]);
         let flags = if reversed { flags::REVERSED } else { 0 };
         let exec = About::Exec { path: &path, arguments: &arguments, total: 4000 };

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_trail_from_its_header_to_its_end() {
     let mut house = house(StoreLimits::default());
-    house.begin(1000, 1, None);
+    house.begin(1000, 1);
     for _ in 0..3 {
         house.trails.event(&open(head(1, START), b"/a"));
     }
@@ -48,7 +48,7 @@ fn a_trail_from_its_header_to_its_end() {
 #[test]
 fn only_the_tracer_can_read_the_files() {
     let mut house = house(StoreLimits::default());
-    house.begin(1000, 1, None);
+    house.begin(1000, 1);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&house.settings.records), 0o700);
     assert_eq!(mode(&house.settings.records.join("1000")), 0o700);
@@ -63,67 +63,12 @@ fn only_the_tracer_can_read_the_files() {
 }
 
 #[test]
-fn events_of_a_trace_come_to_the_trace_above_it_too() {
-    let mut house = house(StoreLimits::default());
-    house.begin(1000, 1, None);
-    let mut mine = header();
-    mine.events = vec!["open".into()];
-    mine.missing = true;
-    let begun = house.trails.begin(
-        2,
-        trail(1000, 2),
-        mine,
-        Redaction::default(),
-        Some(1),
-        now(START),
-    );
-    begun.unwrap();
-    house.trails.event(&open(head(2, START), b"/a"));
-    house.trails.event(&open(
-        Head {
-            result: -2,
-            ..head(2, START)
-        },
-        b"/missing",
-    ));
-    house.trails.event(&Event {
-        head: Head {
-            kind: Kind::Exit,
-            ..head(2, START)
-        },
-        about: About::Life,
-    });
-    house.trails.lost(2, 4);
-    // What the user ends takes nothing from the trail above.
-    house.trails.end(2, "x", 0, now(START)).unwrap();
-    house.trails.flush(now(START));
-    let child = house.read(1000, &Which::Trace(2));
-    let parent = house.read(1000, &Which::Trace(1));
-    assert_eq!(paths(&child).len(), 2);
-    assert_eq!(paths(&parent), [("/a".to_string(), 1)]);
-    assert!(
-        parent
-            .iter()
-            .any(|record| matches!(record.what, What::Exit(_)))
-    );
-    for records in [&child, &parent] {
-        gapless(records, 1);
-        assert!(
-            records
-                .iter()
-                .any(|record| matches!(&record.what, What::Lost(lost) if lost.more == 4))
-        );
-        assert_eq!(records.last().unwrap().lost, 4);
-    }
-}
-
-#[test]
 fn files_are_changed_without_a_gap() {
     let mut house = house(StoreLimits {
         file_bytes: 4000,
         ..StoreLimits::default()
     });
-    house.begin(1000, 1, None);
+    house.begin(1000, 1);
     for number in 0..100_u32 {
         house
             .trails
@@ -161,8 +106,8 @@ fn flooded(events: u32) {
         ..StoreLimits::default()
     };
     let mut house = house(limits);
-    house.begin(1001, 2, None);
-    house.begin(1000, 1, None);
+    house.begin(1001, 2);
+    house.begin(1000, 1);
     for number in 0..events {
         house
             .trails
@@ -186,27 +131,33 @@ fn flooded(events: u32) {
     let shown = paths(&records);
     assert_eq!(shown.first().unwrap().0, "/0");
     assert_eq!(shown.last().unwrap().0, format!("/{}", events - 1));
-    // Each number is there or said to be removed.
-    let mut known: Vec<(u64, u64)> = records
-        .iter()
-        .map(|record| (record.seq, record.seq))
-        .collect();
-    for record in &records {
-        if let What::Removed(removed) = &record.what {
-            known.push((removed.first, removed.last));
-        }
-    }
-    known.sort_unstable();
-    let last = records.last().unwrap().seq;
-    let mut next = 1;
-    for (first, until) in known {
-        assert!(first <= next, "{first} {next}");
-        next = next.max(until + 1);
-    }
-    assert!(next > last);
+    // What was removed is missing in the numbers, at one place: behind the first file.
+    let gaps = records
+        .windows(2)
+        .filter(|pair| pair[1].seq != pair[0].seq + 1);
+    assert_eq!(gaps.count(), 1);
+    assert_eq!(records[0].seq, 1);
     // Another user's trail is as it was.
     assert_eq!(house.read(1001, &Which::All).len(), 1);
     assert_eq!(house.trails.state().lost, 0);
+}
+
+#[test]
+fn a_removed_file_is_empty_for_those_who_have_it_open() {
+    let mut house = house(StoreLimits {
+        days: 30,
+        ..StoreLimits::default()
+    });
+    house.begin(1000, 1);
+    house.trails.end(1, "x", 0, now(START)).unwrap();
+    let held = fs::File::open(&house.files(1000)[0]).unwrap();
+    assert!(held.metadata().unwrap().len() > 0);
+    house.trails.tick(Now {
+        boot: START + 7200 * SECOND,
+        wall: Now::read().wall + 31.0 * 86_400.0,
+    });
+    assert!(!house.settings.records.join("1000").exists());
+    assert_eq!(held.metadata().unwrap().len(), 0);
 }
 
 #[test]
@@ -217,10 +168,10 @@ fn who_has_most_gives_when_all_is_full() {
         ..StoreLimits::default()
     };
     let mut house = house(limits);
-    house.begin(1001, 2, None);
+    house.begin(1001, 2);
     house.trails.event(&open(head(2, START), b"/mine"));
     house.trails.flush(now(START));
-    house.begin(1000, 1, None);
+    house.begin(1000, 1);
     for number in 0..3000_u32 {
         house
             .trails
@@ -245,7 +196,7 @@ fn secrets_are_nowhere_in_the_files() {
     let own = Redaction::new(&["--licence=*".to_string()]).unwrap();
     house
         .trails
-        .begin(1, trail(1000, 1), header(), own, None, now(START))
+        .begin(1, trail(1000, 1), header(), own, now(START))
         .unwrap();
     let about = About::Exec {
         path: b"/bin/x",
@@ -273,8 +224,8 @@ fn old_files_go() {
         days: 30,
         ..StoreLimits::default()
     });
-    house.begin(1000, 1, None);
-    house.begin(1001, 2, None);
+    house.begin(1000, 1);
+    house.begin(1001, 2);
     house.trails.end(1, "x", 0, now(START)).unwrap();
     // The files are of today; for them to be old, the clock goes on.
     let today = Now::read();
@@ -294,42 +245,4 @@ fn old_files_go() {
     }
     assert!(!house.settings.records.join("1000").exists());
     assert_eq!(house.files(1001).len(), 1, "it is being written");
-}
-
-#[test]
-fn events_below_a_trace_that_ends_go_on_to_the_one_above_it() {
-    let mut house = house(StoreLimits::default());
-    house.begin(1000, 1, None);
-    house.begin(1000, 2, Some(1));
-    house.begin(1000, 3, Some(2));
-    house.trails.end(2, "x", 0, now(START)).unwrap();
-    house.trails.event(&open(head(3, START), b"/a"));
-    house.trails.flush(now(START));
-    for trace in [1, 3] {
-        let records = house.read(1000, &Which::Trace(trace));
-        assert_eq!(paths(&records), [("/a".to_string(), 1)], "{trace}");
-    }
-    assert_eq!(paths(&house.read(1000, &Which::Trace(2))), []);
-}
-
-#[test]
-fn an_event_is_for_all_trails_above_or_they_say_that_it_is_lost() {
-    let mut house = house(StoreLimits::default());
-    for trace in 1..=10 {
-        house.begin(1000, trace, (trace > 1).then(|| trace - 1));
-    }
-    // The eighth is in seven others, the tenth in nine.
-    house.trails.event(&open(head(8, START), b"/eight"));
-    house.trails.event(&open(head(10, START), b"/ten"));
-    house.trails.lost(10, 5);
-    house.trails.flush(now(START + 3 * SECOND));
-    for trace in 1..=10 {
-        let records = house.read(1000, &Which::Trace(trace));
-        let lost = records.iter().map(|record| record.lost).max().unwrap();
-        let paths = paths(&records);
-        let has = |path: &str| paths.iter().any(|row| row.0 == path);
-        assert_eq!(has("/eight"), trace <= 8, "{trace}");
-        assert_eq!(has("/ten"), trace > 2, "{trace}");
-        assert_eq!(lost, if trace > 2 { 5 } else { 6 }, "{trace}");
-    }
 }

@@ -73,7 +73,7 @@ pub(super) async fn follow(context: &mut Context<'_>, started: Started) -> Resul
         speaker,
         job,
     } = started;
-    let mut said = Said {
+    let mut said = SbatchOutput {
         line: Vec::new(),
         quiet: parsed.has("quiet") || parsed.has("test-only"),
         parsable: parsed.has("parsable"),
@@ -91,7 +91,7 @@ pub(super) async fn follow(context: &mut Context<'_>, started: Started) -> Resul
 }
 
 /// What sbatch said so far.
-struct Said {
+struct SbatchOutput {
     /// The line with the id.
     line: Vec<u8>,
     quiet: bool,
@@ -102,7 +102,7 @@ struct Said {
     job: Option<u32>,
 }
 
-impl Said {
+impl SbatchOutput {
     /// Hands on what sbatch says until it ends.
     async fn follow(
         &mut self,

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use agent_sandbox_wire::order::Place;
+use agent_sandbox_wire::order::JailPath;
 use nix::errno::Errno;
 
 use crate::conn::Unanswered;
@@ -65,7 +65,7 @@ pub(super) async fn check(
 }
 
 fn refusal(context: &Context<'_>, path: &OsStr, long: &str, why: &str) -> Refusal {
-    let project = OsStr::from_bytes(&context.session.order.seal.project);
+    let project = OsStr::from_bytes(&context.session.order.snapshot.project);
     Refusal::mistake(format!(
         "the job could not write --{long} `{}`: {why}",
         path.display()
@@ -120,14 +120,14 @@ enum Next {
 /// Why the job could not open a file there, or nobody see it, if that is certain. With the places of the jail
 /// comes the home directory.
 fn in_the_way(
-    (places, home): (&[Place], &Path),
+    (places, home): (&[JailPath], &Path),
     real: &Path,
     next: &Next,
     refused: i32,
 ) -> Option<String> {
     let errno = Errno::from_raw(refused);
     let closed = matches!(errno, Errno::EROFS | Errno::EACCES | Errno::EPERM);
-    let at = |place: &Place| PathBuf::from(OsStr::from_bytes(&place.at));
+    let at = |place: &JailPath| PathBuf::from(OsStr::from_bytes(&place.at));
     let around = places
         .iter()
         .filter(|place| real.starts_with(at(place)))
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn what_the_session_has_for_itself_the_job_has_not() {
-        let place = |at: &str, own| Place { at: at.into(), own };
+        let place = |at: &str, own| JailPath { at: at.into(), own };
         let places = [
             place("/", true),
             place("/home/ada", true),

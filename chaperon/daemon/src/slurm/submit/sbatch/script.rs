@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::Source;
+use bstr::ByteSlice;
 
 use crate::conn::Unanswered;
 use crate::refusal::Refusal;
@@ -184,7 +185,7 @@ fn check(content: &[u8]) -> Result<(), Refusal> {
              sbatch: error: contain a NULL character '\\0'.",
         ));
     }
-    if content.windows(2).any(|pair| pair == b"\r\n") {
+    if content.contains_str("\r\n") {
         return Err(Refusal::mistake(
             "Batch script contains DOS line breaks (\\r\\n)\n\
              sbatch: error: instead of expected UNIX line breaks (\\n).",
@@ -198,26 +199,26 @@ fn unreadable(what: &str, errno: i32) -> Refusal {
     Refusal::mistake(format!("cannot read {what}: {why}"))
 }
 
-/// Makes sure that slurmctld takes a script of `size` bytes that has become a capsule of `sealed`.
+/// Makes sure that slurmctld takes a script of `size` bytes that has become a capsule of `packed`.
 ///
 /// # Errors
 /// It is too large.
 pub(super) async fn check_size(
     session: &Session,
     size: usize,
-    sealed: usize,
+    packed: usize,
 ) -> Result<(), Refusal> {
-    if size.max(sealed) < LARGEST_BY_DEFAULT {
+    if size.max(packed) < LARGEST_BY_DEFAULT {
         return Ok(());
     }
     let most = largest(session).await?;
     if size >= most {
         return Err(too_large(Some(size), most));
     }
-    if sealed >= most {
+    if packed >= most {
         return Err(Refusal::mistake(format!(
             "Batch job submission failed: the script and its environment make a capsule of \
-             {sealed} bytes; this cluster takes {most} (max_script_size)"
+             {packed} bytes; this cluster takes {most} (max_script_size)"
         ))
         .hint("keep data in files, and leave large variables out with --export"));
     }

@@ -1,0 +1,289 @@
+//! The mounts of this process (`proc_pid_mountinfo(5)`): which of them may not answer, and under
+//! which other names a directory appears.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use bstr::ByteSlice;
+
+use super::unsized_file;
+
+/// File systems of this machine alone, which always answer (`filesystems(5)`). Any other may wait
+/// for a server, or for a daemon.
+const LOCAL: [&str; 27] = [
+    "bpf",
+    "btrfs",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "erofs",
+    "ext2",
+    "ext3",
+    "ext4",
+    "f2fs",
+    "hugetlbfs",
+    "mqueue",
+    "overlay",
+    "proc",
+    "pstore",
+    "ramfs",
+    "securityfs",
+    "squashfs",
+    "sysfs",
+    "tmpfs",
+    "tracefs",
+    "xfs",
+    "zfs",
+];
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Mounted {
+    /// `MAJOR:MINOR` of the file system.
+    device: Vec<u8>,
+    /// The directory of the file system that is mounted.
+    root: PathBuf,
+    /// The mount point.
+    at: PathBuf,
+    /// The type of the file system.
+    kind: Vec<u8>,
+}
+
+/// All mounts, in the order in which they were made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountTable(Option<Vec<Mounted>>);
+
+impl MountTable {
+    /// Reads `/proc/self/mountinfo`.
+    pub fn read() -> Self {
+        let text = unsized_file::read("/proc/self/mountinfo", u64::MAX);
+        Self(text.ok().map(|text| parse(&text)))
+    }
+
+    /// The table of this text of a `mountinfo` file.
+    pub fn of(text: &[u8]) -> Self {
+        Self(Some(parse(text)))
+    }
+
+    /// Where something is mounted that another table does not have; everywhere, if this one could not
+    /// be read.
+    pub fn missing_in(&self, other: &Self) -> Vec<PathBuf> {
+        let Some(all) = &self.0 else {
+            return vec![PathBuf::from("/")];
+        };
+        let known: HashSet<&Mounted> = other.0.iter().flatten().collect();
+        let new = all.iter().filter(|mount| !known.contains(mount));
+        new.map(|mount| mount.at.clone()).collect()
+    }
+
+    /// The mount points of file systems that may not answer; where the table could not be read,
+    /// the root.
+    pub fn may_hang(&self) -> HashSet<PathBuf> {
+        let Some(all) = &self.0 else {
+            return HashSet::from([PathBuf::from("/")]);
+        };
+        let local = |mount: &&Mounted| !LOCAL.iter().any(|local| local.as_bytes() == mount.kind);
+        all.iter()
+            .filter(local)
+            .map(|mount| mount.at.clone())
+            .collect()
+    }
+
+    /// Where an automounter makes directories when they are asked for (autofs(5)).
+    pub fn automounts(&self) -> HashSet<PathBuf> {
+        let all = self.0.iter().flatten();
+        all.filter(|mount| mount.kind == b"autofs")
+            .map(|mount| mount.at.clone())
+            .collect()
+    }
+
+    /// The type of the file system on which a path lies, and whether it is one of this machine alone.
+    /// `real` is a path without symbolic links.
+    pub fn kind_of(&self, real: &Path) -> Option<(String, bool)> {
+        let all = self.0.as_deref().unwrap_or_default();
+        let over = all.iter().filter(|mount| real.starts_with(&mount.at));
+        // Of several mounts on one place the last covers the others.
+        let own = over.max_by_key(|mount| mount.at.components().count())?;
+        let local = LOCAL.iter().any(|local| local.as_bytes() == own.kind);
+        Some((String::from_utf8_lossy(&own.kind).into_owned(), local))
+    }
+
+    /// Other paths at which a directory, or some directory below it, appears: a home directory that
+    /// is mounted at `/home/ada` and reachable below `/nfs/home`, too. `real` is a path without
+    /// symbolic links.
+    pub fn other_names(&self, real: &Path) -> Vec<Alias> {
+        let all = self.0.as_deref().unwrap_or_default();
+        // Of several mounts on one place the last covers the others.
+        let over = all.iter().filter(|mount| real.starts_with(&mount.at));
+        let Some(own) = over.max_by_key(|mount| mount.at.components().count()) else {
+            return Vec::new();
+        };
+        let Ok(below) = real.strip_prefix(&own.at) else {
+            return Vec::new();
+        };
+        let inside = own.root.join(below);
+        let mut names: Vec<Alias> = all
+            .iter()
+            .filter(|mount| mount.device == own.device)
+            .filter_map(|mount| {
+                let (at, of) = match inside.strip_prefix(&mount.root) {
+                    Ok(rest) => (mount.at.join(rest), real.to_path_buf()),
+                    Err(_) => (
+                        mount.at.clone(),
+                        real.join(mount.root.strip_prefix(&inside).ok()?),
+                    ),
+                };
+                // Without the trailing slash that joining nothing leaves.
+                let (at, of): (PathBuf, PathBuf) =
+                    (at.components().collect(), of.components().collect());
+                Some(Alias { at, of })
+            })
+            .filter(|alias| alias.at != alias.of)
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// Another path of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Alias {
+    /// The other path.
+    pub at: PathBuf,
+    /// The path that it stands for.
+    pub of: PathBuf,
+}
+
+impl Alias {
+    /// The other path of something: `None` if it has none by this alias.
+    pub fn name_of(&self, path: &Path) -> Option<PathBuf> {
+        if self.of.starts_with(path) {
+            return Some(self.at.clone());
+        }
+        let below = path.strip_prefix(&self.of).ok()?;
+        Some(self.at.join(below).components().collect())
+    }
+}
+
+/// Where something is mounted, by the text of a `mountinfo` file.
+pub fn places(text: &[u8]) -> Vec<PathBuf> {
+    parse(text).into_iter().map(|mount| mount.at).collect()
+}
+
+/// Where a file system of this type is mounted as a whole, by the text of a `mountinfo` file.
+pub fn place_of(text: &[u8], kind: &str) -> Option<PathBuf> {
+    let mut all = parse(text).into_iter();
+    let found = all.find(|one| one.kind == kind.as_bytes() && one.root == Path::new("/"))?;
+    Some(found.at)
+}
+
+fn parse(text: &[u8]) -> Vec<Mounted> {
+    text.split(|&byte| byte == b'\n').filter_map(line).collect()
+}
+
+/// A line that cannot be read counts for nothing: the kernel writes none.
+fn line(line: &[u8]) -> Option<Mounted> {
+    let separator = line.find(" - ")?;
+    let kind = line[separator + 3..].split(|&byte| byte == b' ').next()?;
+    let mut fields = line[..separator].split(|&byte| byte == b' ');
+    let device = fields.nth(2)?.to_vec();
+    let root = path(fields.next()?);
+    let at = path(fields.next()?);
+    Some(Mounted {
+        device,
+        root,
+        at,
+        kind: kind.to_vec(),
+    })
+}
+
+fn path(escaped: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(unescape(escaped)))
+}
+
+/// Undoes the octal escapes of blanks and backslashes.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut all = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, tail @ ..] = rest {
+        match (first, tail) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..]) => {
+                all.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = tail;
+            }
+            _ => {
+                all.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw
+36 22 0:40 /export/home /nfs/home rw shared:1 - nfs4 server:/x rw
+37 22 0:40 /export/home/ada /home/ada rw shared:1 - nfs4 server:/x rw
+38 22 0:41 / /mnt/with\\040blank rw - fuse.sshfs x rw
+";
+
+    #[test]
+    fn mounts_that_may_hang() {
+        let table = MountTable(Some(parse(TABLE)));
+        let expected = ["/nfs/home", "/home/ada", "/mnt/with blank"].map(PathBuf::from);
+        assert_eq!(table.may_hang(), HashSet::from(expected));
+        assert_eq!(
+            MountTable(None).may_hang(),
+            HashSet::from([PathBuf::from("/")])
+        );
+    }
+
+    #[test]
+    fn the_type_of_a_file_system_is_that_of_the_nearest_mount() {
+        let table = MountTable(Some(parse(TABLE)));
+        let kind = |path: &str| table.kind_of(Path::new(path));
+        assert_eq!(kind("/home/ada/x"), Some(("nfs4".to_owned(), false)));
+        assert_eq!(kind("/home/bob"), Some(("ext4".to_owned(), true)));
+        assert_eq!(MountTable(None).kind_of(Path::new("/")), None);
+    }
+
+    #[test]
+    fn other_names_of_a_home() {
+        let table = MountTable(Some(parse(TABLE)));
+        let names = |path: &str| table.other_names(Path::new(path));
+        let alias = |at: &str, of: &str| Alias {
+            at: at.into(),
+            of: of.into(),
+        };
+        assert_eq!(names("/home/ada"), [alias("/nfs/home/ada", "/home/ada")]);
+        // A directory below the home, mounted elsewhere by itself.
+        let keys = b"39 22 0:40 /export/home/ada/.ssh /mnt/keys rw - nfs4 server:/x rw\n";
+        let table = MountTable(Some(parse(&[TABLE, keys].concat())));
+        let names = table.other_names(Path::new("/home/ada"));
+        assert_eq!(
+            names,
+            [
+                alias("/mnt/keys", "/home/ada/.ssh"),
+                alias("/nfs/home/ada", "/home/ada")
+            ]
+        );
+        let key = Path::new("/home/ada/.ssh/id");
+        assert_eq!(names[0].name_of(key), Some("/mnt/keys/id".into()));
+        assert_eq!(
+            names[0].name_of(Path::new("/home/ada/.ssh")),
+            Some("/mnt/keys".into())
+        );
+        assert_eq!(names[0].name_of(Path::new("/home/ada/x")), None);
+        assert!(table.other_names(Path::new("/usr")).is_empty());
+    }
+}

@@ -1,0 +1,357 @@
+//! The system calls that the jail refuses: each with its condition, its answer and its reason.
+//!
+//! This is a deny list. Compilers, MPI libraries, CUDA and agents use a large and growing part of
+//! the kernel's interface, and a list of permitted calls would break them in ways that no user
+//! could explain. What stands here is refused because it reaches past the jail (mounts, namespaces,
+//! keyrings, the user's terminal), because its effect outlives the jail (set-user-ID files), because
+//! it would get round the filter itself (io_uring), or because no program of an ordinary user needs it while it has repeatedly been a way into the
+//! kernel. `docs/reference/syscalls.md` shows this table; a test keeps the two equal.
+//!
+//! The table is pure and knows names only; `seccomp` turns them into numbers.
+
+mod set_id;
+
+use crate::plan::model::syscalls::{Answer, LOW_HALF, SyscallRule, When, always, int_is, on};
+
+/// What decides about the table: the policy, and what makes the jail.
+#[derive(Clone, Copy, Debug)]
+pub struct Switches {
+    /// The jail may create namespaces and mount inside them (`[jail] nested`).
+    pub nested: bool,
+    /// The jail may use the kernel's keyrings (`[jail] keyctl`).
+    pub keyctl: bool,
+    /// A mediator gives directories the set-group-ID bit, and nothing else.
+    pub mediated: bool,
+    /// Rules that the backend adds.
+    pub besides: &'static [&'static [SyscallRule]],
+}
+
+/// The rules for `switches`, in the order of the documentation. No call has two answers.
+#[must_use]
+pub fn rules(switches: Switches) -> Vec<SyscallRule> {
+    let mut rules = [ALWAYS_REFUSED, set_id::RULES].concat();
+    if !switches.mediated {
+        rules.extend_from_slice(set_id::WITHOUT_MEDIATOR);
+    }
+    if !switches.nested {
+        rules.extend_from_slice(REFUSED_UNLESS_NESTED);
+    }
+    if !switches.keyctl {
+        rules.extend_from_slice(REFUSED_UNLESS_KEYCTL);
+    }
+    rules.extend(switches.besides.iter().copied().flatten().cloned());
+    rules
+}
+
+// Numbers of the kernel's interface, equal on x86-64 and aarch64 (`seccomp` tests those
+// that libc knows). Flags of clone(2), unshare(2): include/uapi/linux/sched.h.
+
+/// A new time namespace; for unshare only, in clone the bit belongs to the exit signal.
+const CLONE_NEWTIME: u64 = 0x0000_0080;
+/// New mount, cgroup, UTS, IPC, user, PID and network namespaces.
+const CLONE_NEW_NAMESPACES: u64 =
+    0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000;
+
+/// include/uapi/asm-generic/ioctls.h.
+const TIOCSTI: u64 = 0x5412;
+/// include/uapi/asm-generic/ioctls.h.
+const TIOCLINUX: u64 = 0x541c;
+/// include/uapi/asm-generic/ioctls.h.
+const TIOCCONS: u64 = 0x541d;
+/// include/uapi/asm-generic/ioctls.h.
+const TIOCSETD: u64 = 0x5423;
+
+/// The ioctls of btrfs that take a `struct btrfs_ioctl_vol_args` or the second version of it, both of
+/// 4096 bytes; the last eight bits number them. include/uapi/linux/btrfs.h.
+const BTRFS_VOLUMES: u64 = 0x5000_9400;
+
+/// Personalities that change no memory protection: Linux (0), a 32-bit `uname` (8), the two with a
+/// 2.6 version number (0x20000), each without and with ADDR_NO_RANDOMIZE (0x40000), and the query
+/// (0xffffffff). include/uapi/linux/personality.h.
+const HARMLESS_PERSONALITIES: &[u64] = &[
+    0x0000_0000,
+    0x0000_0008,
+    0x0002_0000,
+    0x0002_0008,
+    0x0004_0000,
+    0x0004_0008,
+    0x0006_0000,
+    0x0006_0008,
+    0xffff_ffff,
+];
+
+/// AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: include/linux/socket.h.
+const SOCKET_FAMILIES: &[u64] = &[1, 2, 10, AF_NETLINK];
+/// include/linux/socket.h.
+const AF_NETLINK: u64 = 16;
+/// include/uapi/linux/netlink.h.
+const NETLINK_XFRM: u64 = 6;
+/// include/uapi/linux/netlink.h.
+const NETLINK_NETFILTER: u64 = 12;
+/// include/linux/net.h: the part of a socket's type that is not a flag, and the type that the kernel
+/// turns into AF_PACKET whatever the family says.
+const SOCK_TYPE_MASK: u64 = 0xf;
+/// include/linux/net.h.
+const SOCK_PACKET: u64 = 10;
+
+const IO_URING: &str = "io_uring carries out other calls without passing this filter, and has been a steady source of \
+     kernel holes; libraries fall back to ordinary calls";
+const KEXEC: &str = "loads another kernel";
+const MODULE: &str = "changes the code of the running kernel";
+const SWAP: &str = "changes the memory of the whole node";
+const CLOCK: &str = "sets the clock of the whole node";
+const QUOTA: &str = "reads and sets the disk quotas of every user, the site's business; `quota` and `lfs quota` for \
+     network file systems do not use it";
+const PORTS: &str = "gives access to the hardware's I/O ports";
+const OBSOLETE: &str = "obsolete: no current C library calls it, and old code in the kernel is where holes stay unseen";
+const FAMILY: &str = "only unix, IPv4, IPv6 and netlink sockets are for programs on a cluster; the other families reach past \
+     the jail (vsock: the hypervisor) or load rarely used kernel code (AF_ALG, RDS, TIPC, Bluetooth, …)";
+const OLD_PACKET: &str = "the old name of AF_PACKET, which reads the node's raw network traffic";
+const PACKET_FILTER: &str = "configures the kernel's packet filter (nftables): useless without privilege, and from a nested \
+     namespace the most used way to take over the kernel";
+const IPSEC: &str = "configures the kernel's IPsec: useless without privilege, and from a nested namespace a known way to \
+     take over the kernel";
+
+/// F_SETLEASE and F_SETDELEG (Linux 6.19): include/uapi/linux/fcntl.h.
+const SET_LEASE: u64 = 1024;
+const SET_DELEGATION: u64 = 1040;
+const LEASE: &str = "holds up the programs outside that open the same file";
+
+/// Refused whatever the policy says.
+const ALWAYS_REFUSED: &[SyscallRule] = &[
+    // Ways round the filter.
+    always("io_uring_setup", Answer::NoSys, IO_URING),
+    always("io_uring_enter", Answer::NoSys, IO_URING),
+    always("io_uring_register", Answer::NoSys, IO_URING),
+    // The user's terminal, which the jail shares.
+    on(
+        "ioctl",
+        int_is(1, TIOCSTI),
+        Answer::Perm,
+        "TIOCSTI types into the user's terminal: the shell outside would run it",
+    ),
+    on(
+        "ioctl",
+        int_is(1, TIOCLINUX),
+        Answer::Perm,
+        "TIOCLINUX pastes into the user's console: the shell outside would run it",
+    ),
+    on(
+        "ioctl",
+        int_is(1, TIOCCONS),
+        Answer::Perm,
+        "TIOCCONS diverts the messages of the node's console",
+    ),
+    on(
+        "ioctl",
+        int_is(1, TIOCSETD),
+        Answer::Perm,
+        "TIOCSETD changes how the user's terminal treats its line, also after the jail has ended, and \
+         loads rarely used kernel code",
+    ),
+    always("vhangup", Answer::Perm, "hangs up the user's terminal"),
+    on("fcntl", int_is(1, SET_LEASE), Answer::Perm, LEASE),
+    on("fcntl", int_is(1, SET_DELEGATION), Answer::Perm, LEASE),
+    // Files past the mounts.
+    always(
+        "open_by_handle_at",
+        Answer::Perm,
+        "opens files by number instead of by path, and so files that the jail does not show",
+    ),
+    on(
+        "ioctl",
+        When::ArgMasked {
+            index: 1,
+            mask: LOW_HALF & !0xff,
+            equals: BTRFS_VOLUMES,
+            width32: true,
+        },
+        Answer::Perm,
+        "BTRFS_IOC_SNAP_CREATE and its kin make, copy and remove whole subvolumes of btrfs: before Linux 6.8 \
+         any open file was enough to copy its subvolume, with all that the jail hides there",
+    ),
+    // Sockets past the network policy.
+    on(
+        "socket",
+        When::ArgNotIn {
+            index: 0,
+            values: SOCKET_FAMILIES,
+            width32: true,
+        },
+        Answer::NoFamily,
+        FAMILY,
+    ),
+    on(
+        "socket",
+        When::ArgMasked {
+            index: 1,
+            mask: SOCK_TYPE_MASK,
+            equals: SOCK_PACKET,
+            width32: true,
+        },
+        Answer::NoFamily,
+        OLD_PACKET,
+    ),
+    on(
+        "socket",
+        When::All(&[int_is(0, AF_NETLINK), int_is(2, NETLINK_NETFILTER)]),
+        Answer::NoFamily,
+        PACKET_FILTER,
+    ),
+    on(
+        "socket",
+        When::All(&[int_is(0, AF_NETLINK), int_is(2, NETLINK_XFRM)]),
+        Answer::NoFamily,
+        IPSEC,
+    ),
+    on(
+        "socketpair",
+        When::ArgNotIn {
+            index: 0,
+            values: SOCKET_FAMILIES,
+            width32: true,
+        },
+        Answer::NoFamily,
+        FAMILY,
+    ),
+    on(
+        "socketpair",
+        When::ArgMasked {
+            index: 1,
+            mask: SOCK_TYPE_MASK,
+            equals: SOCK_PACKET,
+            width32: true,
+        },
+        Answer::NoFamily,
+        OLD_PACKET,
+    ),
+    // Kernel interfaces that a jailed program has no use for.
+    always(
+        "bpf",
+        Answer::Perm,
+        "loads programs into the kernel; ordinary users may not, and should not begin here",
+    ),
+    always(
+        "userfaultfd",
+        Answer::Perm,
+        "holds the kernel in the middle of a call for as long as the caller likes: the helper of most kernel exploits",
+    ),
+    always(
+        "fanotify_init",
+        Answer::Perm,
+        "watches the file accesses of other programs; inotify stays for watching one's own files",
+    ),
+    always(
+        "kcmp",
+        Answer::Perm,
+        "tells which kernel objects two processes share, and with that how the kernel's memory is ordered",
+    ),
+    on(
+        "personality",
+        When::ArgNotIn {
+            index: 0,
+            values: HARMLESS_PERSONALITIES,
+            width32: true,
+        },
+        Answer::Perm,
+        "other personalities switch off memory protection (executable data, a mapped page 0); asking, \
+         `setarch`'s uname modes and debuggers' fixed addresses stay",
+    ),
+    // The node.
+    always("kexec_load", Answer::Perm, KEXEC),
+    always("kexec_file_load", Answer::Perm, KEXEC),
+    always("init_module", Answer::Perm, MODULE),
+    always("finit_module", Answer::Perm, MODULE),
+    always("delete_module", Answer::Perm, MODULE),
+    always("reboot", Answer::Perm, "stops or restarts the node"),
+    always("swapon", Answer::Perm, SWAP),
+    always("swapoff", Answer::Perm, SWAP),
+    always(
+        "acct",
+        Answer::Perm,
+        "switches the node's process accounting on and off",
+    ),
+    always("clock_settime", Answer::Perm, CLOCK),
+    always("settimeofday", Answer::Perm, CLOCK),
+    always(
+        "syslog",
+        Answer::Perm,
+        "reads the kernel's log, which names other users' programs and gives away kernel addresses",
+    ),
+    always("quotactl", Answer::Perm, QUOTA),
+    always("quotactl_fd", Answer::Perm, QUOTA),
+    always("iopl", Answer::Perm, PORTS),
+    always("ioperm", Answer::Perm, PORTS),
+    // Leftovers.
+    always(
+        "modify_ldt",
+        Answer::NoSys,
+        "sets up 16- and 32-bit memory segments, which 64-bit programs do not use; a repeated source of kernel holes",
+    ),
+    always("lookup_dcookie", Answer::NoSys, OBSOLETE),
+    always("_sysctl", Answer::NoSys, OBSOLETE),
+    always("nfsservctl", Answer::NoSys, OBSOLETE),
+    always("uselib", Answer::NoSys, OBSOLETE),
+    always("ustat", Answer::NoSys, OBSOLETE),
+    always("sysfs", Answer::NoSys, OBSOLETE),
+];
+
+const MOUNT: &str = "changes what is mounted where, and so what the jail hides; `jail.nested = true` permits it inside \
+     namespaces of the program's own";
+const ROOT: &str = "changes the root directory, and so what the jail hides; `jail.nested = true` permits it inside \
+     namespaces of the program's own";
+const NAMESPACE: &str = "a program in a namespace of its own holds privileges there, and with them reaches much more of the \
+     kernel; `jail.nested = true` permits it";
+const CLONE3: &str =
+    "hides its flags from this filter; the C library falls back to clone, whose flags are checked";
+
+/// Refused unless the policy permits namespaces inside the jail.
+const REFUSED_UNLESS_NESTED: &[SyscallRule] = &[
+    on(
+        "clone",
+        When::ArgAnyBit {
+            index: 0,
+            bits: CLONE_NEW_NAMESPACES,
+            width32: true,
+        },
+        Answer::Perm,
+        NAMESPACE,
+    ),
+    always("clone3", Answer::NoSys, CLONE3),
+    on(
+        "unshare",
+        When::ArgAnyBit {
+            index: 0,
+            bits: CLONE_NEW_NAMESPACES | CLONE_NEWTIME,
+            width32: true,
+        },
+        Answer::Perm,
+        NAMESPACE,
+    ),
+    always("setns", Answer::Perm, NAMESPACE),
+    always("mount", Answer::Perm, MOUNT),
+    always("umount2", Answer::Perm, MOUNT),
+    always("pivot_root", Answer::Perm, ROOT),
+    always("chroot", Answer::Perm, ROOT),
+    always("open_tree", Answer::Perm, MOUNT),
+    always("open_tree_attr", Answer::Perm, MOUNT),
+    always("move_mount", Answer::Perm, MOUNT),
+    always("fsopen", Answer::Perm, MOUNT),
+    always("fsconfig", Answer::Perm, MOUNT),
+    always("fsmount", Answer::Perm, MOUNT),
+    always("fspick", Answer::Perm, MOUNT),
+    always("mount_setattr", Answer::Perm, MOUNT),
+];
+
+const KEYRING: &str = "keyrings hold Kerberos tickets and other secrets, belong to the user and not to the jail, and no mount \
+     hides them; `jail.keyctl = true` permits it";
+
+/// Refused unless the policy permits keyrings.
+const REFUSED_UNLESS_KEYCTL: &[SyscallRule] = &[
+    always("keyctl", Answer::NoSys, KEYRING),
+    always("add_key", Answer::NoSys, KEYRING),
+    always("request_key", Answer::NoSys, KEYRING),
+];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! "To change this: …": the key, the user's file, the option for one run; that nothing changes it; or
+//! that the site forbids it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::config::source::{Layer, Source, Sourced};
+use crate::host::files::Files;
+use crate::plan::model::bounds::{Refusing, SiteBounds};
+use crate::plan::model::{Access, Why};
+use crate::policy::clamp::Single;
+use crate::policy::paths::quote;
+use crate::policy::stated::Stated;
+use crate::policy::values::Limit;
+use crate::policy::{PathSpec, Policy};
+
+/// How to get another verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// What to do, or that nothing can be done.
+    #[serde(rename = "change")]
+    pub text: String,
+    /// Whether something can be done by the user.
+    pub possible: bool,
+    /// The key and the place of the site's that forbid it.
+    #[serde(rename = "forbidden_by")]
+    pub site: Option<String>,
+}
+
+impl Change {
+    /// This does it.
+    pub fn by(text: String) -> Self {
+        Self {
+            text,
+            possible: true,
+            site: None,
+        }
+    }
+
+    /// Nothing does; the reason.
+    pub fn never(reason: impl Into<String>) -> Self {
+        Self {
+            text: reason.into(),
+            possible: false,
+            site: None,
+        }
+    }
+
+    /// The site forbids it by a key of its enforced policy.
+    pub fn forbidden(key: &str, source: &Source) -> Self {
+        Self {
+            text: format!("the site forbids it: {key} ({source}); ask your administrators"),
+            possible: false,
+            site: Some(format!("{key} ({source})")),
+        }
+    }
+}
+
+/// Something that the user's policy would have to do.
+#[derive(Clone, Copy, Debug)]
+pub enum Request<'a> {
+    /// Give this real path.
+    Give(&'a Path, Access),
+    /// Make an exception from this rule of `files.hide`, which hides this real path.
+    Unhide(&'a Sourced<PathSpec>, &'a Path),
+    /// Pass a variable, which this hides.
+    Pass(&'a OsStr, &'a Why),
+    /// Set a variable otherwise, which this sets.
+    Set(&'a Why),
+    /// Show a device node.
+    Device(&'a Path),
+    /// Widen the value of this key.
+    Key(&'a str),
+}
+
+/// By what a verdict can be changed.
+#[derive(Clone, Copy)]
+pub struct Ways<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// The user's policy file, as a person would name it.
+    pub config: &'a str,
+    /// Where the site's bounds are on this host, for questions about places.
+    pub places: Option<(&'a SiteBounds, &'a dyn Files)>,
+}
+
+impl Ways<'_> {
+    /// What to do, unless the site forbids one of these.
+    pub fn unless_forbidden(&self, text: String, requests: &[Request<'_>]) -> Change {
+        let forbidden = requests.iter().find_map(|request| self.forbidden(request));
+        forbidden.unwrap_or_else(|| Change::by(text))
+    }
+
+    /// That the site forbids it, if it does.
+    pub fn forbidden(&self, request: &Request<'_>) -> Option<Change> {
+        let by = |refusing: Refusing| Change::forbidden(refusing.key, &refusing.list.source);
+        let bounds = &self.policy.bounds;
+        match *request {
+            Request::Give(real, access) => Some(by(self.places?.0.refusing(real, access)?)),
+            Request::Unhide(rule, _) if rule.source.layer == Layer::SiteEnforced => {
+                let key = format!("files.hide `{}`", rule.value);
+                Some(Change::forbidden(&key, &rule.source))
+            }
+            Request::Unhide(_, real) => {
+                let (site_bounds, files) = self.places?;
+                Some(by(site_bounds.refusing_exception(real, files)?))
+            }
+            Request::Pass(name, why) => enforced(why).or_else(|| {
+                let list = bounds.unpassable(name.as_bytes())?;
+                Some(Change::forbidden("env.pass", &list.source))
+            }),
+            Request::Set(why) => enforced(why),
+            Request::Device(real) => Some(by(self.places?.0.refusing_device(real)?)),
+            Request::Key(key) => {
+                let source = bounds
+                    .layers
+                    .iter()
+                    .find_map(|layer| self.at_bound(layer, key))?;
+                Some(Change::forbidden(key, source))
+            }
+        }
+    }
+
+    /// Where an enforced layer states a key, if the value that holds is the widest which it allows.
+    fn at_bound<'s>(&self, layer: &'s Stated, key: &str) -> Option<&'s Source> {
+        let (slurm, limits) = (&self.policy.slurm, &self.policy.slurm.limits);
+        match key {
+            "network.mode" => stated(&layer.network.mode, &self.policy.network.mode.value),
+            "home.mode" => stated(&layer.home.mode, &self.policy.home.mode.value),
+            "jail.users" => stated(&layer.jail.users, &self.policy.jail.users.value),
+            "project.git" => stated(&layer.project.git, &self.policy.project.git.value),
+            "project.settings" => {
+                stated(&layer.project.settings, &self.policy.project.settings.value)
+            }
+            "slurm.mode" => stated(&layer.slurm.mode, &slurm.mode.value),
+            "slurm.scope" => stated(&layer.slurm.scope, &slurm.scope.value),
+            "agents.state" => stated(&layer.agents.state, &self.policy.agents.state.value),
+            "slurm.queries" => stated(&layer.slurm.queries, &slurm.queries.value),
+            "slurm.allocation" => stated(&layer.slurm.allocation, &slurm.allocation.value),
+            _ => {
+                let bounds = &layer.slurm.limits;
+                let (bound, now) = match key {
+                    "slurm.limits.queries_per_minute" => {
+                        (&bounds.queries_per_minute, &limits.queries_per_minute)
+                    }
+                    "slurm.limits.jobs" => (&bounds.jobs, &limits.jobs),
+                    "slurm.limits.nodes" => (&bounds.nodes, &limits.nodes),
+                    "slurm.limits.gpus" => (&bounds.gpus, &limits.gpus),
+                    "slurm.limits.minutes" => (&bounds.minutes, &limits.minutes),
+                    _ => return None,
+                };
+                // There is nothing wider than no limit.
+                let limited = now.value > 0;
+                limited.then(|| stated(bound, &Limit::new(now.value.into())))?
+            }
+        }
+    }
+}
+
+/// A word as a shell takes it, with quotes where it needs them.
+pub fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+/// The option that adds an entry to a list for one run, as it is typed in a shell.
+pub fn set_list(key: &str, entry: &str) -> String {
+    format!("--set {}", shell_word(&format!("{key}=[{}]", quote(entry))))
+}
+
+fn stated<'s, T: PartialEq>(bound: &'s Single<T>, now: &T) -> Option<&'s Source> {
+    let bound = bound.get().filter(|bound| bound.value == *now)?;
+    Some(&bound.source)
+}
+
+/// A rule of an enforced layer: no other takes it back.
+fn enforced(why: &Why) -> Option<Change> {
+    match why {
+        Why::Rule { key, source } if source.layer == Layer::SiteEnforced => {
+            Some(Change::forbidden(key, source))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_proposed_can_be_typed_in_a_shell() {
+        assert_eq!(shell_word("HOME"), "HOME");
+        assert_eq!(shell_word("*TOKEN"), "'*TOKEN'");
+        assert_eq!(shell_word("a b's"), r"'a b'\''s'");
+        assert_eq!(shell_word(""), "''");
+        assert_eq!(set_list("env.hide", "A"), "--set 'env.hide=[\"A\"]'");
+        assert_eq!(
+            set_list("files.unhide", "/a\"b"),
+            r#"--set 'files.unhide=["/a\"b"]'"#
+        );
+    }
+}

@@ -1,0 +1,293 @@
+//! Paths as policy files write them: absolute, below the home directory (`~/…`), or below a
+//! directory that an environment variable names (`$SCRATCH/…`); `*` in the last component only,
+//! so that no pattern ever walks a tree.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+pub use crate::config::parse::quote;
+pub use crate::config::pattern::glob;
+
+/// `PATH_MAX` of Linux, in bytes.
+const LONGEST: usize = 4096;
+
+/// Where a [`PathSpec`] begins.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Anchor {
+    /// `/…`
+    Root,
+    /// `~` or `~/…`
+    Home,
+    /// `$NAME/…` or `${NAME}/…`
+    Variable(String),
+}
+
+/// One path of a policy, validated but not yet expanded.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PathSpec {
+    anchor: Anchor,
+    /// Shared, for what is planned names the rule that it goes back to.
+    rest: Arc<Path>,
+}
+
+/// What a [`PathSpec`] is expanded with.
+pub trait Expansion {
+    /// The home directory.
+    fn home(&self) -> &Path;
+    /// The value of a variable of the launcher's own environment.
+    fn variable(&self, name: &str) -> Option<&OsStr>;
+    /// Another value that the variable has somewhere: what is hidden is hidden there, too.
+    fn other_value(&self, _name: &str) -> Option<&OsStr> {
+        None
+    }
+}
+
+impl PathSpec {
+    /// Reads a path as written. The error is a phrase that completes "`PATH` …".
+    pub fn parse(written: &str) -> Result<Self, String> {
+        if written.is_empty() {
+            return Err("is empty".into());
+        }
+        if memchr::memchr(0, written.as_bytes()).is_some() {
+            return Err("holds a NUL byte".into());
+        }
+        let (anchor, rest) = if let Some(rest) = written.strip_prefix('~') {
+            if !rest.is_empty() && !rest.starts_with('/') {
+                return Err("names another user's home; write `~/…` or an absolute path".into());
+            }
+            (Anchor::Home, rest)
+        } else if let Some(named) = written.strip_prefix('$') {
+            let (name, rest) = variable(named)?;
+            if !rest.is_empty() && !rest.starts_with('/') {
+                return Err("has text right after the variable; a `/` must follow it".into());
+            }
+            (Anchor::Variable(name.into()), rest)
+        } else if written.starts_with('/') {
+            (Anchor::Root, written)
+        } else {
+            return Err("is relative; write `/…`, `~/…` or `$NAME/…`".into());
+        };
+        Self::new(anchor, Path::new(rest.trim_start_matches('/')))
+    }
+
+    /// An absolute path, taken literally but for `*` (command-line options, after the shell).
+    pub fn absolute(path: &Path) -> Result<Self, String> {
+        let rest = path
+            .strip_prefix("/")
+            .map_err(|_| "is relative".to_string())?;
+        Self::new(Anchor::Root, rest)
+    }
+
+    fn new(anchor: Anchor, rest: &Path) -> Result<Self, String> {
+        if rest.as_os_str().len() > LONGEST {
+            return Err(format!(
+                "is longer than {LONGEST} bytes, which no path can be"
+            ));
+        }
+        // Most paths are clean as they are: checked here, rewritten below only where needed.
+        let text = rest.as_os_str().as_bytes();
+        if is_clean(text) {
+            let rest = Arc::from(rest);
+            return Ok(Self { anchor, rest });
+        }
+        let mut clean = PathBuf::new();
+        let count = rest.components().count();
+        for (at, component) in rest.components().enumerate() {
+            match component {
+                Component::Normal(name) => {
+                    if name.as_bytes().contains(&b'*') && at + 1 != count {
+                        return Err(
+                            "has a `*` before its last component; only there may one stand".into(),
+                        );
+                    }
+                    clean.push(name);
+                }
+                Component::CurDir => {}
+                Component::ParentDir => {
+                    return Err("contains `..`; write the path without it".into());
+                }
+                Component::RootDir | Component::Prefix(_) => return Err("is not a path".into()),
+            }
+        }
+        Ok(Self {
+            anchor,
+            rest: clean.into(),
+        })
+    }
+
+    /// Whether it begins at the home directory.
+    pub fn is_in_home(&self) -> bool {
+        self.anchor == Anchor::Home && !self.rest.as_os_str().is_empty()
+    }
+
+    /// Whether it is absolute as written, and lies below this directory, whose name ends with `/`.
+    pub fn is_below(&self, directory: &str) -> bool {
+        let rest = self.rest.as_os_str().as_bytes();
+        let inside = directory.strip_prefix('/').map(str::as_bytes);
+        self.anchor == Anchor::Root && inside.is_some_and(|inside| rest.starts_with(inside))
+    }
+
+    /// Whether it is the home directory or lies below it.
+    pub fn names_home(&self) -> bool {
+        self.anchor == Anchor::Home
+    }
+
+    /// The variable that it begins with.
+    pub fn variable(&self) -> Option<&str> {
+        match &self.anchor {
+            Anchor::Variable(name) => Some(name),
+            Anchor::Root | Anchor::Home => None,
+        }
+    }
+
+    /// Whether its last component is a pattern.
+    pub fn is_pattern(&self) -> bool {
+        memchr::memchr(b'*', self.rest.as_os_str().as_bytes()).is_some()
+    }
+
+    /// The absolute paths that are meant, for what is hidden: several where the whole of it is a
+    /// variable that holds a list (`KUBECONFIG`), whose parts are divided by colons, or where the
+    /// variable has several values.
+    pub fn expand_list(&self, with: &dyn Expansion) -> impl Iterator<Item = PathBuf> + use<> {
+        let (one, more) = match self.variable() {
+            None => (self.expand(with), Vec::new()),
+            Some(name) => {
+                let values = [with.variable(name), with.other_value(name)];
+                let values = values.into_iter().flatten();
+                (
+                    None,
+                    values.flat_map(|value| self.all_behind(value)).collect(),
+                )
+            }
+        };
+        one.into_iter().chain(more)
+    }
+
+    fn all_behind(&self, value: &OsStr) -> Vec<PathBuf> {
+        let text = value.as_bytes();
+        if !self.rest.as_os_str().is_empty() || !text.contains(&b':') {
+            return self.behind(value).into_iter().collect();
+        }
+        let plain = |path: &PathBuf| {
+            path.is_absolute() && path.components().all(|part| part != Component::ParentDir)
+        };
+        text.split(|&byte| byte == b':')
+            .map(|part| PathBuf::from(OsStr::from_bytes(part)))
+            .filter(plain)
+            .collect()
+    }
+
+    /// The absolute path; `None` if its variable is unset, empty or not absolute.
+    pub fn expand(&self, with: &dyn Expansion) -> Option<PathBuf> {
+        match &self.anchor {
+            Anchor::Root => Some(self.below(Path::new("/"))),
+            Anchor::Home => Some(self.below(with.home())),
+            Anchor::Variable(name) => self.behind(with.variable(name)?),
+        }
+    }
+
+    /// The path, if its variable has this value.
+    fn behind(&self, value: &OsStr) -> Option<PathBuf> {
+        let base = Path::new(value);
+        let dotted = base.components().any(|part| part == Component::ParentDir);
+        (base.is_absolute() && !dotted).then(|| self.below(base))
+    }
+
+    fn below(&self, base: &Path) -> PathBuf {
+        let (base, rest) = (base.as_os_str(), self.rest.as_os_str());
+        if rest.is_empty() {
+            return PathBuf::from(base);
+        }
+        // As `Path::join` does it; the rest is never absolute.
+        let mut all = OsString::with_capacity(base.len() + 1 + rest.len());
+        all.push(base);
+        if !base.as_bytes().ends_with(b"/") {
+            all.push("/");
+        }
+        all.push(rest);
+        all.into()
+    }
+}
+
+/// Whether each part of a relative path is a plain name. An empty path has none.
+fn is_clean(text: &[u8]) -> bool {
+    // What is behind a slash, and behind one dot or two.
+    let mut dots = Some(0);
+    for &byte in text {
+        dots = match (byte, dots) {
+            (b'*', _) | (b'/', Some(_)) => return false,
+            (b'/', None) => Some(0),
+            (b'.', Some(count @ 0..2)) => Some(count + 1),
+            _ => None,
+        };
+    }
+    dots.is_none()
+}
+
+fn variable(named: &str) -> Result<(&str, &str), String> {
+    let (name, rest) = match named.strip_prefix('{') {
+        Some(braced) => braced.split_once('}').ok_or("has a `${` without its `}`")?,
+        None => {
+            let end = named
+                .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .unwrap_or(named.len());
+            named.split_at(end)
+        }
+    };
+    let first = name.chars().next().ok_or("has a `$` without a name")?;
+    if first.is_ascii_digit() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        return Err("has a `$` without a valid name".into());
+    }
+    Ok((name, rest))
+}
+
+impl fmt::Display for PathSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rest = self.rest.display();
+        match &self.anchor {
+            Anchor::Root => write!(f, "/{rest}"),
+            Anchor::Home if self.rest.as_os_str().is_empty() => f.write_str("~"),
+            Anchor::Home => write!(f, "~/{rest}"),
+            Anchor::Variable(name) if self.rest.as_os_str().is_empty() => write!(f, "${name}"),
+            Anchor::Variable(name) => write!(f, "${name}/{rest}"),
+        }
+    }
+}
+
+impl Serialize for PathSpec {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn specs() {
+        for bad in [
+            "", "x/y", "~bob/x", "/a/../b", "/a/*/b", "$", "${X/y", "$1/x", "$Xy-z",
+        ] {
+            assert!(PathSpec::parse(bad).is_err(), "{bad}");
+        }
+        for (written, shown) in [
+            ("/a//b/", "/a/b"),
+            ("~", "~"),
+            ("~/x", "~/x"),
+            ("${S}/x", "$S/x"),
+            ("/", "/"),
+            ("$S", "$S"),
+            ("~/./x/.", "~/x"),
+            ("/a/..b/.c/...", "/a/..b/.c/..."),
+        ] {
+            assert_eq!(PathSpec::parse(written).unwrap().to_string(), shown);
+        }
+    }
+}

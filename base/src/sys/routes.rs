@@ -1,0 +1,79 @@
+//! Routes of this process's network namespace (`rtnetlink(7)`).
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
+};
+
+/// The loopback device is the first of every network namespace (`LOOPBACK_IFINDEX`,
+/// include/net/net_namespace.h).
+const LOOPBACK: u32 = 1;
+/// Bytes of a header (`struct nlmsghdr`).
+const HEADER: usize = 16;
+/// Bytes of an answer: two headers and an error number (`struct nlmsgerr`).
+const ANSWER: usize = 2 * HEADER + 4;
+
+/// Makes every address of a family one of this namespace's own: a route of type `RTN_LOCAL` for all of them, by the
+/// loopback device. What listens at any address is then reached by a connection to every address.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN` over the namespace, `ENETDOWN` if its loopback is down, `EAFNOSUPPORT` or `EOPNOTSUPP` if the
+/// kernel lacks the family.
+pub fn make_all_local(family: AddressFamily) -> io::Result<()> {
+    let netlink = socket(
+        AddressFamily::Netlink,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::NetlinkRoute,
+    )?;
+    let number = netlink.as_raw_fd();
+    send(number, &new_route(family), MsgFlags::empty())?;
+    let mut answer = [0; 256];
+    let length = recv(number, &mut answer, MsgFlags::empty())?;
+    let (kind, error) = (word(&answer[4..]), &answer[HEADER..HEADER + 4]);
+    if length < ANSWER || i32::from(kind) != libc::NLMSG_ERROR {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    match i32::from_ne_bytes([error[0], error[1], error[2], error[3]]) {
+        0 => Ok(()),
+        negative => Err(io::Error::from_raw_os_error(-negative)),
+    }
+}
+
+fn word(bytes: &[u8]) -> u16 {
+    u16::from_ne_bytes([bytes[0], bytes[1]])
+}
+
+/// The message: a header, `struct rtmsg`, and one attribute, the device.
+fn new_route(family: AddressFamily) -> Vec<u8> {
+    // include/uapi/linux/rtnetlink.h; libc has them as types of several widths.
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE) as u16;
+    let route = [
+        family as i32 as u8,
+        // Lengths of destination and source: none, so all of them. No type of service.
+        0,
+        0,
+        0,
+        libc::RT_TABLE_LOCAL,
+        libc::RTPROT_STATIC,
+        libc::RT_SCOPE_HOST,
+        libc::RTN_LOCAL,
+    ];
+    let mut text = Vec::new();
+    text.extend_from_slice(&[0; 4]);
+    text.extend_from_slice(&libc::RTM_NEWROUTE.to_ne_bytes());
+    text.extend_from_slice(&flags.to_ne_bytes());
+    // One message, to the kernel, from nobody in particular.
+    text.extend_from_slice(&1u32.to_ne_bytes());
+    text.extend_from_slice(&0u32.to_ne_bytes());
+    text.extend_from_slice(&route);
+    text.extend_from_slice(&0u32.to_ne_bytes());
+    text.extend_from_slice(&8u16.to_ne_bytes());
+    text.extend_from_slice(&libc::RTA_OIF.to_ne_bytes());
+    text.extend_from_slice(&LOOPBACK.to_ne_bytes());
+    let length = text.len() as u32;
+    text[..4].copy_from_slice(&length.to_ne_bytes());
+    text
+}

@@ -1,0 +1,155 @@
+//! The filter of a session's network: a process of its own, outside the jail, with sockets that were made inside of the jail's
+//! network namespace. It is there before anything runs inside, and ends with the launcher; what is inside reaches nobody without it.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use agent_sandbox_filter::{Event, Filter, HostNetwork, Sockets, Verdict};
+use agent_sandbox_wire::network::{COMPLETE, NetworkOrder, READY, SocketOf};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, send};
+
+use crate::audit::{self, Audit, Connection};
+use crate::closing::Received;
+use crate::{logging, sys};
+
+/// The largest order, in bytes. It holds the rules.
+const LARGEST_ORDER: u64 = 4 << 20;
+/// No message of the launcher's is longer.
+const LONGEST_MESSAGE: usize = 16;
+/// Hosts that the session is told of: what is inside chooses them.
+const MOST_TOLD: usize = 50;
+/// How long a terminal that takes nothing is waited for, in milliseconds.
+const PATIENCE_MS: u16 = 500;
+
+/// What is to be done.
+enum News {
+    /// Something happened.
+    Of(Event),
+    /// The launcher is gone.
+    Over,
+}
+
+/// Filters until the launcher is gone. The arguments are numbers of inherited descriptors: the order, the session's standard
+/// error, and the socket on which the launcher passes the others.
+///
+/// # Errors
+/// A descriptor is not what it should be. The launcher is told why nothing is filtered.
+pub fn filter(order: i32, errors: i32, life: i32) -> io::Result<()> {
+    let (order, errors, life) = (
+        sys::inherited(order)?,
+        sys::inherited(errors)?,
+        sys::inherited(life)?,
+    );
+    sys::harden()?;
+    let (tell, news) = mpsc::channel();
+    let events = Mutex::new(tell.clone());
+    let sink = Box::new(move |event| {
+        let events = events.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without a receiver the process is about to end.
+        let _ = events.send(News::Of(event));
+    });
+    let begun = read_order(order).and_then(|order| {
+        let rules = order.rules.clone();
+        let filter = Filter::start(rules, receive(&life)?, Arc::new(HostNetwork), sink)?;
+        Ok((order, filter))
+    });
+    let said = match &begun {
+        Ok(_) => vec![READY],
+        Err(error) => error.to_string().into_bytes(),
+    };
+    send(life.as_raw_fd(), &said, MsgFlags::MSG_NOSIGNAL)?;
+    let (order, filter) = begun?;
+    std::thread::Builder::new().spawn(move || {
+        // Nothing more is said on it.
+        while let Err(nix::errno::Errno::EINTR) = nix::unistd::read(&life, &mut [0; 1]) {}
+        let _ = tell.send(News::Over);
+    })?;
+    note(order, &errors, &news);
+    drop(filter);
+    Ok(())
+}
+
+/// Records what happens, and tells the session of hosts that were refused, each once.
+fn note(order: NetworkOrder, errors: &OwnedFd, news: &mpsc::Receiver<News>) {
+    let state = std::path::PathBuf::from(std::ffi::OsString::from_vec(order.state));
+    let audit = Audit::new(state.join("audit"), order.session);
+    logging::start(audit.layer());
+    let mut told = BTreeSet::new();
+    while let Ok(News::Of(event)) = news.recv() {
+        tracing::info!(target: "network", host = event.host, port = event.port, verdict = ?event.verdict, "judged");
+        audit.note(&connection(&event));
+        let Verdict::Refused { why, hint } = &event.verdict else {
+            continue;
+        };
+        if order.tells && told.len() < MOST_TOLD && told.insert(event.host.clone()) {
+            say(errors, why, hint.as_deref());
+        }
+    }
+}
+
+/// A line on the session's standard error.
+fn say(errors: &OwnedFd, why: &str, hint: Option<&str>) {
+    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+    let mut ready = [PollFd::new(errors.as_fd(), PollFlags::POLLOUT)];
+    if poll(&mut ready, PollTimeout::from(PATIENCE_MS)).is_ok_and(|ready| ready > 0)
+        && let Ok(errors) = errors.try_clone()
+    {
+        // A terminal that is gone needs no line.
+        let _ = File::from(errors).write_all(format!("agent-sandbox: {why}{hint}\n").as_bytes());
+    }
+}
+
+fn connection(event: &Event) -> Connection<'_> {
+    use audit::Verdict as Recorded;
+    let (verdict, reason) = match &event.verdict {
+        Verdict::Reached { rule, origin, .. } => (Recorded::Allowed, format!("{rule} ({origin})")),
+        Verdict::Refused { why, .. } => (Recorded::Refused, why.clone()),
+        Verdict::Failed { why } => (Recorded::Failed, why.clone()),
+        Verdict::NoMore => (
+            Recorded::Refused,
+            "further hosts are not recorded".to_owned(),
+        ),
+    };
+    Connection::new(&event.host, event.port, verdict, reason)
+}
+
+fn read_order(fd: OwnedFd) -> io::Result<NetworkOrder> {
+    let mut text = Vec::new();
+    File::from(fd).take(LARGEST_ORDER).read_to_end(&mut text)?;
+    postcard::from_bytes(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// The sockets inside, which the launcher passes one by one.
+fn receive(launcher: &OwnedFd) -> io::Result<Sockets> {
+    let (mut names, mut by_stream, mut tcp) = (None, None, Vec::new());
+    loop {
+        let (mut message, mut fds) = ([0; LONGEST_MESSAGE], Vec::new());
+        let length = sys::receive(launcher, &mut message, &mut fds)?;
+        let message = &message[..length];
+        if message == [COMPLETE] {
+            break;
+        }
+        let fd = fds.pop().map(|fd| OwnedFd::from(Received::into_file(fd)));
+        match (SocketOf::read(message), fd) {
+            (Some(SocketOf::Names), Some(fd)) => names = Some(UdpSocket::from(fd)),
+            (Some(SocketOf::NamesByStream), Some(fd)) => by_stream = Some(TcpListener::from(fd)),
+            (Some(SocketOf::Connections), Some(fd)) => tcp.push(TcpListener::from(fd)),
+            _ => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+    match (names, by_stream) {
+        (Some(dns_udp), Some(dns_tcp)) => Ok(Sockets {
+            tcp,
+            dns_udp,
+            dns_tcp,
+        }),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}

@@ -1,0 +1,105 @@
+//! What the filter costs: the first byte, one stream, and memory for a thousand connections, beside the same without it.
+//!
+//!     unshare --user --map-root-user --net cargo run --release --example speed -p agent-sandbox-filter
+//!
+//! Client, server and filter are one process. Figures are medians of alternating runs, and mean something as ratios.
+
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)] // measures the clock; a failure is its end
+
+#[path = "../tests/harness/mod.rs"]
+mod harness;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use harness::{Jail, alone_here, rules, server};
+
+/// Bytes of a stream.
+const STREAM: usize = 1 << 30;
+const RUNS: usize = 200;
+const STREAMS: usize = 5;
+const MANY: usize = 1000;
+
+fn main() {
+    alone_here();
+    // 1: one byte; 2: a stream. No text: of that a whole line is read before it is judged.
+    server("203.0.113.1:7", |mut stream| {
+        let mut ask = [0];
+        let block = vec![0; 1 << 18];
+        while stream.read(&mut ask).unwrap_or(0) == 1 {
+            let blocks = if ask == [2] { STREAM / block.len() } else { 0 };
+            let _ = stream.write_all(b"x");
+            (0..blocks).for_each(|_| stream.write_all(&block).unwrap());
+        }
+    });
+    let rules = rules(&["a.example:7"], &[], &["203.0.113.1"]);
+    let jail = Jail::new(rules, &[("a.example", &[&["203.0.113.1"]])]);
+    jail.connect("a.example", 7);
+
+    let direct = || TcpStream::connect("203.0.113.1:7").unwrap();
+    let inside = || jail.connect("198.18.0.1", 7);
+    let first = |connect: &dyn Fn() -> TcpStream| {
+        let start = Instant::now();
+        let mut stream = connect();
+        stream.write_all(&[1]).unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        start.elapsed()
+    };
+    let (a, b) = alternate(RUNS, || first(&direct), || first(&inside));
+    println!("first byte: direct {a:?}, filtered {b:?}");
+
+    let stream = |connect: &dyn Fn() -> TcpStream| {
+        let mut stream = connect();
+        let mut block = vec![0; 1 << 18];
+        let start = Instant::now();
+        stream.write_all(&[2]).unwrap();
+        let mut left = STREAM + 1;
+        while left > 0 {
+            left -= stream.read(&mut block).unwrap();
+        }
+        start.elapsed()
+    };
+    let (a, b) = alternate(STREAMS, || stream(&direct), || stream(&inside));
+    println!(
+        "one stream of 1 GiB: direct {a:?}, filtered {b:?}: {:.2} of it",
+        a.as_secs_f64() / b.as_secs_f64()
+    );
+
+    let before = resident();
+    let held: Vec<_> = (0..MANY)
+        .map(|_| {
+            let mut stream = inside();
+            stream.write_all(&[1]).unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+            stream
+        })
+        .collect();
+    println!(
+        "{} connections: {} KiB more, of which the server's threads have a part",
+        held.len(),
+        resident() - before
+    );
+}
+
+fn alternate(
+    runs: usize,
+    one: impl Fn() -> Duration,
+    other: impl Fn() -> Duration,
+) -> (Duration, Duration) {
+    let (mut a, mut b): (Vec<_>, Vec<_>) = (0..runs).map(|_| (one(), other())).unzip();
+    a.sort();
+    b.sort();
+    (a[runs / 2], b[runs / 2])
+}
+
+/// KiB of this process in memory.
+fn resident() -> i64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

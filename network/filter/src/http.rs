@@ -1,0 +1,337 @@
+//! HTTP without TLS: each request is parsed, judged, and written anew. Of what a program sent, the method, the path, its headers
+//! and the body go on; how they are framed, and to whom, is ours.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_sandbox_hosts::{Host, Name, Rule};
+use http_body_util::{Either, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::SendRequest;
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::http::uri::{Authority, PathAndQuery};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, OwnedSemaphorePermit};
+
+use crate::dial::dial;
+use crate::session::Session;
+
+/// How long a head may take, and how large it may be: servers take 8 to 64 KiB.
+const HEAD: Duration = Duration::from_secs(30);
+const MOST_OF_HEAD: usize = 64 * 1024;
+
+/// Headers about one connection (RFC 9110, 7.6.1): each of ours has its own.
+const HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::PROXY_AUTHORIZATION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+type Body = Either<Incoming, Full<Bytes>>;
+
+/// A connection that speaks HTTP, and the one that its requests go to.
+pub(crate) struct Proxy {
+    session: Arc<Session>,
+    /// Of the connection, and of what it is upgraded to.
+    permit: Arc<OwnedSemaphorePermit>,
+    host: Host,
+    port: u16,
+    by: Rule,
+    dialled: Mutex<Option<TcpStream>>,
+    upstream: Mutex<Option<SendRequest<Incoming>>>,
+}
+
+/// Serves requests until the connection ends. `first` was read from it already.
+pub(crate) async fn serve(proxy: Proxy, stream: TcpStream, first: Vec<u8>) -> io::Result<()> {
+    let (read, write) = stream.into_split();
+    let stream = tokio::io::join(io::Cursor::new(first).chain(read), write);
+    let service = service_fn(|request| async { Ok::<_, Infallible>(proxy.answer(request).await) });
+    hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(MOST_OF_HEAD)
+        .preserve_header_case(true)
+        .half_close(true)
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades()
+        .await
+        .map_err(io::Error::other)
+}
+
+impl Proxy {
+    /// For requests to a host that a rule allows; `dialled` is a connection to it, if there is one.
+    pub(crate) fn new(
+        session: &Arc<Session>,
+        permit: &Arc<OwnedSemaphorePermit>,
+        (host, port): (Host, u16),
+        by: &Rule,
+        dialled: Option<TcpStream>,
+    ) -> Self {
+        Self {
+            session: Arc::clone(session),
+            permit: Arc::clone(permit),
+            host,
+            port,
+            by: by.clone(),
+            dialled: Mutex::new(dialled),
+            upstream: Mutex::new(None),
+        }
+    }
+
+    async fn answer(&self, mut request: Request<Incoming>) -> Response<Body> {
+        if let Err(fault) = self.judge(&request) {
+            let event = self.session.refuse(&self.host, self.port, &fault);
+            return plain(StatusCode::FORBIDDEN, &event.line());
+        }
+        let websocket = is_websocket(request.headers());
+        let inside = websocket.then(|| hyper::upgrade::on(&mut request));
+        self.rewrite(&mut request, websocket);
+        let mut answer = match self.send(request).await {
+            Ok(answer) => answer,
+            Err(line) => return plain(StatusCode::BAD_GATEWAY, &line),
+        };
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(inside) = inside else {
+                return plain(
+                    StatusCode::BAD_GATEWAY,
+                    "agent-sandbox: the server changed the protocol unasked",
+                );
+            };
+            let outside = hyper::upgrade::on(&mut answer);
+            let permit = Arc::clone(&self.permit);
+            tokio::spawn(async move {
+                let _permit = permit;
+                if let (Ok(inside), Ok(outside)) = (inside.await, outside.await) {
+                    let (mut inside, mut outside) = (TokioIo::new(inside), TokioIo::new(outside));
+                    let _ = tokio::io::copy_bidirectional(&mut inside, &mut outside).await;
+                }
+            });
+        } else {
+            remove_hop(answer.headers_mut());
+        }
+        answer.map(Either::Left)
+    }
+
+    /// Whether a request is for the host that the connection is for.
+    fn judge<B>(&self, request: &Request<B>) -> Result<(), String> {
+        if request.method() == Method::CONNECT {
+            return Err("CONNECT asks for a proxy, and this is none".to_owned());
+        }
+        let mut hosts = request.headers().get_all(header::HOST).iter();
+        let (Some(host), None) = (hosts.next(), hosts.next()) else {
+            return Err("a request must have one header `Host`".to_owned());
+        };
+        let host = host.to_str().map_err(|_| "the header `Host` is no host")?;
+        self.agree(host)?;
+        match request.uri().authority() {
+            Some(target) => self.agree(target.as_str()),
+            None => Ok(()),
+        }
+    }
+
+    fn agree(&self, said: &str) -> Result<(), String> {
+        let no_host = || "the program asked for something that is no host over HTTP".to_owned();
+        let (host, port) = authority(said).ok_or_else(no_host)?;
+        if !self.session.agrees(&self.host, self.port, &host)
+            || port.is_some_and(|port| port != self.port)
+        {
+            let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+            return Err(format!("the program asked for {host}{port} over HTTP"));
+        }
+        Ok(())
+    }
+
+    fn rewrite(&self, request: &mut Request<Incoming>, websocket: bool) {
+        let path = request
+            .uri()
+            .path_and_query()
+            .cloned()
+            .unwrap_or(PathAndQuery::from_static("/"));
+        *request.uri_mut() = Uri::from(path);
+        *request.version_mut() = hyper::Version::HTTP_11;
+        remove_hop(request.headers_mut());
+        if websocket {
+            request
+                .headers_mut()
+                .insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+            request
+                .headers_mut()
+                .insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        }
+    }
+
+    /// Sends a request on the connection there is, or a new one.
+    async fn send(&self, request: Request<Incoming>) -> Result<Response<Incoming>, String> {
+        let mut upstream = self.upstream.lock().await;
+        let ready = match upstream.as_mut() {
+            Some(sender) => sender.ready().await.is_ok(),
+            None => false,
+        };
+        if !ready {
+            let dialled = match self.dialled.lock().await.take() {
+                Some(dialled) => dialled,
+                None => dial(&self.session, &self.host, self.port, &self.by)
+                    .await
+                    .map_err(|unreached| {
+                        unreached.tell(&self.session, &self.host, self.port).line()
+                    })?,
+            };
+            let _ = dialled.set_nodelay(true);
+            let (sender, connection) = hyper::client::conn::http1::Builder::new()
+                .preserve_header_case(true)
+                .max_buf_size(MOST_OF_HEAD)
+                .handshake(TokioIo::new(dialled))
+                .await
+                .map_err(|e| format!("agent-sandbox: {e}"))?;
+            tokio::spawn(connection.with_upgrades());
+            *upstream = Some(sender);
+        }
+        let Some(sender) = upstream.as_mut() else {
+            return Err(String::new());
+        };
+        sender.send_request(request).await.map_err(|e| {
+            format!(
+                "agent-sandbox: {}:{} gave no good answer: {e}",
+                self.host, self.port
+            )
+        })
+    }
+}
+
+/// The host and the port of `HOST[:PORT]`.
+fn authority(text: &str) -> Option<(Host, Option<u16>)> {
+    let authority: Authority = text.parse().ok()?;
+    if text.contains('@') {
+        return None;
+    }
+    let host = authority.host();
+    let port = match authority.port() {
+        Some(port) => Some(port.as_u16()),
+        None if text.len() > host.len() => return None,
+        None => None,
+    };
+    let literal = host.trim_start_matches('[').trim_end_matches(']').parse();
+    match literal {
+        Ok(address) => Some((Host::Address(address), port)),
+        Err(_) => Some((Host::Name(Name::from_wire(host).ok()?), port)),
+    }
+}
+
+/// WebSocket alone is let through: what it carries goes to the same host (RFC 6455), while HTTP/2 could name others.
+fn is_websocket(headers: &hyper::HeaderMap) -> bool {
+    let mut asked = headers.get_all(header::UPGRADE).iter();
+    matches!((asked.next(), asked.next()), (Some(to), None) if to.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+/// Removes what is about one connection: known names, and those that `Connection` lists.
+fn remove_hop(headers: &mut hyper::HeaderMap) {
+    let listed: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in listed
+        .iter()
+        .filter(|name| **name != header::HOST)
+        .chain(&HOP)
+    {
+        headers.remove(name);
+    }
+}
+
+fn plain(status: StatusCode, line: &str) -> Response<Body> {
+    let mut answer = Response::new(Either::Right(Full::new(Bytes::from(format!("{line}\n")))));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test: the panic is the failure
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn authorities_have_one_meaning_or_none() {
+        let shown = |text| authority(text).map(|(host, port)| format!("{host} {port:?}"));
+        for (text, means) in [
+            ("a.example", "a.example None"),
+            ("A.Example.:80", "a.example Some(80)"),
+            ("1.2.3.4:1", "1.2.3.4 Some(1)"),
+            ("[::1]:1", "[::1] Some(1)"),
+            ("[2001:db8::1]", "[2001:db8::1] None"),
+        ] {
+            assert_eq!(shown(text).as_deref(), Some(means), "{text}");
+        }
+        for text in [
+            "",
+            ":80",
+            "a:",
+            "a:b",
+            "a:80:80",
+            "a:99999",
+            "a@b",
+            "a:1@b",
+            "a/b",
+            "a b",
+            "127.1",
+            "0x7f.1",
+            "[a]",
+            "[::1",
+            "[::1%25lo]",
+            "a\0b",
+            "a%2eb",
+        ] {
+            assert_eq!(shown(text), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_has_a_meaning_has_it_when_it_is_shown(text in "\\PC{0,20}|[a-z0-9.:@%/-]{0,20}|\\[[0-9a-f:]{0,9}\\](:[0-9]{1,5})?") {
+            if let Some((host, port)) = authority(&text) {
+                let shown = port.map_or_else(|| host.to_string(), |port| format!("{host}:{port}"));
+                prop_assert_eq!(authority(&shown), Some((host, port)), "{}", text);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_about_a_connection_goes() {
+        let mut headers = hyper::HeaderMap::new();
+        for (name, value) in [
+            ("connection", "x-a, Host , te"),
+            ("x-a", "1"),
+            ("x-b", "2"),
+            ("host", "a"),
+            ("te", "trailers"),
+            ("keep-alive", "9"),
+        ] {
+            headers.insert(
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            );
+        }
+        remove_hop(&mut headers);
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["host", "x-b"]);
+    }
+}

@@ -1,0 +1,25 @@
+//! Leads connections out of a jail to the hosts that its rules allow, and nowhere else. The sockets were made inside the
+//! jail's network, where every address is local, and are held here, outside: nothing of ours runs inside. A name that is
+//! allowed is answered with an address of its own, which tells the name when somebody connects to it.
+//!
+//! If this process ends, so do the sockets, and what is inside is refused by its own kernel.
+
+#![forbid(unsafe_code)]
+
+mod book;
+mod dial;
+mod dns;
+mod event;
+mod http;
+mod opening;
+mod outside;
+mod pace;
+mod refuse;
+mod relay;
+mod serve;
+mod session;
+mod start;
+
+pub use event::{Event, Sink, Verdict};
+pub use outside::{Addresses, HostNetwork, Outside};
+pub use start::{Filter, MOST_CONNECTIONS, Sockets};

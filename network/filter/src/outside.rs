@@ -1,0 +1,110 @@
+#![allow(
+    clippy::disallowed_methods,
+    reason = "effects: asks the host's resolver and routes"
+)]
+//! The network outside, as the filter uses it: names are resolved by the host's own resolver.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::pin::Pin;
+
+use agent_sandbox_hosts::Name;
+use tokio::sync::Semaphore;
+
+/// Threads in which names are resolved at once. They end when nothing is asked.
+pub(crate) const MOST_RESOLVING: usize = 16;
+/// Names of the host's own.
+const HOSTS: &str = "/etc/hosts";
+
+/// Addresses to come.
+pub type Addresses<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;
+
+/// What the filter asks of the network outside.
+pub trait Outside: Send + Sync + 'static {
+    /// The addresses of a name, in the order in which they shall be tried.
+    fn resolve<'a>(&'a self, name: &'a Name, port: u16) -> Addresses<'a>;
+
+    /// Whether an address is one of this host's own.
+    fn is_own(&self, address: IpAddr) -> bool;
+}
+
+/// This host's network: `getaddrinfo(3)`, so that `/etc/hosts` and the site's resolver count, and its routes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HostNetwork;
+
+impl Outside for HostNetwork {
+    fn resolve<'a>(&'a self, name: &'a Name, port: u16) -> Addresses<'a> {
+        Box::pin(async move {
+            // With the root's dot it is no name of a search list's, which would lead to somebody else's host. `/etc/hosts` has
+            // names without it, and a name of one label is meant to be searched for.
+            let searched = !name.as_str().contains('.');
+            if name.is_localhost() || searched || is_in_hosts_file(name.as_str()) {
+                return ask(name.to_string(), port).await;
+            }
+            ask(format!("{name}."), port).await
+        })
+    }
+
+    /// The kernel sends to its own addresses from the same address: `connect(2)` of a datagram socket looks up the route, and
+    /// sends nothing. What cannot be asked counts as the host's own.
+    fn is_own(&self, address: IpAddr) -> bool {
+        let any: IpAddr = match address {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let from = || {
+            let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+            socket.connect(SocketAddr::new(address, 9))?;
+            socket.local_addr()
+        };
+        match from() {
+            Ok(from) => from.ip() == address,
+            // No route to it: nothing will be reached there either.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable
+                ) =>
+            {
+                false
+            }
+            Err(_) => true,
+        }
+    }
+}
+
+/// Asks the host's resolver. At most so many questions wait for it at once; a question that nobody waits for any more is not asked.
+async fn ask(name: String, port: u16) -> io::Result<Vec<IpAddr>> {
+    static ROOM: Semaphore = Semaphore::const_new(MOST_RESOLVING);
+    let permit = ROOM.acquire().await.map_err(io::Error::other)?;
+    let asked = tokio::task::spawn_blocking(move || {
+        let found = (name.as_str(), port).to_socket_addrs();
+        drop(permit);
+        found
+    });
+    Ok(asked.await??.map(|at| at.ip()).collect())
+}
+
+/// Whether `hosts(5)` has the name.
+fn is_in_hosts_file(name: &str) -> bool {
+    let text = std::fs::read(HOSTS).unwrap_or_default();
+    String::from_utf8_lossy(&text).lines().any(|line| {
+        let line = line.split('#').next().unwrap_or_default();
+        line.split_whitespace()
+            .skip(1)
+            .any(|word| word.eq_ignore_ascii_case(name))
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test: the panic is the failure
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_the_hosts_own() {
+        assert!(HostNetwork.is_own("127.0.0.1".parse().unwrap()));
+        assert!(!HostNetwork.is_own("192.0.2.1".parse().unwrap()));
+    }
+}

@@ -1,0 +1,85 @@
+//! What all connections of a session share.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use agent_sandbox_hosts::{Host, HostRules, Name};
+
+use crate::book::Book;
+use crate::event::{Event, Events, Verdict};
+use crate::outside::Outside;
+use crate::pace::Pace;
+
+pub(crate) struct Session {
+    rules: RwLock<Arc<HostRules>>,
+    pub(crate) book: Mutex<Book>,
+    pub(crate) outside: Arc<dyn Outside>,
+    pub(crate) events: Events,
+    /// How fast names are asked for, over all connections.
+    pub(crate) pace: tokio::sync::Mutex<Pace>,
+}
+
+impl Session {
+    pub(crate) fn new(rules: HostRules, outside: Arc<dyn Outside>, events: Events) -> Self {
+        Self {
+            rules: RwLock::new(Arc::new(rules)),
+            book: Mutex::default(),
+            outside,
+            events,
+            pace: tokio::sync::Mutex::new(Pace::new()),
+        }
+    }
+
+    /// The rules as they are now.
+    pub(crate) fn rules(&self) -> Arc<HostRules> {
+        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Other rules, for connections to come.
+    pub(crate) fn replace_rules(&self, rules: HostRules) {
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+    }
+
+    /// Whom an address inside stands for; none: nobody was given it.
+    pub(crate) fn host_at(&self, address: IpAddr, port: u16) -> Option<Host> {
+        let address = address.to_canonical();
+        let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(name) = book.name_at(address) {
+            return Some(Host::Name(name.clone()));
+        }
+        let literal = Host::Address(address);
+        // `localhost` inside is the jail's own loopback: a rule that names it means the host's.
+        if address.is_loopback() && self.rules().judge(&literal, port).is_err() {
+            return Name::parse("localhost").ok().map(Host::Name);
+        }
+        let own = matches!(address, IpAddr::V4(v4) if matches!(v4.octets(), [198, 18 | 19, ..]));
+        (!own).then_some(literal)
+    }
+
+    /// Whether the host that a program names, in TLS or HTTP, is the one that it is connected to. A bare address that is allowed
+    /// may be called by any name that is allowed.
+    pub(crate) fn agrees(&self, host: &Host, port: u16, said: &Host) -> bool {
+        if host == said {
+            return true;
+        }
+        match (host, said) {
+            (Host::Address(_), Host::Name(_)) => self.rules().judge(said, port).is_ok(),
+            (Host::Name(name), Host::Address(address)) => {
+                name.is_localhost() && address.is_loopback()
+            }
+            _ => false,
+        }
+    }
+
+    /// Tells that a host is refused for a reason that is no rule's.
+    pub(crate) fn refuse(&self, host: &Host, port: u16, why: &str) -> Event {
+        let why = format!("{host}:{port} is not reached: {why}");
+        let event = Event {
+            host: host.to_string(),
+            port: Some(port),
+            verdict: Verdict::Refused { why, hint: None },
+        };
+        self.events.tell(event.clone());
+        event
+    }
+}

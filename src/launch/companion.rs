@@ -1,0 +1,127 @@
+//! A program of ours that stands beside the jail for as long as the launcher does.
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{Shutdown, shutdown};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::{Pid, setsid};
+
+use crate::env_vars;
+use crate::logging;
+use crate::sys::fds;
+use crate::sys::process::{self, Side};
+
+/// How long a chaperon may take to end before it is killed, in milliseconds. It ends at once, unless an
+/// `sbatch` of its own is about to get a job: that has 6 s.
+const PATIENCE_MS: u16 = 8000;
+/// A larger log is begun anew, in bytes.
+const LARGEST_LOG: u64 = 1 << 20;
+
+/// The program, running.
+#[derive(Debug)]
+pub(super) struct Companion {
+    pid: Pid,
+    /// It ends when the launcher's end is closed.
+    life: OwnedFd,
+}
+
+impl Companion {
+    /// Starts a program with a verb and the numbers of descriptors that it is given, the last of which is the other end of `life`.
+    /// What it has to say goes into the file `log`.
+    ///
+    /// # Errors
+    /// What `fork(2)` answers, or opening its standard streams.
+    pub(super) fn start(
+        program: &Path,
+        verb: &str,
+        given: &[&OwnedFd],
+        life: OwnedFd,
+        log_file: &Path,
+    ) -> io::Result<Self> {
+        let log = log(log_file)?;
+        let null = OpenOptions::new().read(true).open("/dev/null")?;
+        let numbers: Vec<String> = given.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
+        let words = ["agent-sandbox-chaperon", verb]
+            .into_iter()
+            .chain(numbers.iter().map(String::as_str));
+        let argv: Vec<CString> = words.map(CString::new).collect::<Result<_, _>>()?;
+        let path = CString::new(program.as_os_str().as_bytes())?;
+        let filter = logging::filter().map(|filter| format!("{}={filter}", env_vars::LOG));
+        let environment: Vec<CString> = filter.map(CString::new).transpose()?.into_iter().collect();
+        match process::fork()? {
+            Side::Child => {
+                let become_it = || -> io::Result<()> {
+                    // Away from the terminal, whose keys are for the command inside.
+                    setsid()?;
+                    process::default_signals()?;
+                    fds::become_standard(&null, 0)?;
+                    fds::become_standard(&log, 1)?;
+                    fds::become_standard(&log, 2)?;
+                    given.iter().try_for_each(fds::inheritable)?;
+                    Err(process::exec(&path, &argv, &environment))
+                };
+                let _ = become_it();
+                process::exit_now(127)
+            }
+            Side::Parent(pid) => {
+                let (program, log) = (program.display(), log_file.display());
+                tracing::info!(target: "chaperon", %pid, %program, verb, %log, "chaperon started");
+                Ok(Self { pid, life })
+            }
+        }
+    }
+
+    /// The launcher's end.
+    pub(super) fn life(&self) -> &OwnedFd {
+        &self.life
+    }
+
+    /// Ends it and waits for its end, for a bounded time.
+    pub(super) fn end(self) {
+        let Self { pid, life } = self;
+        // The other end is the program's alone: it is closed when the process is gone.
+        let _ = shutdown(life.as_raw_fd(), Shutdown::Write);
+        let mut gone = [PollFd::new(life.as_fd(), PollFlags::POLLIN)];
+        while let Err(Errno::EINTR) = poll(&mut gone, PollTimeout::from(PATIENCE_MS)) {}
+        if gone[0].revents().is_none_or(|events| events.is_empty()) {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        while let Err(Errno::EINTR) = waitpid(pid, None::<WaitPidFlag>) {}
+        tracing::info!(target: "chaperon", %pid, "chaperon ended");
+    }
+}
+
+/// The file for what the chaperon has to say; `/dev/null` where there can be none.
+fn log(path: &Path) -> io::Result<OwnedFd> {
+    let open = || -> io::Result<std::fs::File> {
+        if let Some(directory) = path.parent() {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(directory)?;
+        }
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(path)?;
+        if file.metadata()?.len() > LARGEST_LOG {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    };
+    match open() {
+        Ok(file) => Ok(file.into()),
+        Err(_) => Ok(OpenOptions::new().write(true).open("/dev/null")?.into()),
+    }
+}

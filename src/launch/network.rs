@@ -1,0 +1,229 @@
+//! The filter of a session's network, which runs beside the jail, and the sockets that it gets: they are made inside of the
+//! jail's network namespace and held outside.
+//!
+//! bubblewrap makes the namespace below a user namespace that it owns. Nobody inside has a right over that, but who made it has
+//! (user_namespaces(7)), and that is the user. So a child of the launcher enters both, makes every address local to the namespace, and
+//! listens there; what connects to any address inside is accepted outside.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use agent_sandbox_wire::network::{COMPLETE, NetworkOrder, READY, SocketOf};
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
+};
+
+use super::chaperon::{self, LOG};
+use super::companion::Companion;
+use super::finish::owner_of_jail;
+use super::prepared::Prepared;
+use crate::failure::Failure;
+use crate::plan::Plan;
+use crate::sys::namespaces::{self, Kind};
+use crate::sys::process::{self, Side};
+use crate::sys::{fds, passing, routes, sockets};
+
+/// Connections to one port that may wait to be accepted.
+const WAITING: i32 = 1024;
+/// How long the filter, and who listens for it, may take to answer, in milliseconds.
+const PATIENCE_MS: u16 = 20_000;
+/// The longest reason, in bytes.
+const LONGEST_REASON: usize = 4096;
+/// Where names are asked for inside.
+const NAMES: u16 = 53;
+
+/// A filter.
+#[derive(Debug)]
+pub struct Filter {
+    program: PathBuf,
+    order: OwnedFd,
+    log: PathBuf,
+    ports: Vec<u16>,
+    running: Option<Companion>,
+}
+
+impl Filter {
+    /// What a launch needs of it; `None` if the plan's network is not filtered. With `tells` it says on standard error what it
+    /// refuses, once for each host.
+    ///
+    /// # Errors
+    /// Its program is not installed; the order cannot be written.
+    pub fn new(prepared: &Prepared, plan: &Plan, tells: bool) -> Result<Option<Self>> {
+        let Some(filter) = &plan.filter else {
+            return Ok(None);
+        };
+        let host = &prepared.host;
+        let order = NetworkOrder {
+            session: plan.session.clone(),
+            state: host.state_directory.as_os_str().as_bytes().to_vec(),
+            rules: filter.rules.clone(),
+            tells,
+        };
+        let text = postcard::to_allocvec(&order).context("cannot write the filter's order")?;
+        Ok(Some(Self {
+            program: chaperon::program()?,
+            order: fds::memory_file(c"agent-sandbox-network", &text)?,
+            log: host.state_directory.join(LOG),
+            ports: filter.ports.clone(),
+            running: None,
+        }))
+    }
+
+    /// Starts it. It waits for its sockets.
+    ///
+    /// # Errors
+    /// What `socketpair(2)` or `fork(2)` answer.
+    pub fn start(&mut self) -> io::Result<()> {
+        let (life, theirs) = passing::pair()?;
+        let errors = io::stderr().as_fd().try_clone_to_owned()?;
+        let given = [&self.order, &errors, &theirs];
+        let running = Companion::start(&self.program, "filter", &given, life, &self.log)?;
+        self.running = Some(running);
+        Ok(())
+    }
+
+    /// Gives it sockets in the network of a jail in which nothing has run yet. When this returns the network is filtered.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn attach(&mut self, network: Option<OwnedFd>) -> std::result::Result<(), Failure> {
+        let failed = |why: String| {
+            Failure::new(format!("the network cannot be filtered: {why}"))
+                .hint("nothing was started; --set network.mode=isolated runs without a network")
+        };
+        let (Some(network), Some(running)) = (network, &self.running) else {
+            return Err(failed("the jail's network is not there".to_owned()));
+        };
+        let life = running.life();
+        self.listen(&network, life).map_err(failed)?;
+        heard(life, "the filter").map_err(|why| match why {
+            Some(why) => failed(why),
+            None => failed(format!("its filter ended (see `{}`)", self.log.display())),
+        })
+    }
+
+    /// Has a child make the sockets, for whoever enters the jail's namespaces does not come back.
+    fn listen(&self, network: &OwnedFd, life: &OwnedFd) -> std::result::Result<(), String> {
+        let owner = owner_of_jail(network, Kind::Network).map_err(|error| {
+            format!("the jail's network namespace is not the user's own: {error}")
+        })?;
+        let (ours, theirs) = passing::pair().map_err(|error| error.to_string())?;
+        match process::fork().map_err(|error| format!("cannot fork: {error}"))? {
+            Side::Child => {
+                let said = match hand_over(&owner, network, &self.ports, life) {
+                    Ok(()) => vec![READY],
+                    Err(why) => why.into_bytes(),
+                };
+                let said = &said[..said.len().min(LONGEST_REASON)];
+                process::exit_now(i32::from(passing::send(&theirs, said, None).is_err()))
+            }
+            Side::Parent(child) => {
+                drop(theirs);
+                let said = heard(&ours, "the process that listens in the jail");
+                if said.is_err() {
+                    // It may hang.
+                    let _ = kill(child, Signal::SIGKILL);
+                }
+                // It may have been reaped with others; the answer tells all.
+                let _ = process::wait(child);
+                said.map_err(|why| {
+                    why.unwrap_or_else(|| {
+                        "the process that listens in the jail was killed".to_owned()
+                    })
+                })
+            }
+        }
+    }
+}
+
+/// Waits for somebody's word that all is well, for a bounded time.
+///
+/// # Errors
+/// Why it is not; none if who should say it is gone.
+fn heard(socket: &OwnedFd, who: &str) -> std::result::Result<(), Option<String>> {
+    let mut ready = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    let ready = loop {
+        match poll(&mut ready, PollTimeout::from(PATIENCE_MS)) {
+            Err(Errno::EINTR) => {}
+            ready => break ready,
+        }
+    };
+    if ready != Ok(1) {
+        return Err(Some(format!("{who} does not answer")));
+    }
+    let mut said = [0; LONGEST_REASON];
+    match passing::receive(socket, &mut said, MsgFlags::empty()) {
+        Ok((1, _)) if said[0] == READY => Ok(()),
+        Ok((0, _)) => Err(None),
+        Ok((length, _)) => Err(Some(String::from_utf8_lossy(&said[..length]).into_owned())),
+        Err(error) => Err(Some(error.to_string())),
+    }
+}
+
+impl Drop for Filter {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.end();
+        }
+    }
+}
+
+/// In the child: makes the sockets in the jail's network, and passes each to the filter.
+fn hand_over(
+    owner: &OwnedFd,
+    network: &OwnedFd,
+    ports: &[u16],
+    filter: &OwnedFd,
+) -> std::result::Result<(), String> {
+    let entered = namespaces::enter(owner, Kind::User)
+        .and_then(|()| namespaces::enter(network, Kind::Network));
+    entered.map_err(|error| format!("cannot enter the jail's network: {error}"))?;
+    routes::make_all_local(AddressFamily::Inet)
+        .map_err(|error| format!("cannot set a route in the jail: {error}"))?;
+    // Without it no address of IPv6 leads anywhere.
+    let six = routes::make_all_local(AddressFamily::Inet6).is_ok();
+    let give = |what: SocketOf, kind: SockType, address: SocketAddr| {
+        let failed = |error: io::Error| format!("cannot listen at {address} in the jail: {error}");
+        let made = listening(kind, address).map_err(failed)?;
+        passing::send(filter, &[what as u8], Some(made.as_fd()))
+            .map_err(|error| format!("the filter takes no socket: {error}"))
+    };
+    let names = SocketAddr::from((Ipv4Addr::LOCALHOST, NAMES));
+    give(SocketOf::Names, SockType::Datagram, names)?;
+    give(SocketOf::NamesByStream, SockType::Stream, names)?;
+    for &port in ports {
+        let four = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        give(SocketOf::Connections, SockType::Stream, four)?;
+        if six {
+            let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+            give(SocketOf::Connections, SockType::Stream, all)?;
+        }
+    }
+    passing::send(filter, &[COMPLETE], None)
+        .map_err(|error| format!("the filter takes no socket: {error}"))
+}
+
+/// A socket at an address: one of datagrams, or one that listens.
+fn listening(kind: SockType, address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let made = socket(family, kind, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&made, sockopt::ReuseAddr, &true)?;
+    if family == AddressFamily::Inet6 {
+        setsockopt(&made, sockopt::Ipv6V6Only, &true)?;
+    }
+    bind(made.as_raw_fd(), &SockaddrStorage::from(address))?;
+    if kind == SockType::Stream {
+        sockets::listen(&made, WAITING)?;
+    }
+    Ok(made)
+}

@@ -1,0 +1,184 @@
+//! A filtered network: whom it leads to, and whom not. Servers of the test's own stand at every address of this host, and are
+//! reached by the host's name; `private` allows that, for such an address is not public.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, ToSocketAddrs};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, gethostname};
+
+use crate::backend::is_landlock;
+use crate::world::{World, not_checked, wait_for};
+
+/// A server that answers each connection, in this process; its port.
+fn server() -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut stream = stream;
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\nserved\n");
+        }
+    });
+    port
+}
+
+/// The name of this host, and an address that it has.
+fn this_host() -> Option<(String, String)> {
+    let name = gethostname().unwrap().into_string().unwrap();
+    let found = (name.as_str(), 80).to_socket_addrs().ok();
+    let address = found.and_then(|mut all| all.find(|one| one.is_ipv4()));
+    if address.is_none() {
+        not_checked("a filtered network", "this host's name has no address");
+    }
+    address.map(|address| (name, address.ip().to_string()))
+}
+
+const FUNCTIONS: &str = r#"
+ask() { name=$1; shift; echo "$name: $(curl -sS -m 20 "$@" 2>&1 | tr '\n' ' ')"; }
+"#;
+
+#[test]
+fn a_filtered_network_leads_to_what_is_allowed_and_nowhere_else() {
+    let world = World::new();
+    if is_landlock() {
+        let refused = world
+            .jail(["--set", "network.mode=filtered"])
+            .run(&["true"]);
+        let said = refused.stderr.clone();
+        assert!(said.contains("the network cannot be filtered"), "{said}");
+        return;
+    }
+    let Some((host, address)) = this_host() else {
+        return;
+    };
+    let (open, unnamed, public) = (server(), server(), server());
+    let private = format!("network.private=[\"{host}:{open}\"]");
+    let allow = format!("network.allow=[\"{host}:{public}\"]");
+    let options = [
+        "--set",
+        "network.mode=filtered",
+        "--set",
+        &private,
+        "--set",
+        &allow,
+    ];
+    let script = format!(
+        r#"{FUNCTIONS}
+ask allowed http://{host}:{open}/
+ask port http://{host}:{unnamed}/
+ask private http://{host}:{public}/
+ask name http://refused.example/
+ask again http://refused.example/
+ask address http://{address}:{open}/
+ask mapped "http://[::ffff:{address}]:{open}/"
+ask loopback http://127.0.0.1:{open}/
+ask elsewhere http://127.0.0.1:{unnamed}/
+python3 - <<END
+import socket
+one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+one.settimeout(5)
+one.connect(("9.9.9.9", 443))
+try:
+    one.send(b"x"); one.recv(1); print("udp: answered")
+except OSError as error:
+    print("udp:", error.strerror)
+for name in ["{host}", "refused.example"]:
+    try:
+        print("dns:", name, socket.gethostbyname(name).split(".")[0])
+    except OSError as error:
+        print("dns:", name, "none")
+END
+agent-sandbox explain --host refused.example:80 | head -1
+agent-sandbox explain --host {host}:{open} | head -1
+"#
+    );
+    let output = world.loud(options).run(&["bash", "-c", &script]);
+    let said = format!("{}{}", output.stdout, output.stderr);
+    for line in [
+        "allowed: served",
+        "udp: Connection refused",
+        &format!("dns: {host} 198"),
+        "dns: refused.example none",
+        "refused.example:80: cannot be connected to from inside",
+        &format!("{host}:{open}: can be connected to from inside"),
+        "network filtered, session",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+    for refused in [
+        "port",
+        "private",
+        "name",
+        "again",
+        "address",
+        "mapped",
+        "loopback",
+        "elsewhere",
+    ] {
+        let begins = format!("{refused}: ");
+        let line = said.lines().find(|line| line.starts_with(&begins));
+        let closed = line.is_some_and(|line| !line.contains("served"));
+        assert!(closed, "{refused}: {line:?}\n{said}");
+    }
+    // Once a host, however often it is asked for.
+    let told = said.matches("agent-sandbox: refused.example is not reached");
+    assert_eq!(told.count(), 1, "{said}");
+    let record = fs::read_dir(world.home(".local/state/agent-sandbox/audit")).unwrap();
+    let record: String = record
+        .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    let allowed =
+        format!("\"kind\":\"network\",\"name\":\"{host}\",\"port\":{open},\"verdict\":\"allowed\"");
+    assert!(record.contains(&allowed), "{record}");
+}
+
+/// The processes below one, at any depth.
+fn below(process: i32) -> Vec<i32> {
+    let children = format!("/proc/{process}/task/{process}/children");
+    let text = fs::read_to_string(children).unwrap_or_default();
+    let own: Vec<i32> = text
+        .split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect();
+    let deeper: Vec<i32> = own.iter().flat_map(|one| below(*one)).collect();
+    [own, deeper].concat()
+}
+
+#[test]
+fn without_its_filter_nothing_is_reached() {
+    if is_landlock() {
+        let why = "Landlock makes no network of the jail's own";
+        return not_checked("the filter's end", why);
+    }
+    let Some((host, _)) = this_host() else {
+        return;
+    };
+    let world = World::new();
+    let port = server();
+    let private = format!("network.private=[\"{host}:{port}\"]");
+    let options = ["--set", "network.mode=filtered", "--set", &private];
+    let ask = format!("curl -sS -m 20 http://{host}:{port}/");
+    let script = format!(
+        "at=$(python3 -c 'import socket; print(socket.gethostbyname(\"{host}\"))'); {ask}; touch asked; \
+         until [ -e killed ]; do sleep 0.05; done; {ask}; curl -sS -m 20 http://$at:{port}/; echo ended"
+    );
+    let first = world.jail(options).start(&["bash", "-c", &script]);
+    wait_for("the first answer", || {
+        world.project("asked").exists().then_some(())
+    })
+    .unwrap();
+    // Another session beside it has a filter of its own.
+    let other = world.jail(options).run(&["sh", "-c", &ask]);
+    assert_eq!(other.stdout, "served\n", "{}", other.stderr);
+    let filter = below(first.pid()).into_iter().find(|process| {
+        let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        words.starts_with(b"agent-sandbox-chaperon\0filter")
+    });
+    kill(Pid::from_raw(filter.unwrap()), Signal::SIGKILL).unwrap();
+    fs::write(world.project("killed"), "").unwrap();
+    let output = first.wait();
+    assert_eq!(output.stdout, "served\nended\n", "{}", output.stderr);
+}
