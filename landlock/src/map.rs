@@ -257,10 +257,10 @@ impl Surveyor<'_> {
             .places_below(at)
             .filter_map(|(path, _)| Some(at.join(path.strip_prefix(at).ok()?.components().next()?)))
             .collect();
-        for entry in entries {
+        for entry in entries.iter() {
             match entry.kind {
                 Kind::Directory | Kind::File | Kind::Other => {
-                    children.insert(at.join(entry.name));
+                    children.insert(at.join(&entry.name));
                 }
                 // Nodes are given by `devices.allow`; mounts of a policy show none that work.
                 Kind::Link | Kind::Device | Kind::Hung => {}

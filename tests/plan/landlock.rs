@@ -6,6 +6,7 @@ mod judge;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use agent_sandbox::host::files::{Entry, Files, Look};
 use agent_sandbox::plan::PlanError;
@@ -471,7 +472,7 @@ impl Files for IgnoresCase {
         }
     }
 
-    fn entries(&self, directory: &Path) -> Option<Vec<Entry>> {
+    fn entries(&self, directory: &Path) -> Option<Rc<[Entry]>> {
         self.0.entries(directory)
     }
 

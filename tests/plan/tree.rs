@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
 use agent_sandbox::host::files::{Entry, Files, Found, Kind, Look};
 
@@ -289,7 +290,7 @@ impl Files for Tree {
         }
     }
 
-    fn entries(&self, directory: &Path) -> Option<Vec<Entry>> {
+    fn entries(&self, directory: &Path) -> Option<Rc<[Entry]>> {
         self.asked.borrow_mut().push(directory.to_owned());
         let (real, _) = self.walk(directory).ok()?;
         let node = &self.nodes[&real];

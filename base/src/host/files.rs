@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 pub use super::found::{Entry, Found, Kind, Look};
@@ -29,7 +30,7 @@ pub trait Files {
     fn look(&self, path: &Path) -> Look;
     /// The names in a directory, sorted; `None` if it cannot be listed (missing, denied, too
     /// large, no answer).
-    fn entries(&self, directory: &Path) -> Option<Vec<Entry>>;
+    fn entries(&self, directory: &Path) -> Option<Rc<[Entry]>>;
     /// The content of a small regular file that somebody hostile may have put there: no link is
     /// followed, a FIFO is not waited for, and what is longer than `most` bytes is `None`.
     fn small_file(&self, path: &Path, most: usize) -> Option<Vec<u8>>;
@@ -51,7 +52,7 @@ struct State {
     /// Mount points that did not answer. Each costs one wait, however many paths lie below it.
     dead: Vec<PathBuf>,
     looks: ByPath<Look>,
-    entries: ByPath<Option<Vec<Entry>>>,
+    entries: ByPath<Option<Rc<[Entry]>>>,
 }
 
 /// By path. The keys are plain text, which hashes ten times as fast as a `PathBuf`.
@@ -265,7 +266,7 @@ impl Files for HostFiles {
             .unwrap_or(Look::Hung)
     }
 
-    fn entries(&self, directory: &Path) -> Option<Vec<Entry>> {
+    fn entries(&self, directory: &Path) -> Option<Rc<[Entry]>> {
         {
             let state = self.state.borrow();
             if let Some(entries) = state.entries.get(directory.as_os_str()) {
@@ -280,7 +281,7 @@ impl Files for HostFiles {
             .ask(vec![Question::Entries(directory.to_path_buf())])
             .pop()
         {
-            Some(Some(Answer::Entries(entries))) => entries,
+            Some(Some(Answer::Entries(entries))) => entries.map(Rc::from),
             _ => None,
         };
         self.state
@@ -366,10 +367,12 @@ pub fn stalled_on_the_way(files: &dyn Files, path: &Path) -> Option<PathBuf> {
 pub fn may_be_a_link(files: &dyn Files, path: &Path) -> bool {
     let entry = path.parent().and_then(|parent| {
         let all = files.entries(parent)?;
-        all.into_iter()
-            .find(|entry| Some(entry.name.as_os_str()) == path.file_name())
+        let found = all
+            .iter()
+            .find(|entry| Some(entry.name.as_os_str()) == path.file_name());
+        found.map(|entry| entry.kind)
     });
-    entry.is_none_or(|entry| entry.kind == Kind::Link)
+    entry.is_none_or(|kind| kind == Kind::Link)
 }
 
 /// The symbolic links on the way to the part of a path that exists.
@@ -429,7 +432,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let real = directory.path().canonicalize().unwrap();
         let mut files = HostFiles::new(Duration::from_secs(2));
-        assert_eq!(files.entries(&real), Some(Vec::new()));
+        assert_eq!(files.entries(&real).as_deref(), Some([].as_slice()));
         std::fs::create_dir_all(real.join("made/later")).unwrap();
         assert_eq!(files.look(&real.join("made")), Look::Missing);
         assert_eq!(files.look(&real.join("made/later")), Look::Missing);

@@ -189,7 +189,7 @@ fn own_directories(
     let mut own = vec![directories.config.join("config.toml"), profiles.clone()];
     // Policy files may be links that lead elsewhere.
     let entries = files.entries(&profiles).unwrap_or_default();
-    own.extend(entries.into_iter().map(|entry| profiles.join(entry.name)));
+    own.extend(entries.iter().map(|entry| profiles.join(&entry.name)));
     all.extend(own.iter().cloned());
     own.extend([directories.config.clone(), directories.state.clone()]);
     for directory in &own {

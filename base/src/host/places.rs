@@ -85,7 +85,7 @@ impl Places {
             return;
         };
         let at = steady(files, parent);
-        for entry in files.entries(&at).unwrap_or_default() {
+        for entry in files.entries(&at).unwrap_or_default().iter() {
             // What a link of root's leads to bears another name.
             if entry.kind == Kind::Link && glob(name.as_bytes(), entry.name.as_bytes()) {
                 let at = steady(files, &at.join(&entry.name));
@@ -115,9 +115,9 @@ impl Places {
                 Some(pattern) if place.at.starts_with(path) || path.starts_with(&place.at) => {
                     let entries = files.entries(&place.at).unwrap_or_default();
                     let fitting = entries
-                        .into_iter()
+                        .iter()
                         .filter(|entry| glob(pattern.as_bytes(), entry.name.as_bytes()));
-                    all.extend(fitting.map(|entry| place.at.join(entry.name)));
+                    all.extend(fitting.map(|entry| place.at.join(&entry.name)));
                 }
                 Some(_) => {}
             }

@@ -5,19 +5,20 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::sys::stat::Mode;
-use nix::unistd::{AccessFlags, access, geteuid};
+use nix::unistd::{AccessFlags, access, faccessat, geteuid};
 use serde::{Deserialize, Serialize};
 
 use super::found::{Entry, Found, Kind, Look};
 use super::mount_table::MountTable;
+use crate::sys::paths::by_descriptor;
 
 /// As many symbolic links as the kernel follows in one path (`path_resolution(7)`).
 const MOST_LINKS: usize = 40;
@@ -252,8 +253,7 @@ impl Walker {
         if meta.file_type().is_symlink() {
             return Err(io::Error::from_raw_os_error(libc::ELOOP).into());
         }
-        let held = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let may = |how| access(held.as_str(), how).is_ok();
+        let may = |how| may(&file, how);
         // What belongs to the caller can be made readable.
         let readable = meta.uid() == self.uid
             || may(AccessFlags::R_OK)
@@ -361,9 +361,18 @@ fn kind(of: std::fs::FileType) -> Kind {
     }
 }
 
+/// Whether the caller may use a file so. Before Linux 5.8 the kernel answers that for paths alone (`faccessat2(2)`).
+fn may(file: &File, how: AccessFlags) -> bool {
+    match faccessat(file, "", how, AtFlags::AT_EMPTY_PATH) {
+        Ok(()) => true,
+        Err(Errno::EACCES) => false,
+        Err(_) => access(by_descriptor(file).as_str(), how).is_ok(),
+    }
+}
+
 fn list(directory: &File) -> io::Result<Vec<Entry>> {
     let mut all = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()))? {
+    for entry in std::fs::read_dir(by_descriptor(directory))? {
         let entry = entry?;
         let kind = kind(entry.file_type()?);
         let target = match kind {

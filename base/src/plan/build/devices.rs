@@ -2,6 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use crate::config::source::Sourced;
 use crate::host::files::{Entry, Files, Kind, Look, split};
@@ -23,7 +24,7 @@ pub fn resolve<'a>(
     let mut clamped = Vec::new();
     let denied = |path: &Path| rule(&policy.devices.deny, &[path]).is_some();
     // Most patterns are of one directory.
-    let mut listed: Option<(PathBuf, Vec<Entry>)> = None;
+    let mut listed: Option<(PathBuf, Rc<[Entry]>)> = None;
     for rule in &policy.devices.allow {
         let written = PathBuf::from(rule.value.to_string());
         let candidates = if rule.value.is_pattern() {

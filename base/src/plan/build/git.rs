@@ -129,7 +129,7 @@ impl GitEntries {
             self.unknown = Some((all.to_path_buf(), UNLISTED));
             return;
         };
-        for entry in entries {
+        for entry in entries.iter() {
             let own = all.join(&entry.name);
             let Some(found) = self
                 .open(files, &own)

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use crate::config::source::{Layer, Source, Sourced};
 use crate::host::HostFacts;
@@ -220,7 +221,7 @@ impl Hides {
                     rule: rule.clone(),
                 });
             }
-            for entry in entries.into_iter().flatten() {
+            for entry in entries.iter().flat_map(|all| all.iter()) {
                 if glob(name.as_bytes(), entry.name.as_bytes()) {
                     self.add_existing(files, &parent.join(&entry.name), rule);
                 }
@@ -363,7 +364,7 @@ fn directory(path: &Path) -> &OsStr {
 struct Listed<'a> {
     home: &'a Path,
     real: PathBuf,
-    entries: Option<Vec<Entry>>,
+    entries: Option<Rc<[Entry]>>,
 }
 
 impl<'a> Listed<'a> {

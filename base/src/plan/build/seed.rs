@@ -100,9 +100,9 @@ impl Copied<'_> {
                         path.display()
                     ))
                 })?;
-                for entry in entries {
+                for entry in entries.iter() {
                     let child = path.join(&entry.name);
-                    match (entry.kind, entry.target) {
+                    match (entry.kind, entry.target.clone()) {
                         (Kind::Link, Some(target)) => {
                             self.steps.push((child, Mount::Link { target }))
                         }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::host::files::{Entry, Files, Found, Kind, Look};
@@ -19,18 +20,58 @@ const MOST_PARTS_IN_HOME: usize = 2000;
 /// Steps by their place.
 #[derive(Debug, Default)]
 pub struct Tree {
-    steps: BTreeMap<PathBuf, (Mount, Why)>,
+    steps: BTreeMap<Key, Step>,
+}
+
+/// A path's bytes with NUL, which none holds, for each slash: bytes in this form have the order of paths, and compare in a tenth
+/// of the time. The root has none.
+type Key = Vec<u8>;
+
+fn key(path: &Path) -> Key {
+    let mut text = path.as_os_str().as_bytes().to_vec();
+    let parts = text.split(|&byte| byte == b'/').skip(1);
+    if parts.into_iter().any(|part| matches!(part, b"" | b".")) {
+        text = path
+            .components()
+            .collect::<PathBuf>()
+            .into_os_string()
+            .into_vec();
+    }
+    if text == b"/" {
+        text.clear();
+    }
+    for byte in &mut text {
+        if *byte == b'/' {
+            *byte = 0;
+        }
+    }
+    text
+}
+
+/// The key of the directory above.
+fn above(key: &[u8]) -> Option<&[u8]> {
+    memchr::memrchr(0, key).map(|slash| &key[..slash])
+}
+
+/// Whether a key is that of a path at or below another.
+fn is_below(key: &[u8], above: &[u8]) -> bool {
+    key.strip_prefix(above)
+        .is_some_and(|rest| matches!(rest, [] | [0, ..]))
 }
 
 impl Tree {
     /// Puts something at a place, over what stood there.
     pub fn put(&mut self, at: impl Into<PathBuf>, mount: Mount, why: Why) {
-        self.steps.insert(at.into(), (mount, why));
+        let at = at.into();
+        self.steps.insert(key(&at), Step { at, mount, why });
     }
 
     /// Puts something at a place where nothing stands yet.
     pub fn put_if_free(&mut self, at: &Path, mount: Mount, why: Why) {
-        self.steps.entry(at.to_path_buf()).or_insert((mount, why));
+        let at = at.to_path_buf();
+        self.steps
+            .entry(key(&at))
+            .or_insert(Step { at, mount, why });
     }
 
     /// Binds a path of the host to its own place. Of two wishes for one place the wider wins.
@@ -40,7 +81,7 @@ impl Tree {
 
     /// As [`Tree::bind`], to another place.
     pub fn bind_at(&mut self, at: &Path, found: &Found, access: Access, why: Why) {
-        if let Some((Mount::Bind { access: old, .. }, _)) = self.steps.get(at)
+        if let Some(Mount::Bind { access: old, .. }) = self.at(at)
             && *old >= access
         {
             return;
@@ -50,7 +91,7 @@ impl Tree {
             access,
             id: found.id,
         };
-        self.steps.insert(at.to_path_buf(), (mount, why));
+        self.put(at, mount, why);
     }
 
     /// Binds every directory between a path and the writable bind above it to its own place, too.
@@ -80,7 +121,12 @@ impl Tree {
 
     /// Takes the right to write away from the bind at a place.
     pub fn make_readable(&mut self, at: &Path, reason: Why) {
-        if let Some((Mount::Bind { access, .. }, why)) = self.steps.get_mut(at) {
+        if let Some(Step {
+            mount: Mount::Bind { access, .. },
+            why,
+            ..
+        }) = self.steps.get_mut(&key(at))
+        {
             *access = Access::Read;
             *why = reason;
         }
@@ -88,21 +134,25 @@ impl Tree {
 
     /// Takes the step at a place away.
     pub fn remove(&mut self, at: &Path) {
-        self.steps.remove(at);
+        self.steps.remove(&key(at));
+    }
+
+    /// What stands exactly there.
+    fn at(&self, at: &Path) -> Option<&Mount> {
+        self.steps.get(&key(at)).map(|step| &step.mount)
     }
 
     /// Whether something stands exactly there.
     pub fn holds(&self, at: &Path) -> bool {
-        self.steps.contains_key(at)
+        self.steps.contains_key(&key(at))
     }
 
     /// The innermost step at or above a path.
     pub fn over(&self, path: &Path) -> Option<(&Path, &Mount)> {
-        path.ancestors().find_map(|above| {
-            self.steps
-                .get_key_value(above)
-                .map(|(at, (mount, _))| (at.as_path(), mount))
-        })
+        let key = key(path);
+        std::iter::successors(Some(key.as_slice()), |key| above(key))
+            .find_map(|key| self.steps.get(key))
+            .map(|step| (step.at.as_path(), &step.mount))
     }
 
     /// What a bind gives at a path; `None` where no bind shows it.
@@ -116,9 +166,9 @@ impl Tree {
     /// The places and accesses of all binds.
     pub fn binds(&self) -> Vec<(PathBuf, Access)> {
         self.steps
-            .iter()
-            .filter_map(|(at, (mount, _))| match mount {
-                Mount::Bind { access, .. } => Some((at.clone(), *access)),
+            .values()
+            .filter_map(|step| match &step.mount {
+                Mount::Bind { access, .. } => Some((step.at.clone(), *access)),
                 _ => None,
             })
             .collect()
@@ -127,9 +177,9 @@ impl Tree {
     /// The places of all binds, what they show, and their accesses.
     pub fn sources(&self) -> Vec<(PathBuf, PathBuf, Access)> {
         self.steps
-            .iter()
-            .filter_map(|(at, (mount, _))| match mount {
-                Mount::Bind { from, access, .. } => Some((at.clone(), from.clone(), *access)),
+            .values()
+            .filter_map(|step| match &step.mount {
+                Mount::Bind { from, access, .. } => Some((step.at.clone(), from.clone(), *access)),
                 _ => None,
             })
             .collect()
@@ -137,24 +187,26 @@ impl Tree {
 
     /// Whether something stands strictly below a place.
     pub fn has_below(&self, at: &Path) -> bool {
+        let key = key(at);
         let mut behind = self
             .steps
-            .range::<Path, _>((Bound::Excluded(at), Bound::Unbounded));
-        behind.next().is_some_and(|(next, _)| next.starts_with(at))
+            .range::<[u8], _>((Bound::Excluded(key.as_slice()), Bound::Unbounded));
+        behind.next().is_some_and(|(next, _)| is_below(next, &key))
     }
 
     /// Takes a kept place away, and what stands below it by another name than its own.
     pub fn remove_kept(&mut self, at: &Path) {
-        self.steps.remove(at);
-        self.steps.retain(|below, (mount, _)| match mount {
-            Mount::Bind { from, .. } => from == below || !below.starts_with(at),
+        let place = key(at);
+        self.steps.remove(&place);
+        self.steps.retain(|below, step| match &step.mount {
+            Mount::Bind { from, .. } => *from == step.at || !is_below(below, &place),
             _ => true,
         });
     }
 
     /// How many files are covered.
     pub fn covers(&self) -> usize {
-        let covered = |(mount, _): &&(Mount, Why)| matches!(mount, Mount::HideFile);
+        let covered = |step: &&Step| matches!(step.mount, Mount::HideFile);
         self.steps.values().filter(covered).count()
     }
 
@@ -167,7 +219,7 @@ impl Tree {
             .map(|(at, ..)| at)
             .collect();
         for at in redundant {
-            self.steps.remove(&at);
+            self.remove(&at);
         }
     }
 
@@ -186,38 +238,31 @@ impl Tree {
     pub fn name_parents(&mut self) {
         let mut missing: Vec<PathBuf> = Vec::new();
         // In this order what stands around a step comes before it: these, the innermost last.
-        let mut around: Vec<(&Path, bool)> = Vec::new();
-        for (at, (mount, _)) in &self.steps {
-            while around.pop_if(|(above, _)| !at.starts_with(above)).is_some() {}
-            let (innermost, brings) = around.last().copied().unwrap_or((Path::new("/"), false));
+        let mut around: Vec<(&[u8], bool)> = Vec::new();
+        for (key, step) in &self.steps {
+            while around.pop_if(|(above, _)| !is_below(key, above)).is_some() {}
+            let (innermost, brings) = around.last().copied().unwrap_or((&[], false));
             if !brings {
-                let above = at.ancestors().skip(1);
-                let unnamed = above.take_while(|above| *above != innermost);
-                missing.extend(unnamed.map(Path::to_path_buf));
+                let between = std::iter::successors(above(key), |key| above(key));
+                let unnamed = between.take_while(|above| *above != innermost).count();
+                let directories = step.at.ancestors().skip(1).take(unnamed);
+                missing.extend(directories.map(Path::to_path_buf));
             }
             let brings = matches!(
-                mount,
+                step.mount,
                 Mount::Bind { .. } | Mount::Kept { .. } | Mount::Dev | Mount::Proc
             );
-            around.push((at, brings));
+            around.push((key, brings));
         }
         for above in missing {
-            self.steps.insert(
-                above,
-                (
-                    Mount::Directory { mode: 0o755 },
-                    Why::Every("a directory above something inside"),
-                ),
-            );
+            let why = Why::Every("a directory above something inside");
+            self.put(above, Mount::Directory { mode: 0o755 }, why);
         }
     }
 
     /// All steps, in order.
     pub fn into_steps(self) -> Vec<Step> {
-        self.steps
-            .into_iter()
-            .map(|(at, (mount, why))| Step { at, mount, why })
-            .collect()
+        self.steps.into_values().collect()
     }
 }
 
@@ -279,7 +324,7 @@ impl Concealer<'_> {
         if !self.needs_work(at, access) {
             return;
         }
-        let Some((_, why)) = tree.steps.get(at).cloned() else {
+        let Some(why) = tree.steps.get(&key(at)).map(|step| step.why.clone()) else {
             return;
         };
         let in_home = self.homes.iter().any(|home| at.starts_with(home));
@@ -370,7 +415,7 @@ impl Concealer<'_> {
             let inside = path
                 .ancestors()
                 .skip(1)
-                .any(|above| matches!(tree.steps.get(above), Some((Mount::HideDirectory, _))));
+                .any(|above| matches!(tree.at(above), Some(Mount::HideDirectory)));
             if !inside {
                 tree.pin(self.files, &path, &[]);
                 tree.put(path, mount, why);

@@ -115,9 +115,9 @@ impl Builder<'_> {
         };
         let entries = self.files.entries(parent).unwrap_or_default();
         let matching = entries
-            .into_iter()
+            .iter()
             .filter(|entry| glob(name.as_bytes(), entry.name.as_bytes()));
-        matching.map(|entry| parent.join(entry.name)).collect()
+        matching.map(|entry| parent.join(&entry.name)).collect()
     }
 
     pub(super) fn omit(&mut self, key: &str, rule: &Sourced<PathSpec>, reason: &str, loud: bool) {
