@@ -1,4 +1,4 @@
-//! Where the launcher finds its shared libraries.
+//! Where the launcher finds its shared libraries, and which one it does without.
 
 #![allow(
     clippy::disallowed_methods,
@@ -6,10 +6,40 @@
 )]
 
 use std::env;
+use std::path::Path;
+use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     library_path();
+    unwinder();
+}
+
+/// The standard library takes the unwinder from `libgcc_s.so.1`. Two processes of a launch would look for that in all directories
+/// of the library path, map and relocate it, and never unwind. The compiler's static form of it costs 30 KB and none of that; a linker
+/// without one takes the shared library.
+fn unwinder() {
+    let is = |name: &str, value: &str| env::var(name).is_ok_and(|is| is == value);
+    if !is("CARGO_CFG_TARGET_OS", "linux")
+        || !is("CARGO_CFG_TARGET_ENV", "gnu")
+        || env::var("HOST") != env::var("TARGET")
+    {
+        return;
+    }
+    let named = Command::new("cc")
+        .arg("-print-file-name=libgcc_eh.a")
+        .output();
+    let path = named.map(|named| String::from_utf8_lossy(&named.stdout).trim().to_owned());
+    if let Some(directory) = path
+        .ok()
+        .as_deref()
+        .map(Path::new)
+        .filter(|path| path.is_absolute())
+        .and_then(Path::parent)
+    {
+        println!("cargo:rustc-link-search=native={}", directory.display());
+        println!("cargo:rustc-link-lib=static:+whole-archive,-bundle=gcc_eh");
+    }
 }
 
 /// The launcher is started in directories that hostile programs can write. An empty entry in
