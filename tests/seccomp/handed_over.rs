@@ -97,9 +97,10 @@ fn what_is_always_handed_over_comes_and_what_is_about_the_caller_does_not() {
             let own = answered(number, [1 << 32, BAD, BAD, BAD]);
             assert_ne!(own, Some(ANSWER), "{number}: the low half is 0");
         }
-        // PRIO_PROCESS
-        let process = 0;
-        assert_eq!(answered(libc::SYS_setpriority, [process, 0, 0, 0]), None);
+        // PRIO_PROCESS, and the value that everybody may choose.
+        let (process, nicest) = (0, 19);
+        let own = answered(libc::SYS_setpriority, [process, 0, nicest, 0]);
+        assert_eq!(own, None);
         assert_eq!(
             answered(libc::SYS_setpriority, [process, other, 0, 0]),
             Some(ANSWER)
