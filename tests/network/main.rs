@@ -6,5 +6,6 @@
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 #![allow(clippy::disallowed_methods)] // effects: files, processes
 
+mod attacks;
 mod clients;
 mod outside;

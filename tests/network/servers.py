@@ -70,6 +70,7 @@ class Names(socketserver.BaseRequestHandler):
 
 class NamesByStream(socketserver.StreamRequestHandler):
     def handle(self):
+        # Whoever asks may hang up when it has read enough.
         while length := self.rfile.read(2):
             said = answer(self.rfile.read(struct.unpack(">H", length)[0]), 65535)
             self.wfile.write(struct.pack(">H", len(said)) + said)
@@ -147,9 +148,6 @@ class Dual(http.server.ThreadingHTTPServer):
     address_family = socket.AF_INET6
     request_queue_size = 1024
 
-    def handle_error(self, *_):
-        pass
-
 
 def start(server):
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -157,6 +155,7 @@ def start(server):
 
 def main():
     socketserver.ThreadingTCPServer.allow_reuse_address = True
+    socketserver.BaseServer.handle_error = lambda *_: None
     start(socketserver.ThreadingUDPServer(("127.0.0.1", 53), Names))
     start(socketserver.ThreadingTCPServer(("127.0.0.1", 53), NamesByStream))
     # Also what a session must not reach on this host: ports that it may have elsewhere.
