@@ -11,6 +11,7 @@
 mod agent;
 mod landlock;
 mod mpi;
+mod network;
 mod slurm;
 mod trace;
 mod trampolines;
@@ -77,6 +78,14 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    if std::env::args().nth(1).as_deref() == Some(network::CLIENT) {
+        let arguments: Vec<String> = std::env::args().skip(2).collect();
+        if let Err(error) = network::client(&arguments) {
+            eprintln!("error: {error:#}");
+            return ExitCode::FAILURE;
+        }
+        return ExitCode::SUCCESS;
+    }
     if std::env::args().nth(1).as_deref() == Some(landlock::CALLS) {
         if let Err(error) = landlock::calls() {
             eprintln!("error: {error:#}");
@@ -109,6 +118,7 @@ fn main() -> ExitCode {
         Some(ONLY_MPI) => bench.mpi(),
         Some(ONLY_LANDLOCK) => bench.landlock(),
         Some(agent::ONLY_AGENT) => bench.agent(),
+        Some(network::ONLY_NETWORK) => bench.network(),
         Some(trampolines::ONLY_TRAMPOLINES) => {
             bench.trampolines();
             Ok(())
@@ -169,6 +179,7 @@ impl Bench {
         self.size()?;
         self.agent()?;
         self.landlock()?;
+        self.network()?;
         self.slurm()?;
         self.trampolines();
         Ok(())

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agent_sandbox_hosts::{Host, Name, Rule};
 use http_body_util::{Either, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::uri::{Authority, PathAndQuery};
@@ -49,7 +49,7 @@ pub(crate) struct Proxy {
     port: u16,
     by: Rule,
     dialled: Mutex<Option<TcpStream>>,
-    upstream: Mutex<Option<SendRequest<Incoming>>>,
+    upstream: Mutex<Option<SendRequest<Body>>>,
 }
 
 /// Serves requests until the connection ends. `first` was read from it already.
@@ -172,42 +172,67 @@ impl Proxy {
         }
     }
 
-    /// Sends a request on the connection there is, or a new one.
+    /// Sends a request on the connection there is, or a new one. Where the one that there was has ended meanwhile, a request that
+    /// may be sent twice is.
     async fn send(&self, request: Request<Incoming>) -> Result<Response<Incoming>, String> {
         let mut upstream = self.upstream.lock().await;
-        let ready = match upstream.as_mut() {
-            Some(sender) => sender.ready().await.is_ok(),
-            None => false,
+        let ready = match upstream.take() {
+            Some(mut sender) => sender.ready().await.is_ok().then_some(sender),
+            None => None,
         };
-        if !ready {
-            let dialled = match self.dialled.lock().await.take() {
-                Some(dialled) => dialled,
-                None => dial(&self.session, &self.host, self.port, &self.by)
-                    .await
-                    .map_err(|unreached| {
-                        unreached.tell(&self.session, &self.host, self.port).line()
-                    })?,
-            };
-            let _ = dialled.set_nodelay(true);
-            let (sender, connection) = hyper::client::conn::http1::Builder::new()
-                .preserve_header_case(true)
-                .max_buf_size(MOST_OF_HEAD)
-                .handshake(TokioIo::new(dialled))
-                .await
-                .map_err(|e| format!("agent-sandbox: {e}"))?;
-            tokio::spawn(connection.with_upgrades());
-            *upstream = Some(sender);
-        }
-        let Some(sender) = upstream.as_mut() else {
-            return Err(String::new());
+        let again = ready.as_ref().and_then(|_| copy_of(&request));
+        let request = request.map(Either::Left);
+        let sender = match ready {
+            Some(sender) => upstream.insert(sender),
+            None => upstream.insert(self.connect().await?),
         };
-        sender.send_request(request).await.map_err(|e| {
+        let answer = match (sender.send_request(request).await, again) {
+            (Err(e), Some(again)) if !e.is_parse() => {
+                let sender = upstream.insert(self.connect().await?);
+                sender.send_request(again).await
+            }
+            (answer, _) => answer,
+        };
+        answer.map_err(|e| {
             format!(
                 "agent-sandbox: {}:{} gave no good answer: {e}",
                 self.host, self.port
             )
         })
     }
+
+    /// A connection for requests: the one that was dialled already, or a new one.
+    async fn connect(&self) -> Result<SendRequest<Body>, String> {
+        let dialled = match self.dialled.lock().await.take() {
+            Some(dialled) => dialled,
+            None => dial(&self.session, &self.host, self.port, &self.by)
+                .await
+                .map_err(|unreached| unreached.tell(&self.session, &self.host, self.port).line())?,
+        };
+        let _ = dialled.set_nodelay(true);
+        let (sender, connection) = hyper::client::conn::http1::Builder::new()
+            .preserve_header_case(true)
+            .max_buf_size(MOST_OF_HEAD)
+            .handshake(TokioIo::new(dialled))
+            .await
+            .map_err(|e| format!("agent-sandbox: {e}"))?;
+        tokio::spawn(connection.with_upgrades());
+        Ok(sender)
+    }
+}
+
+/// The same request once more, if whoever gets it twice does what it would do once (RFC 9110, 9.2.2), and it has no body.
+fn copy_of(request: &Request<Incoming>) -> Option<Request<Body>> {
+    if !request.method().is_idempotent() || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut copy = Request::new(Either::Right(Full::default()));
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    // How the names of headers are written.
+    *copy.extensions_mut() = request.extensions().clone();
+    Some(copy)
 }
 
 /// The host and the port of `HOST[:PORT]`.

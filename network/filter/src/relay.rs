@@ -7,12 +7,54 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::consume_budget;
 
-/// Bytes that are moved at once: as many as a socket's buffer usually has at a time. One buffer serves all connections, since
-/// none waits while it holds it; so a connection on which nothing moves has none.
+/// Bytes that are moved at once: as many as a socket's buffer usually has at a time.
 const MOST_AT_ONCE: usize = 256 * 1024;
+/// Buffers of that size for all connections, 16 MiB: those whose reader is slow hold one each. A connection on which nothing moves
+/// has none.
+const MOST_BUFFERS: usize = 64;
+/// Bytes that are moved at once where there are no more of them. With both directions of every connection they are 8 MiB.
+const LEAST_AT_ONCE: usize = 4096;
+/// Buffers that are kept for the next connection.
+const MOST_FREE: usize = 2;
+
+/// The buffers of this thread, which serves all connections.
+#[derive(Default)]
+struct Pool {
+    free: Vec<Box<[u8]>>,
+    given: usize,
+}
 
 thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; MOST_AT_ONCE]);
+    static POOL: RefCell<Pool> = RefCell::default();
+}
+
+/// A buffer of the pool's, which gets it back.
+struct Buffer(Box<[u8]>);
+
+impl Buffer {
+    fn take() -> Self {
+        POOL.with_borrow_mut(|pool| {
+            if pool.given >= MOST_BUFFERS {
+                return Self(vec![0; LEAST_AT_ONCE].into());
+            }
+            pool.given += 1;
+            let free = pool.free.pop();
+            Self(free.unwrap_or_else(|| vec![0; MOST_AT_ONCE].into()))
+        })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.0.len() == MOST_AT_ONCE {
+            POOL.with_borrow_mut(|pool| {
+                pool.given -= 1;
+                if pool.free.len() < MOST_FREE {
+                    pool.free.push(std::mem::take(&mut self.0));
+                }
+            });
+        }
+    }
 }
 
 /// Moves bytes until both directions have ended. The end of one is passed on, and the other goes on.
@@ -27,26 +69,15 @@ pub(crate) async fn relay(inside: TcpStream, outside: TcpStream) -> io::Result<(
     .map(|_| ())
 }
 
-/// What [`step`] found.
-enum Step {
-    Moved(Vec<u8>),
-    End,
-}
-
 /// Its end closes the half that is written to.
 async fn one_way(from: OwnedReadHalf, to: OwnedWriteHalf) -> io::Result<()> {
     loop {
         from.readable().await?;
-        let rest = match step(&from, &to) {
-            Ok(Step::Moved(rest)) => rest,
-            Ok(Step::End) => return Ok(()),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+        match what_there_is(&from, &to).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
             Err(e) => return broken(to, e),
-        };
-        if let Err(e) = send(&to, &rest).await {
-            return broken(to, e);
         }
-        consume_budget().await;
     }
 }
 
@@ -57,27 +88,27 @@ fn broken(to: OwnedWriteHalf, error: io::Error) -> io::Result<()> {
     Err(error)
 }
 
-/// Reads what there is, and writes as much of it as fits: gives the rest.
-fn step(from: &OwnedReadHalf, to: &OwnedWriteHalf) -> io::Result<Step> {
-    BUFFER.with_borrow_mut(|buffer| {
-        let read = from.try_read(buffer)?;
-        if read == 0 {
-            return Ok(Step::End);
-        }
-        let written = match to.try_write(&buffer[..read]) {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
-            written => written?,
+/// Moves what has come until no more is there; whether more may come. It reads only when all that it has read is written, so
+/// whoever reads slowly keeps the other end waiting.
+async fn what_there_is(from: &OwnedReadHalf, to: &OwnedWriteHalf) -> io::Result<bool> {
+    let mut buffer = Buffer::take();
+    loop {
+        let read = match from.try_read(&mut buffer.0) {
+            Ok(0) => return Ok(false),
+            Ok(read) => read,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+            Err(e) => return Err(e),
         };
-        Ok(Step::Moved(buffer[written..read].to_vec()))
-    })
+        send(to, &buffer.0[..read]).await?;
+        consume_budget().await;
+    }
 }
 
 async fn send(to: &OwnedWriteHalf, mut rest: &[u8]) -> io::Result<()> {
     while !rest.is_empty() {
-        to.writable().await?;
         match to.try_write(rest) {
             Ok(written) => rest = &rest[written..],
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => to.writable().await?,
             Err(e) => return Err(e),
         }
     }

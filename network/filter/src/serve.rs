@@ -165,3 +165,105 @@ async fn open(stream: &mut TcpStream, reader: &mut Reader, web: bool) -> io::Res
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test: the panic is the failure
+mod tests {
+    use super::*;
+    use crate::event::Events;
+    use crate::outside::{Addresses, Outside};
+    use agent_sandbox_hosts::{HostRules, Name};
+    use std::net::{IpAddr, Ipv4Addr};
+    use tokio::time::Instant;
+
+    /// Every name is this host's.
+    struct Here;
+
+    impl Outside for Here {
+        fn resolve<'a>(&'a self, _: &'a Name, _: u16) -> Addresses<'a> {
+            Box::pin(async { Ok(vec![Ipv4Addr::LOCALHOST.into()]) })
+        }
+
+        fn is_own(&self, _: IpAddr) -> bool {
+            true
+        }
+    }
+
+    fn rule(text: &str) -> Rule {
+        Rule {
+            rule: text.parse().unwrap(),
+            origin: String::new(),
+        }
+    }
+
+    /// A connection to `a.example` at a port, led by a rule.
+    async fn led(text: &str, port: u16) -> TcpStream {
+        let rules = HostRules {
+            allow: vec![rule(text)],
+            private: vec![rule(text)],
+            ..HostRules::default()
+        };
+        let events = Events::new(Box::new(|_| {}));
+        let session = Arc::new(Session::new(rules, Arc::new(Here), events));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let inside = TcpStream::connect(listener.local_addr().unwrap());
+        let (inside, accepted) = tokio::join!(inside, listener.accept());
+        let by = rule(text);
+        tokio::spawn(async move {
+            let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+            let host = Host::Name(Name::parse("a.example").unwrap());
+            let _ = lead(
+                &session,
+                accepted.unwrap().0,
+                &Arc::new(permit),
+                (host, port),
+                &by,
+            )
+            .await;
+        });
+        inside.unwrap()
+    }
+
+    /// The clock is wound forward whenever all wait.
+    #[tokio::test(start_paused = true)]
+    async fn whoever_begins_and_does_not_go_on_is_refused_in_time() {
+        for begun in [
+            &b""[..],
+            b"\x16\x03\x01\x02",
+            b"GET / HTTP/1.1\r\nHost: a.exa",
+        ] {
+            let mut stream = led("a.example", 443).await;
+            stream.write_all(begun).await.unwrap();
+            let start = Instant::now();
+            let mut said = Vec::new();
+            let _ = stream.read_to_end(&mut said).await;
+            let waited = start.elapsed();
+            assert!(
+                waited >= OPENING && waited < OPENING * 2,
+                "{begun:?}: {waited:?}"
+            );
+        }
+    }
+
+    /// At a port that a rule names nobody has to speak in time: neither a server that speaks first, nor a client.
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_no_fault_where_a_rule_names_the_port() {
+        for server_first in [true, false] {
+            let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = server.local_addr().unwrap().port();
+            let mut inside = led(&format!("a.example:{port}"), port).await;
+            let mut outside = server.accept().await.unwrap().0;
+            sleep(OPENING * 10).await;
+            let mut said = [0; 2];
+            for turn in [server_first, !server_first] {
+                let (one, other) = match turn {
+                    true => (&mut outside, &mut inside),
+                    false => (&mut inside, &mut outside),
+                };
+                one.write_all(b"\x01\n").await.unwrap();
+                other.read_exact(&mut said).await.unwrap();
+                sleep(OPENING * 10).await;
+            }
+        }
+    }
+}

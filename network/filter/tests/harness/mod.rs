@@ -8,7 +8,7 @@ pub(crate) mod hello;
 use std::collections::{BTreeMap, VecDeque};
 use std::env;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -80,6 +80,26 @@ fn ip(line: &str) {
     );
 }
 
+/// The alert `access_denied`, as a record.
+pub(crate) const ALERT: &str = "\u{15}\u{3}\u{3}\0\u{2}\u{2}1";
+
+/// Where servers are.
+pub(crate) const AT: &[&[&str]] = &[&["203.0.113.1"]];
+
+/// Rules for names at addresses of the documentation ranges.
+pub(crate) fn open(allow: &[&str]) -> HostRules {
+    rules(
+        allow,
+        &["bad.example"],
+        &[
+            "203.0.113.1",
+            "203.0.113.2",
+            "2001:db8::1",
+            "lo.example:8000",
+        ],
+    )
+}
+
 /// What names mean outside: answers in turn, the last for ever.
 #[derive(Default)]
 pub(crate) struct Zone {
@@ -90,6 +110,7 @@ pub(crate) struct Zone {
 
 impl Outside for Zone {
     fn resolve<'a>(&'a self, name: &'a Name, _: u16) -> Addresses<'a> {
+        assert_ne!(name.as_str(), "panic.example");
         self.asked.lock().unwrap().push(name.to_string());
         let mut answers = self.answers.lock().unwrap();
         let found = answers.get_mut(name.as_str()).map(|turns| {
@@ -248,6 +269,14 @@ impl Jail {
                 said(&mut stream)
             }
         }
+    }
+
+    /// The same, with the end of what is sent behind it.
+    pub(crate) fn say_and_end(&self, host: &str, port: u16, bytes: &[u8]) -> String {
+        let mut stream = self.connect(host, port);
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        said(&mut stream)
     }
 
     /// Why hosts were refused or not reached, in order.

@@ -1,0 +1,11 @@
+//! The filtered network with a network around it: names, servers and addresses of the test's own, and programs as people have
+//! them.
+//!
+//! Runs as root (tests/run), which makes the network; everything in it is the test user's.
+
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+#![allow(clippy::disallowed_methods)] // effects: files, processes
+
+mod attacks;
+mod clients;
+mod outside;
