@@ -69,9 +69,10 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// Whether a profile has it: then it counts where its variable is set, and nobody is told where it does not.
-    pub fn is_of_profile(&self) -> bool {
-        self.source.layer == Layer::Profile
+    /// Whether somebody else than the user has it, a profile or the site: then it counts where its variable is set and the network
+    /// filtered, and nobody is told where it does not.
+    pub fn is_offered(&self) -> bool {
+        self.source.layer != Layer::User
     }
 
     /// The URL that stands inside for a path at the first host.

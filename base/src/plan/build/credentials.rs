@@ -52,10 +52,10 @@ pub(super) struct Wanted<'a> {
     pub(super) omitted: Vec<Omitted>,
 }
 
-/// Which credentials count. Those of profiles count in a filtered network alone, and where their variable is set.
+/// Which credentials count. Those of profiles and of the site count in a filtered network alone, and where their variable is set.
 ///
 /// # Errors
-/// One of another layer is to be exchanged, and nothing filters.
+/// One of the user's is to be exchanged, and nothing filters.
 pub(super) fn wanted<'a>(
     policy: &'a Policy,
     host: &HostFacts,
@@ -71,7 +71,7 @@ pub(super) fn wanted<'a>(
         if in_job
             || off
             || mode == NetworkMode::Isolated
-            || one.is_of_profile() && mode != NetworkMode::Filtered
+            || one.is_offered() && mode != NetworkMode::Filtered
         {
             continue;
         }
@@ -85,7 +85,7 @@ pub(super) fn wanted<'a>(
                 policy.network.mode.source
             )));
         }
-        if let (true, ValueSource::Variable(name)) = (one.is_of_profile(), &one.from)
+        if let (true, ValueSource::Variable(name)) = (one.is_offered(), &one.from)
             && host.variable(name).is_none_or(OsStr::is_empty)
         {
             continue;

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use agent_sandbox_hosts::{HostRules, Name};
 use serde::Serialize;
 
-use super::Step;
-use super::step::Mount;
+use super::step::{Mount, Step};
 use crate::config::source::Source;
 use crate::policy::ValueSource;
 
