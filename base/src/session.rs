@@ -35,6 +35,18 @@ pub fn new_id() -> Result<String> {
         .collect())
 }
 
+/// 128 random bits, as hexadecimal digits.
+///
+/// # Errors
+/// As [`new_id`].
+pub fn random_letters() -> Result<String> {
+    let mut random = [0u8; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut random))
+        .context("cannot read /dev/urandom")?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// What is recorded of a session. Arguments of the command are not: people put secrets there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {

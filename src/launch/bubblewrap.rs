@@ -141,7 +141,17 @@ impl Ready for Planning {
 }
 
 /// Starts bubblewrap for a command. The launcher stays for as long as that runs; the plan need not stay with it.
-fn begin(program: &Path, plan: Plan, run: Run, company: &mut Company) -> Result<(Jail, OwnedFd)> {
+fn begin(
+    program: &Path,
+    mut plan: Plan,
+    run: Run,
+    company: &mut Company,
+) -> Result<(Jail, OwnedFd)> {
+    if let (Some(network), Some(filter)) = (&company.network, &plan.filter)
+        && let Some(trust) = &filter.trust
+    {
+        trust.add(network.certificate(), &mut plan.steps);
+    }
     let order = Order {
         run: Some(run),
         ..order(&plan)

@@ -12,6 +12,7 @@ pub mod cgroup;
 pub mod chaperon;
 pub mod choice;
 mod companion;
+mod credentials;
 pub mod diagnose;
 pub mod ending;
 pub mod finish;

@@ -11,7 +11,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use agent_sandbox_wire::network::{COMPLETE, NetworkOrder, READY, SocketOf};
+use agent_sandbox_hosts::Credential;
+use agent_sandbox_wire::network::{CERTIFICATE, COMPLETE, NetworkOrder, READY, SocketOf};
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -19,6 +20,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
+
+use zeroize::Zeroizing;
 
 use super::chaperon::{self, LOG};
 use super::companion::Companion;
@@ -34,6 +37,8 @@ use crate::sys::{fds, passing, routes, sockets};
 const WAITING: i32 = 1024;
 /// How long the filter, and who listens for it, may take to answer, in milliseconds.
 const PATIENCE_MS: u16 = 20_000;
+/// The longest certificate of a filter, in bytes: it names the hosts of all credentials.
+const LONGEST_CERTIFICATE: usize = 64 << 10;
 /// The longest reason, in bytes.
 const LONGEST_REASON: usize = 4096;
 /// Where names are asked for inside.
@@ -43,19 +48,28 @@ const NAMES: u16 = 53;
 #[derive(Debug)]
 pub struct Filter {
     program: PathBuf,
-    order: OwnedFd,
+    order: Option<OwnedFd>,
     log: PathBuf,
     ports: Vec<u16>,
     running: Option<Companion>,
+    /// Whether it exchanges credentials.
+    brokers: bool,
+    /// By which programs inside know it where it does, as PEM.
+    certificate: Vec<u8>,
 }
 
 impl Filter {
-    /// What a launch needs of it; `None` if the plan's network is not filtered. With `tells` it says on standard error what it
+    /// What a launch needs of it; `None` if the plan's network is not filtered. It exchanges `credentials`. With `tells` it says on standard error what it
     /// refuses, once for each host.
     ///
     /// # Errors
     /// Its program is not installed; the order cannot be written.
-    pub fn new(prepared: &Prepared, plan: &Plan, tells: bool) -> Result<Option<Self>> {
+    pub fn new(
+        prepared: &Prepared,
+        plan: &Plan,
+        credentials: &[Credential],
+        tells: bool,
+    ) -> Result<Option<Self>> {
         let Some(filter) = &plan.filter else {
             return Ok(None);
         };
@@ -64,29 +78,49 @@ impl Filter {
             session: plan.session.clone(),
             state: host.state_directory.as_os_str().as_bytes().to_vec(),
             rules: filter.rules.clone(),
+            credentials: credentials.to_vec(),
+            trusted: filter
+                .trust
+                .iter()
+                .flat_map(|trust| trust.trusted.clone())
+                .collect(),
             tells,
         };
         let text = postcard::to_allocvec(&order).context("cannot write the filter's order")?;
+        let text = Zeroizing::new(text);
         Ok(Some(Self {
             program: chaperon::program()?,
-            order: fds::memory_file(c"agent-sandbox-network", &text)?,
+            order: Some(fds::memory_file(c"agent-sandbox-network", &text)?),
             log: host.state_directory.join(LOG),
             ports: filter.ports.clone(),
             running: None,
+            brokers: !credentials.is_empty(),
+            certificate: Vec::new(),
         }))
     }
 
-    /// Starts it. It waits for its sockets.
+    /// Starts it. It waits for its sockets, and where it exchanges credentials it has said by which certificate it is known.
     ///
     /// # Errors
-    /// What `socketpair(2)` or `fork(2)` answer.
+    /// What `socketpair(2)` or `fork(2)` answer; what keeps it from exchanging credentials.
     pub fn start(&mut self) -> io::Result<()> {
         let (life, theirs) = passing::pair()?;
         let errors = io::stderr().as_fd().try_clone_to_owned()?;
-        let given = [&self.order, &errors, &theirs];
+        // It holds the values of credentials, and is the filter's alone from here on.
+        let order = self.order.take().ok_or(io::ErrorKind::AlreadyExists)?;
+        let given = [&order, &errors, &theirs];
         let running = Companion::start(&self.program, "filter", &given, life, &self.log)?;
+        if self.brokers {
+            drop(theirs);
+            self.certificate = certificate(running.life())?;
+        }
         self.running = Some(running);
         Ok(())
+    }
+
+    /// By which programs inside know it where it exchanges credentials, as PEM; empty where it does not.
+    pub fn certificate(&self) -> &[u8] {
+        &self.certificate
     }
 
     /// Gives it sockets in the network of a jail in which nothing has run yet. When this returns the network is filtered.
@@ -140,6 +174,20 @@ impl Filter {
                 })
             }
         }
+    }
+}
+
+/// Waits for the filter's certificate, for a bounded time.
+fn certificate(life: &OwnedFd) -> io::Result<Vec<u8>> {
+    let mut ready = [PollFd::new(life.as_fd(), PollFlags::POLLIN)];
+    while let Err(Errno::EINTR) = poll(&mut ready, PollTimeout::from(PATIENCE_MS)) {}
+    let mut said = vec![0; LONGEST_CERTIFICATE];
+    let (length, _) = passing::receive(life, &mut said, MsgFlags::MSG_DONTWAIT)?;
+    match said[..length].split_first() {
+        Some((&CERTIFICATE, text)) => Ok(text.to_vec()),
+        _ => Err(io::Error::other(
+            String::from_utf8_lossy(&said[..length]).into_owned(),
+        )),
     }
 }
 

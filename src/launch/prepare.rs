@@ -97,6 +97,7 @@ pub(super) fn prepare_session(
         cwd,
         command: command.to_vec(),
         session,
+        random: session::random_letters()?,
         job: None,
     };
     let real = real_project.as_deref().unwrap_or(&project);
@@ -172,6 +173,7 @@ pub fn prepare_from_snapshot(snapshot: PolicySnapshot, asked: JobRequest) -> Res
         cwd: plan::build::submitted::path(&host, &asked.cwd),
         command: asked.command,
         session: snapshot.session.clone(),
+        random: String::new(),
         job: Some(asked.job),
     };
     Ok(Prepared {

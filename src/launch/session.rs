@@ -8,7 +8,7 @@ use super::orders::{mediated, mediated_terms, register};
 use super::prepare::prepare_session;
 use super::prepared::Prepared;
 use super::supervisor::{Company, Outcome};
-use super::{absent, choice, observed, orders, start_messages};
+use super::{absent, choice, credentials, observed, orders, start_messages};
 use crate::cli::Options;
 use crate::env_vars;
 use crate::failure::Failure;
@@ -113,9 +113,10 @@ fn start(
         let logins = prepared.login_hint(plan) + &absent::note(&prepared, plan);
         logins + &prepared.shell_hint() + &ready.weaker(options.verbose > 0)
     });
+    let values = credentials::read(&prepared, plan)?;
     let mut company = Company {
         chaperon: Chaperon::new(&prepared, plan, ready.told(), None)?,
-        network: Filter::new(&prepared, plan, !options.quiet)?,
+        network: Filter::new(&prepared, plan, &values, !options.quiet)?,
         recorder: prepared.recorder.clone(),
         announcement: announcement + &prepared.said_of_allocation(options.quiet),
         mediated: mediated_terms(plan),
@@ -124,6 +125,7 @@ fn start(
     let name = plan.command.first().cloned().unwrap_or_default();
     let registered = register(&prepared.host, plan, &name)?;
     let mut run = orders::command(plan);
+    credentials::conceal(&values, &mut run.environment);
     run.confinement.watch = observed::watch(&prepared, plan, &ready.home());
     run.home = (!options.quiet).then(|| ready.home().into_os_string().into_vec());
     // Not in jobs, where one mediator would see the renames of all tasks of a node.
@@ -136,6 +138,7 @@ fn start(
             .start()
             .context("cannot start the network's filter")?;
     }
+    drop(values);
     company.hold(&mut run, tracer);
     // The launcher stays for as long as the command runs; what it knew need not stay with it.
     drop(prepared);

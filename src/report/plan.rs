@@ -79,6 +79,18 @@ pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
     line(format!("jail         {backend}"));
     let network = format!("{:?}", plan.network.value).to_lowercase();
     line(format!("network      {network}  ({})", plan.network.source));
+    for one in plan.filter.iter().flat_map(|filter| &filter.credentials) {
+        let hosts: Vec<String> = one
+            .hosts
+            .iter()
+            .map(|(name, port)| format!("{name}:{port}"))
+            .collect();
+        let (name, hosts) = (&one.name, hosts.join(", "));
+        line(format!(
+            "credential   {name}: a placeholder in ${}, for {hosts}  ({})",
+            one.env, one.source
+        ));
+    }
     line(format!(
         "namespaces   {} inside  ({})",
         if plan.nested.value {

@@ -13,6 +13,7 @@
 
 mod backend;
 mod chosen;
+mod credentials;
 mod daily;
 mod decoys;
 mod descriptors;

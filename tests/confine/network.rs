@@ -26,7 +26,7 @@ fn server() -> u16 {
 }
 
 /// The name of this host, and an address that it has.
-fn this_host() -> Option<(String, String)> {
+pub(crate) fn this_host() -> Option<(String, String)> {
     let name = gethostname().unwrap().into_string().unwrap();
     let found = (name.as_str(), 80).to_socket_addrs().ok();
     let address = found.and_then(|mut all| all.find(|one| one.is_ipv4()));

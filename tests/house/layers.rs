@@ -362,6 +362,8 @@ const POLICY: &[Row] = &[
         "stated",
         &["clamp", "hosts", "paths", "trace", "typed", "values"],
     ),
+    // Values that stay outside.
+    ("credentials", &["hosts", "paths", "stated"]),
     ("bounds", &["clamp", "paths", "stated"]),
     ("injected_files", &["paths"]),
     ("state", &["clamp", "paths", "stated", "values"]),
@@ -371,6 +373,7 @@ const POLICY: &[Row] = &[
             "bounds",
             "injected_files",
             "clamp",
+            "credentials",
             "hosts",
             "paths",
             "state",
@@ -384,6 +387,7 @@ const POLICY: &[Row] = &[
         &[
             "bounds",
             "clamp",
+            "credentials",
             "hosts",
             "injected_files",
             "merged",
@@ -495,6 +499,7 @@ const SECRETS: &[Row] = &[("keys", &[]), ("names", &[])];
 const HOSTS: &[Row] = &[
     ("address", &[]),
     ("name", &[]),
+    ("credential", &["name"]),
     ("rule", &["name"]),
     ("refusal", &["address", "rule"]),
     ("rules", &["address", "name", "refusal", "rule"]),
@@ -509,17 +514,33 @@ const FILTER: &[Row] = &[
     ("pace", &[]),
     ("refuse", &[]),
     ("relay", &[]),
-    ("session", &["book", "event", "outside", "pace"]),
+    // Credentials: where they stand in a request, who vouches for their hosts inside, and both for a session.
+    ("exchange", &[]),
+    ("authority", &[]),
+    ("broker", &["authority", "exchange"]),
+    ("session", &["book", "broker", "event", "outside", "pace"]),
     ("dns", &["event", "pace", "session"]),
     ("dial", &["event", "session"]),
-    ("http", &["dial", "session"]),
+    ("http", &["dial", "event", "exchange", "session"]),
+    ("terminate", &["http", "session"]),
     (
         "serve",
         &[
-            "dial", "event", "http", "opening", "refuse", "relay", "session",
+            "dial",
+            "event",
+            "exchange",
+            "http",
+            "opening",
+            "refuse",
+            "relay",
+            "session",
+            "terminate",
         ],
     ),
-    ("start", &["dns", "event", "outside", "serve", "session"]),
+    (
+        "start",
+        &["broker", "dns", "event", "outside", "serve", "session"],
+    ),
 ];
 
 /// The tracer: kernel and trails know nothing of each other, and the service has both.

@@ -59,6 +59,7 @@ pub(crate) const EFFECTS: &[&str] = &[
     "chaperon/shim/src/signals.rs",
     "ebpf/events/examples/ask.rs",
     "ebpf/events/src/trails.rs",
+    "network/filter/src/authority.rs",
     "network/filter/src/outside.rs",
     "network/filter/src/start.rs",
     "ebpf/trail/src/main.rs",

@@ -135,3 +135,143 @@ fn more_ports_than_one_can_listen_at_are_refused() {
     let error = scenario(&policy).plan().unwrap_err();
     assert!(error.to_string().contains("ports"), "{error}");
 }
+
+const CREDENTIAL: &str = "[[credential]]\nname = \"git\"\nhosts = [\"api.a.org\", \"b.org:8443\"]\nenv = \"A_TOKEN\"\nprefix = \"ghp_\"\n";
+const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+fn with_bundle(policy: &str) -> Scenario {
+    let tree = host::plain().file(BUNDLE, "CERTIFICATES");
+    Scenario::new(tree).policy(policy)
+}
+
+fn variable<'a>(plan: &'a Plan, name: &str) -> Option<&'a str> {
+    let found = plan.variables.iter().find(|variable| variable.name == name);
+    found.and_then(|variable| variable.value.to_str())
+}
+
+#[test]
+fn a_credential_leaves_a_placeholder_inside() {
+    let policy =
+        format!("{FILTERED}{CREDENTIAL}from = \"env:REAL\"\nbase_url = {{ A_URL = \"/v1\" }}\n");
+    let scenario = with_bundle(&policy)
+        .variable("REAL", "the-real-value")
+        .variable("A_TOKEN", "another-value")
+        .variable("COPY", "x the-real-value x");
+    let plan = scenario.plan().unwrap();
+    let placeholder = "ghp_0123456789abcdef0123456789abcdef-git-agent-sandbox-placeholder";
+    assert_eq!(variable(&plan, "A_TOKEN"), Some(placeholder));
+    assert_eq!(variable(&plan, "A_URL"), Some("http://api.a.org:443/v1"));
+    assert_eq!(
+        (variable(&plan, "REAL"), variable(&plan, "COPY")),
+        (None, None)
+    );
+    for name in ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"] {
+        assert_eq!(variable(&plan, name), Some(BUNDLE), "{name}");
+    }
+    assert!(
+        plan.variables
+            .iter()
+            .all(|one| !one.value.to_string_lossy().contains("real-value"))
+    );
+    let (allow, _) = given(&plan);
+    for host in ["api.a.org of config.toml:3", "b.org:8443 of config.toml:3"] {
+        assert!(allow.contains(&host.to_owned()), "{allow:?}");
+    }
+    assert_eq!(file(&plan, BUNDLE), "CERTIFICATES\n");
+    let trust = plan.filter.unwrap().trust.unwrap();
+    assert_eq!(
+        (trust.trusted, trust.bundles),
+        (b"CERTIFICATES".to_vec(), vec![BUNDLE.into()])
+    );
+}
+
+#[test]
+fn a_job_has_a_placeholder_at_most() {
+    let policy = format!(
+        "{FILTERED}jobs = \"open\"\n{CREDENTIAL}from = \"env:REAL\"\n[env]\npass = [\"A_TOKEN\"]\n"
+    );
+    let plan = with_bundle(&policy)
+        .variable("REAL", "the-real-value")
+        .job(&[("A_TOKEN", "ghp_placeholder"), ("SSL_CERT_FILE", BUNDLE)])
+        .plan()
+        .unwrap();
+    assert_eq!(variable(&plan, "A_TOKEN"), Some("ghp_placeholder"));
+    assert!(plan.filter.is_none());
+    assert!(
+        plan.variables
+            .iter()
+            .all(|one| !one.value.to_string_lossy().contains("real-value"))
+    );
+}
+
+#[test]
+fn a_credential_needs_a_filter_and_the_sites_leave() {
+    let from = |from: &str| format!("{CREDENTIAL}from = \"{from}\"\n");
+    let open = with_bundle(&from("env:REAL")).plan().unwrap_err();
+    assert!(
+        open.to_string()
+            .contains("needs network.mode = \"filtered\""),
+        "{open}"
+    );
+    for policy in [
+        "[network]\nmode = \"isolated\"\n",
+        "[network]\ncredentials = \"off\"\n",
+    ] {
+        let plan = with_bundle(&format!("{policy}{}", from("env:REAL")))
+            .plan()
+            .unwrap();
+        assert_eq!(variable(&plan, "A_TOKEN"), None, "{policy}");
+    }
+    let filtered = format!("{FILTERED}{}", from("file:~/.token"));
+    let plan = with_bundle(&filtered)
+        .enforced("[network]\ncredentials = \"off\"\n")
+        .plan()
+        .unwrap();
+    assert!(plan.filter.unwrap().credentials.is_empty());
+    let plan = with_bundle(&filtered)
+        .enforced("[network]\nallow = [\"api.a.org\"]\n")
+        .plan()
+        .unwrap();
+    let hosts = &plan.filter.as_ref().unwrap().credentials[0].hosts;
+    assert_eq!(hosts.len(), 1, "{hosts:?}");
+    assert!(
+        plan.omitted
+            .iter()
+            .any(|one| one.reason.contains("b.org:8443 is not reached"))
+    );
+    assert!(
+        plan.hidden
+            .rule_for(Path::new("/home/ada/.token"))
+            .is_some()
+    );
+}
+
+#[test]
+fn a_profiles_credential_counts_where_its_variable_is_set() {
+    let profile = format!(
+        "[profile]\n{CREDENTIAL}from = \"env:A_TOKEN\"\nunless = [\"A_URL\"]\n[env]\npass = [\"A_TOKEN\", \"A_URL\"]\n"
+    );
+    let scenario = |policy: &str| with_bundle(policy).profile("agents/a.toml", &profile);
+    let key = |scenario: Scenario| scenario.variable("A_TOKEN", "the-real-value");
+    let passes = |plan: &Plan| variable(plan, "A_TOKEN") == Some("the-real-value");
+    assert!(!passes(&key(scenario(FILTERED)).plan().unwrap()));
+    assert!(
+        passes(&key(scenario("")).plan().unwrap()),
+        "nothing filters"
+    );
+    let unset = scenario(FILTERED).plan().unwrap();
+    assert_eq!(variable(&unset, "A_TOKEN"), None);
+    assert!(unset.filter.unwrap().trust.is_none());
+    // A service of the user's own gets the key itself.
+    let elsewhere = key(scenario(FILTERED))
+        .variable("A_URL", "https://models.b.org")
+        .plan()
+        .unwrap();
+    assert!(passes(&elsewhere));
+    assert!(
+        elsewhere
+            .omitted
+            .iter()
+            .any(|one| one.loud && one.reason.contains("$A_URL is set"))
+    );
+}

@@ -40,6 +40,7 @@ impl Scenario {
                 cwd: project,
                 command: vec!["bash".into()],
                 session: "s0000000".into(),
+                random: "0123456789abcdef0123456789abcdef".into(),
                 job: None,
             },
         }

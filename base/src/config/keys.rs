@@ -119,6 +119,8 @@ macro_rules! keys {
                 private: Strings => Hosts, hosts(false) "list of hosts and named sets";
                 /// Which network jobs and steps of a session see.
                 jobs: Text => Single<JobsNetwork>, word() = JobsNetwork::Same;
+                /// Whether a filtered network exchanges credentials.
+                credentials: Text => Single<Exchange>, word() = Exchange::On;
             }
             /// `[slurm]`: what of Slurm can be used.
             slurm: Slurm {

@@ -91,6 +91,7 @@ fn with_conditions(parsed: Parsed, circumstances: Probe<'_>) -> Result<Vec<RawLa
                 when: true,
                 sections: when.sections,
                 profile: None,
+                credentials: Vec::new(),
             });
         }
     }
@@ -167,6 +168,7 @@ fn project_layer(file: Arc<str>, text: Arc<Text>, written: &str, sections: Secti
         when: false,
         sections,
         profile: None,
+        credentials: Vec::new(),
     }
 }
 

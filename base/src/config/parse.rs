@@ -12,7 +12,7 @@ use super::agent::Agent;
 use super::built_in;
 use super::diagnostic::{self, ConfigError};
 use super::index;
-use super::schema::{Document, Sections};
+use super::schema::{CredentialSection, Document, Sections};
 use super::source::{Layer, Source};
 use super::text::{Text, Written, addressed, named, reject};
 use super::when::When;
@@ -40,6 +40,8 @@ pub struct RawLayer {
     pub sections: Sections,
     /// `[profile]`, in a profile file.
     pub profile: Option<Box<Agent>>,
+    /// `[[credential]]`
+    pub credentials: Vec<Spanned<CredentialSection>>,
 }
 
 impl RawLayer {
@@ -123,6 +125,13 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
             }
         }
     }
+    // An enforced layer narrows, and this would give.
+    if let (Layer::SiteEnforced, Some(first)) = (layer, document.credential.first()) {
+        let message = "`[[credential]]` has no meaning in an enforced policy";
+        let hint =
+            "move it to `defaults.toml`; `network.credentials = \"off\"` forbids them".to_owned();
+        return Err(reject(layer, file, text, first.span(), message, Some(hint)));
+    }
     let mut when = Vec::new();
     for section in document.when {
         let span = section.span();
@@ -146,6 +155,7 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
         when: false,
         sections,
         profile: None,
+        credentials: document.credential,
     };
     if let Some(profile) = profile {
         raw.profile = Some(Box::new(Agent::read(raw.written(), profile.get_ref())?));

@@ -11,8 +11,10 @@ use toml::Spanned;
 
 use super::keys::keys;
 
+mod credential;
 mod profile;
 
+pub use credential::CredentialSection;
 pub use profile::{
     GivenSection, InstructionsSection, ProfileSection, QuirkSection, SeedSection, StateSection,
 };
@@ -121,6 +123,9 @@ macro_rules! schema {
                 profile: Option<Spanned<ProfileSection>>,
                 /// `[projects."PATH"]`: only in the user's `config.toml`.
                 projects: Option<Spanned<BTreeMap<Spanned<String>, Sections>>>,
+                /// `[[credential]]`: not in the site's enforced file.
+                #[serde(default)]
+                credential: Vec<Spanned<CredentialSection>>,
                 /// `[[when]]`: only in the site's files.
                 #[serde(default)]
                 when: Vec<Spanned<WhenSection>>,

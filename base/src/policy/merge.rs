@@ -5,6 +5,7 @@
 
 use super::bounds::{self, Bounds};
 use super::clamp::Clamp;
+use super::credentials;
 use super::hosts;
 use super::injected_files;
 use super::merged::Policy;
@@ -77,6 +78,8 @@ pub fn merge(layers: &[RawLayer], additions: &Additions) -> Result<Policy, Confi
         stated.prefer(layer);
     }
     stated.add(additions);
+    let credentials = credentials::of_layers(layers)?;
+    credentials::apply(&credentials, &mut stated);
     let mut clamped = Vec::new();
     bounds::settle(&mut stated, &mut enforced, &mut clamped);
     for layer in &enforced {
@@ -86,6 +89,7 @@ pub fn merge(layers: &[RawLayer], additions: &Additions) -> Result<Policy, Confi
         private.clamp_to("network.private", allow, &mut clamped);
     }
     Ok(Policy {
+        credentials,
         injected_files: injected_files::of_layers(layers),
         wanted,
         bounds: Bounds { layers: enforced },

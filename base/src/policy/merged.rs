@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::bounds::Bounds;
 use super::clamp::{Clamp, Clamped, Fixed, Gives, Loads, Sets, Single, Takes};
+use super::credentials::Credential;
 use super::hosts::{HostEntry, Hosts};
 use super::injected_files::InjectedFile;
 use super::paths::PathSpec;
@@ -87,6 +88,9 @@ macro_rules! merged {
         #[derive(Clone, Debug, Serialize)]
         pub struct Policy {
             $($(#[$about])* pub $section: $Section,)*
+            /// Values that stay outside.
+            #[serde(skip)]
+            pub credentials: Vec<Credential>,
             /// Files that the profiles in use give.
             #[serde(skip)]
             pub injected_files: Vec<InjectedFile>,
@@ -107,6 +111,7 @@ macro_rules! merged {
             pub(super) fn of(stated: Stated) -> Self {
                 Self {
                     $($section: $Section::of(stated.$section),)*
+                    credentials: Vec::new(),
                     injected_files: Vec::new(),
                     wanted: Wanted::default(),
                     bounds: Bounds::default(),

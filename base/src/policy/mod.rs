@@ -4,6 +4,7 @@
 
 pub mod bounds;
 pub mod clamp;
+pub mod credentials;
 pub mod hosts;
 pub mod injected_files;
 pub mod merge;
@@ -17,11 +18,12 @@ pub mod values;
 
 pub use bounds::Bounds;
 pub use clamp::Clamped;
+pub use credentials::{Credential, ValueSource};
 pub use injected_files::InjectedFile;
 pub use merged::{Policy, SlurmLimits, Trace};
 pub use paths::PathSpec;
 pub use trace::TraceMode;
 pub use values::{
-    AgentState, Git, HomeMode, Instructions, JobsNetwork, NetworkMode, Requirement, Settings,
-    ShmSize, SlurmMode, Users,
+    AgentState, Exchange, Git, HomeMode, Instructions, JobsNetwork, NetworkMode, Requirement,
+    Settings, ShmSize, SlurmMode, Users,
 };

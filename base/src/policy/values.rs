@@ -323,6 +323,14 @@ words! {
         Isolated = "isolated",
     }
 
+    /// `[network] credentials`
+    Exchange, Last {
+        /// Placeholders are exchanged for values.
+        On = "on",
+        /// No value is read, and none goes anywhere.
+        Off = "off",
+    }
+
     /// `[slurm] mode`
     SlurmMode, Last {
         /// Slurm's commands work inside, where the host has them.

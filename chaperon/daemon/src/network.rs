@@ -10,10 +10,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use agent_sandbox_filter::{Event, Filter, HostNetwork, Sockets, Verdict};
-use agent_sandbox_wire::network::{COMPLETE, NetworkOrder, READY, SocketOf};
+use agent_sandbox_filter::{Broker, Event, Filter, HostNetwork, Sockets, Verdict};
+use agent_sandbox_wire::network::{CERTIFICATE, COMPLETE, NetworkOrder, READY, SocketOf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, send};
+
+use zeroize::Zeroizing;
 
 use crate::audit::{self, Audit, Connection};
 use crate::closing::Received;
@@ -55,9 +57,10 @@ pub fn filter(order: i32, errors: i32, life: i32) -> io::Result<()> {
         // Without a receiver the process is about to end.
         let _ = events.send(News::Of(event));
     });
-    let begun = read_order(order).and_then(|order| {
+    let begun = read_order(order).and_then(|mut order| {
+        let broker = broker(&mut order, &life)?;
         let rules = order.rules.clone();
-        let filter = Filter::start(rules, receive(&life)?, Arc::new(HostNetwork), sink)?;
+        let filter = Filter::start(rules, broker, receive(&life)?, Arc::new(HostNetwork), sink)?;
         Ok((order, filter))
     });
     let said = match &begun {
@@ -110,6 +113,10 @@ fn connection(event: &Event) -> Connection<'_> {
     use audit::Verdict as Recorded;
     let (verdict, reason) = match &event.verdict {
         Verdict::Reached { rule, origin, .. } => (Recorded::Allowed, format!("{rule} ({origin})")),
+        Verdict::Exchanged { credential } => (
+            Recorded::Allowed,
+            format!("the value of the credential `{credential}` was sent"),
+        ),
         Verdict::Refused { why, .. } => (Recorded::Refused, why.clone()),
         Verdict::Failed { why } => (Recorded::Failed, why.clone()),
         Verdict::NoMore => (
@@ -120,9 +127,25 @@ fn connection(event: &Event) -> Connection<'_> {
     Connection::new(&event.host, event.port, verdict, reason)
 }
 
+/// What exchanges the session's credentials, if it has any. The launcher is told the certificate by which programs inside know it.
+fn broker(order: &mut NetworkOrder, launcher: &OwnedFd) -> io::Result<Option<Broker>> {
+    let credentials = std::mem::take(&mut order.credentials);
+    if credentials.is_empty() {
+        return Ok(None);
+    }
+    let broker = Broker::new(credentials, &std::mem::take(&mut order.trusted))?;
+    let certificate = [&[CERTIFICATE], broker.certificate().as_bytes()].concat();
+    send(launcher.as_raw_fd(), &certificate, MsgFlags::MSG_NOSIGNAL)?;
+    Ok(Some(broker))
+}
+
 fn read_order(fd: OwnedFd) -> io::Result<NetworkOrder> {
-    let mut text = Vec::new();
-    File::from(fd).take(LARGEST_ORDER).read_to_end(&mut text)?;
+    // It may hold values of credentials. With room for all of it from the start no copy is left behind.
+    let mut text = Zeroizing::new(Vec::new());
+    let mut file = File::from(fd);
+    let length = file.metadata()?.len().min(LARGEST_ORDER);
+    text.reserve_exact(usize::try_from(length + 1).unwrap_or(0));
+    (&mut file).take(LARGEST_ORDER).read_to_end(&mut text)?;
     postcard::from_bytes(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 

@@ -1,7 +1,7 @@
 //! Launcher to the filter of a session's network: its order in a sealed memory file, then its sockets, one a message, on a
 //! socket of messages that both keep: it ends with the launcher.
 
-use agent_sandbox_hosts::HostRules;
+use agent_sandbox_hosts::{Credential, HostRules};
 use serde::{Deserialize, Serialize};
 
 /// What the filter is told.
@@ -13,6 +13,10 @@ pub struct NetworkOrder {
     pub state: Vec<u8>,
     /// To whom it leads.
     pub rules: HostRules,
+    /// Credentials whose values it puts in place of their placeholders.
+    pub credentials: Vec<Credential>,
+    /// The certificates, as PEM, by which the hosts of credentials are known; empty without credentials.
+    pub trusted: Vec<u8>,
     /// Whether it says on the session's standard error what it refuses, once for each host.
     pub tells: bool,
 }
@@ -43,5 +47,8 @@ impl SocketOf {
 
 /// The message behind the last socket.
 pub const COMPLETE: u8 = b'.';
+/// What the filter's first message begins with where credentials are exchanged: behind it stands, as PEM, the certificate by which
+/// programs inside know the filter.
+pub const CERTIFICATE: u8 = b'p';
 /// The filter's answer: it filters. Anything else is a sentence: what keeps it from that.
 pub const READY: u8 = b'r';

@@ -1,4 +1,5 @@
-//! What the filter costs: the first byte, one stream, and memory for a thousand connections, beside the same without it.
+//! What the filter costs: the first byte, one stream, and memory for a thousand connections, beside the same without it; and one stream by
+//! TLS where a credential is exchanged. With the argument `exchange` that alone.
 //!
 //!     unshare --user --map-root-user --net cargo run --release --example speed -p agent-sandbox-filter
 //!
@@ -14,7 +15,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use agent_sandbox_filter::Broker;
+use agent_sandbox_hosts::{Credential, Name};
+use harness::tls::{Authority, request, tls_client};
 use harness::{Jail, alone_here, rules, server};
+use rustls::{ServerConnection, StreamOwned};
 
 /// Bytes of a stream.
 const STREAM: usize = 1 << 30;
@@ -23,9 +28,15 @@ const STREAMS: usize = 5;
 const MANY: usize = 1000;
 /// `USER_HZ` is 100 everywhere.
 const MS_OF_TICK: usize = 10;
+/// Bytes of a stream by TLS.
+const SECURED: usize = 1 << 28;
 
 fn main() {
     alone_here();
+    exchange();
+    if std::env::args().nth(1).as_deref() == Some("exchange") {
+        return;
+    }
     // 1: one byte; 2: a stream. No text: of that a whole line is read before it is judged.
     server("203.0.113.1:7", |mut stream| {
         let mut ask = [0];
@@ -84,6 +95,63 @@ fn main() {
         "{} connections: {} KiB more, of which the server's threads have a part",
         held.len(),
         resident() - before
+    );
+}
+
+/// One stream by TLS, to the server and through an exchange of credentials.
+fn exchange() {
+    let outside = Authority::new();
+    let config = outside.server("b.example", 1);
+    server("203.0.113.2:443", move |stream| {
+        let connection = ServerConnection::new(config.clone()).unwrap();
+        let mut stream = StreamOwned::new(connection, stream);
+        if request(&mut stream).is_err() {
+            return;
+        }
+        let block = vec![0; 1 << 18];
+        let _ = write!(
+            stream,
+            "HTTP/1.1 200 OK\r\nContent-Length: {SECURED}\r\n\r\n"
+        );
+        (0..SECURED / block.len()).for_each(|_| stream.write_all(&block).unwrap());
+        stream.flush().unwrap();
+    });
+    let credential = Credential {
+        name: "b".to_owned(),
+        hosts: vec![(Name::parse("b.example").unwrap(), 443)],
+        placeholder: "a-placeholder".to_owned(),
+        value: "a-value".to_owned().into(),
+        by_base_url: false,
+    };
+    let broker = Broker::new(vec![credential], outside.pem().as_bytes()).unwrap();
+    let known = broker.certificate();
+    let rules = rules(&["b.example"], &[], &["203.0.113.2"]);
+    let jail = Jail::with(rules, Some(broker), &[("b.example", &[&["203.0.113.2"]])]);
+    let stream = |trusted: &str, stream: TcpStream| {
+        let mut stream = tls_client(trusted, "b.example", stream);
+        let start = Instant::now();
+        let ask =
+            "GET / HTTP/1.1\r\nHost: b.example\r\nAuthorization: Bearer a-placeholder\r\n\r\n";
+        stream.write_all(ask.as_bytes()).unwrap();
+        let mut block = vec![0; 1 << 18];
+        let mut got = 0;
+        // The head comes on top.
+        while got < SECURED {
+            got += stream.read(&mut block).unwrap();
+        }
+        start.elapsed()
+    };
+    let direct = || {
+        stream(
+            &outside.pem(),
+            TcpStream::connect("203.0.113.2:443").unwrap(),
+        )
+    };
+    let exchanged = || stream(&known, jail.connect("b.example", 443));
+    let (a, b) = alternate(STREAMS, direct, exchanged);
+    println!(
+        "one stream of 256 MiB by TLS: direct {a:?}, exchanged {b:?}: {:.2} of it",
+        a.as_secs_f64() / b.as_secs_f64()
     );
 }
 

@@ -163,7 +163,12 @@ mod tests {
             allow,
             ..HostRules::default()
         };
-        Session::new(rules, Arc::new(HostNetwork), Events::new(Box::new(|_| {})))
+        Session::new(
+            rules,
+            None,
+            Arc::new(HostNetwork),
+            Events::new(Box::new(|_| {})),
+        )
     }
 
     /// A query for labels, with these flags, counts and class.

@@ -32,6 +32,11 @@ pub enum Verdict {
         /// Where the rule stands.
         origin: String,
     },
+    /// The value of a credential was sent to it.
+    Exchanged {
+        /// The credential's name.
+        credential: String,
+    },
     /// It was refused.
     Refused {
         /// Why, in one line that names host, rule and file.
@@ -116,7 +121,7 @@ impl Event {
             Verdict::Refused { why, hint: None } | Verdict::Failed { why } => {
                 format!("agent-sandbox: {why}")
             }
-            Verdict::Reached { .. } | Verdict::NoMore => String::new(),
+            Verdict::Reached { .. } | Verdict::Exchanged { .. } | Verdict::NoMore => String::new(),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! HTTP without TLS: each request is parsed, judged, and written anew. Of what a program sent, the method, the path, its headers
-//! and the body go on; how they are framed, and to whom, is ours.
+//! HTTP: each request is parsed, judged, and written anew. Of what a program sent, the method, the path, its headers and the body
+//! go on; how they are framed, and to whom, is ours. Where credentials are exchanged, it goes on by TLS.
 
 use std::convert::Infallible;
 use std::io;
@@ -15,16 +15,22 @@ use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit};
+use tokio::time::timeout;
 
-use crate::dial::dial;
+use crate::dial::{Unreached, dial};
+use crate::event::{Event, Verdict};
+use crate::exchange::{Exchange, Used};
 use crate::session::Session;
 
 /// How long a head may take, and how large it may be: servers take 8 to 64 KiB.
 const HEAD: Duration = Duration::from_secs(30);
 const MOST_OF_HEAD: usize = 64 * 1024;
+
+/// The port that a request over TLS does not name.
+const TLS: u16 = 443;
 
 /// Headers about one connection (RFC 9110, 7.6.1): each of ours has its own.
 const HOP: [HeaderName; 8] = [
@@ -50,12 +56,24 @@ pub(crate) struct Proxy {
     by: Rule,
     dialled: Mutex<Option<TcpStream>>,
     upstream: Mutex<Option<SendRequest<Body>>>,
+    /// What is exchanged; then the host is spoken to by TLS.
+    exchange: Option<Exchange>,
 }
 
-/// Serves requests until the connection ends. `first` was read from it already.
-pub(crate) async fn serve(proxy: Proxy, stream: TcpStream, first: Vec<u8>) -> io::Result<()> {
+/// A connection and what was read from it already, as one stream.
+pub(crate) fn rejoined(
+    stream: TcpStream,
+    first: Vec<u8>,
+) -> impl AsyncRead + AsyncWrite + Unpin + Send {
     let (read, write) = stream.into_split();
-    let stream = tokio::io::join(io::Cursor::new(first).chain(read), write);
+    tokio::io::join(io::Cursor::new(first).chain(read), write)
+}
+
+/// Serves requests until the connection ends.
+pub(crate) async fn serve(
+    proxy: Proxy,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> io::Result<()> {
     let service = service_fn(|request| async { Ok::<_, Infallible>(proxy.answer(request).await) });
     hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -78,6 +96,7 @@ impl Proxy {
         (host, port): (Host, u16),
         by: &Rule,
         dialled: Option<TcpStream>,
+        exchange: Option<Exchange>,
     ) -> Self {
         Self {
             session: Arc::clone(session),
@@ -87,6 +106,7 @@ impl Proxy {
             by: by.clone(),
             dialled: Mutex::new(dialled),
             upstream: Mutex::new(None),
+            exchange,
         }
     }
 
@@ -98,10 +118,14 @@ impl Proxy {
         let websocket = is_websocket(request.headers());
         let inside = websocket.then(|| hyper::upgrade::on(&mut request));
         self.rewrite(&mut request, websocket);
+        let used = self.reveal(&mut request);
         let mut answer = match self.send(request).await {
             Ok(answer) => answer,
             Err(line) => return plain(StatusCode::BAD_GATEWAY, &line),
         };
+        if let Some(exchange) = &self.exchange {
+            exchange.conceal(&used, answer.headers_mut());
+        }
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(inside) = inside else {
                 return plain(
@@ -172,6 +196,33 @@ impl Proxy {
         }
     }
 
+    /// Puts credentials in, and says whom the request is for where it came by another port.
+    fn reveal(&self, request: &mut Request<Incoming>) -> Vec<Used<'_>> {
+        let Some(exchange) = &self.exchange else {
+            return Vec::new();
+        };
+        // It may have come without TLS, where another port is the usual one.
+        let host = match self.port {
+            TLS => self.host.to_string(),
+            port => format!("{}:{port}", self.host),
+        };
+        if let Ok(host) = HeaderValue::from_str(&host) {
+            request.headers_mut().insert(header::HOST, host);
+        }
+        let used = exchange.reveal(request.headers_mut());
+        for one in &used {
+            let verdict = Verdict::Exchanged {
+                credential: one.credential.name.clone(),
+            };
+            self.session.events.tell(Event {
+                host: self.host.to_string(),
+                port: Some(self.port),
+                verdict,
+            });
+        }
+        used
+    }
+
     /// Sends a request on the connection there is, or a new one. Where the one that there was has ended meanwhile, a request that
     /// may be sent twice is.
     async fn send(&self, request: Request<Incoming>) -> Result<Response<Incoming>, String> {
@@ -201,7 +252,8 @@ impl Proxy {
         })
     }
 
-    /// A connection for requests: the one that was dialled already, or a new one.
+    /// A connection for requests, the one that was dialled already or a new one: with credentials by TLS, and to nobody else
+    /// than who proves to be the host.
     async fn connect(&self) -> Result<SendRequest<Body>, String> {
         let dialled = match self.dialled.lock().await.take() {
             Some(dialled) => dialled,
@@ -210,15 +262,33 @@ impl Proxy {
                 .map_err(|unreached| unreached.tell(&self.session, &self.host, self.port).line())?,
         };
         let _ = dialled.set_nodelay(true);
-        let (sender, connection) = hyper::client::conn::http1::Builder::new()
-            .preserve_header_case(true)
-            .max_buf_size(MOST_OF_HEAD)
-            .handshake(TokioIo::new(dialled))
-            .await
-            .map_err(|e| format!("agent-sandbox: {e}"))?;
-        tokio::spawn(connection.with_upgrades());
-        Ok(sender)
+        if self.exchange.is_none() {
+            return speak(dialled).await;
+        }
+        let (Some(broker), Host::Name(name)) = (&self.session.broker, &self.host) else {
+            return Err("agent-sandbox: nothing can be exchanged here".to_owned());
+        };
+        let secured = timeout(HEAD, broker.connect(name, dialled)).await;
+        match secured.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(secured) => speak(secured).await,
+            Err(error) => Err(Unreached::Failed(error)
+                .tell(&self.session, &self.host, self.port)
+                .line()),
+        }
     }
+}
+
+async fn speak(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<SendRequest<Body>, String> {
+    let (sender, connection) = hyper::client::conn::http1::Builder::new()
+        .preserve_header_case(true)
+        .max_buf_size(MOST_OF_HEAD)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|e| format!("agent-sandbox: {e}"))?;
+    tokio::spawn(connection.with_upgrades());
+    Ok(sender)
 }
 
 /// The same request once more, if whoever gets it twice does what it would do once (RFC 9110, 9.2.2), and it has no body.

@@ -6,10 +6,13 @@
 
 #![forbid(unsafe_code)]
 
+mod authority;
 mod book;
+mod broker;
 mod dial;
 mod dns;
 mod event;
+mod exchange;
 mod http;
 mod opening;
 mod outside;
@@ -19,7 +22,9 @@ mod relay;
 mod serve;
 mod session;
 mod start;
+mod terminate;
 
+pub use broker::Broker;
 pub use event::{Event, Sink, Verdict};
 pub use outside::{Addresses, HostNetwork, Outside};
 pub use start::{Filter, MOST_CONNECTIONS, Sockets};

@@ -12,11 +12,13 @@ use tokio::time::{sleep, timeout};
 
 use crate::dial::dial;
 use crate::event::Event;
+use crate::exchange::Exchange;
 use crate::http;
 use crate::opening::{Opening, Reader};
 use crate::refuse::{refuse, refuse_after, reset};
 use crate::relay::relay;
 use crate::session::Session;
+use crate::terminate::terminate;
 
 /// How long a program may take to say what the judgement needs. Browsers connect before they know what they will ask.
 const OPENING: Duration = Duration::from_secs(30);
@@ -85,7 +87,11 @@ async fn lead(
     (host, port): (Host, u16),
     by: &Rule,
 ) -> io::Result<()> {
-    let web = by.rule.ports == Ports::Unnamed;
+    let exchange = session
+        .broker
+        .as_ref()
+        .and_then(|broker| broker.exchange(&host, port));
+    let web = exchange.is_some() || by.rule.ports == Ports::Unnamed;
     let mut outside = None;
     if !web {
         let dialled = match dial(session, &host, port, by).await {
@@ -115,8 +121,9 @@ async fn lead(
     let first = reader.into_bytes();
     let fault = match opening {
         Opening::Http => {
-            let proxy = http::Proxy::new(session, permit, (host, port), by, outside);
-            return http::serve(proxy, stream, first).await;
+            let exchange = exchange.and_then(Exchange::without_tls);
+            let proxy = http::Proxy::new(session, permit, (host, port), by, outside, exchange);
+            return http::serve(proxy, http::rejoined(stream, first)).await;
         }
         Opening::Tls(Some(name)) => {
             let said = Host::Name(name);
@@ -138,6 +145,12 @@ async fn lead(
         let event = session.refuse(&host, port, &fault);
         refuse_after(stream, &first, &event.line()).await;
         return Ok(());
+    }
+    if let Some(exchange) = exchange {
+        let to = (host, port);
+        let proxy = http::Proxy::new(session, permit, to.clone(), by, None, Some(exchange));
+        let stream = http::rejoined(stream, first);
+        return terminate(session, to, proxy, stream).await;
     }
     let mut outside = match outside {
         Some(outside) => outside,
@@ -204,7 +217,7 @@ mod tests {
             ..HostRules::default()
         };
         let events = Events::new(Box::new(|_| {}));
-        let session = Arc::new(Session::new(rules, Arc::new(Here), events));
+        let session = Arc::new(Session::new(rules, None, Arc::new(Here), events));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let inside = TcpStream::connect(listener.local_addr().unwrap());
         let (inside, accepted) = tokio::join!(inside, listener.accept());

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use agent_sandbox_hosts::{Host, HostRules, Name};
 
 use crate::book::Book;
+use crate::broker::Broker;
 use crate::event::{Event, Events, Verdict};
 use crate::outside::Outside;
 use crate::pace::Pace;
@@ -13,6 +14,8 @@ use crate::pace::Pace;
 pub(crate) struct Session {
     rules: RwLock<Arc<HostRules>>,
     pub(crate) book: Mutex<Book>,
+    /// What exchanges credentials, if there are any.
+    pub(crate) broker: Option<Broker>,
     pub(crate) outside: Arc<dyn Outside>,
     pub(crate) events: Events,
     /// How fast names are asked for, over all connections.
@@ -20,10 +23,16 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(rules: HostRules, outside: Arc<dyn Outside>, events: Events) -> Self {
+    pub(crate) fn new(
+        rules: HostRules,
+        broker: Option<Broker>,
+        outside: Arc<dyn Outside>,
+        events: Events,
+    ) -> Self {
         Self {
             rules: RwLock::new(Arc::new(rules)),
             book: Mutex::default(),
+            broker,
             outside,
             events,
             pace: tokio::sync::Mutex::new(Pace::new()),

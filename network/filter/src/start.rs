@@ -13,6 +13,7 @@ use agent_sandbox_hosts::HostRules;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::broker::Broker;
 use crate::dns;
 use crate::event::{Events, Sink};
 use crate::outside::{MOST_RESOLVING, Outside};
@@ -41,17 +42,19 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Starts a filter in a thread of its own. `sink` is told what happens; nothing is reached that `rules` do not allow.
+    /// Starts a filter in a thread of its own. `sink` is told what happens; nothing is reached that `rules` do not allow. With a broker
+    /// credentials are exchanged.
     ///
     /// # Errors
     /// A socket or a thread cannot be had.
     pub fn start(
         rules: HostRules,
+        broker: Option<Broker>,
         sockets: Sockets,
         outside: Arc<dyn Outside>,
         sink: Sink,
     ) -> io::Result<Self> {
-        let session = Arc::new(Session::new(rules, outside, Events::new(sink)));
+        let session = Arc::new(Session::new(rules, broker, outside, Events::new(sink)));
         let runtime = Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(MOST_RESOLVING)

@@ -4,12 +4,14 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod credential;
 mod name;
 mod refusal;
 mod rule;
 mod rules;
 
 pub use address::AddressClass;
+pub use credential::{Credential, Secret};
 pub use name::{Name, NameFault};
 pub use refusal::{Cause, Refusal};
 pub use rule::{Host, HostPattern, HostRule, Ports, Rule, RuleError, WEB_PORTS};

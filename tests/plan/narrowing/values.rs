@@ -207,6 +207,7 @@ fn of_two_values_the_narrower_holds() {
         ("landlock.users", "\"degraded\"", "\"refuse\""),
         ("network.mode", "\"open\"", "\"isolated\""),
         ("network.jobs", "\"open\"", "\"isolated\""),
+        ("network.credentials", "\"on\"", "\"off\""),
         ("slurm.mode", "\"auto\"", "\"off\""),
         ("slurm.scope", "\"user\"", "\"session\""),
         ("slurm.queries", "\"names\"", "\"none\""),

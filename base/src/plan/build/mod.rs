@@ -1,6 +1,7 @@
 //! Builds the plan: the policy applied to this host and this invocation. Pure but for the questions that it
 //! asks through [`Files`].
 
+mod credentials;
 pub mod devices;
 pub mod env;
 pub mod git;
@@ -143,6 +144,9 @@ pub(super) fn build(
         }
         None => None,
     };
+    let in_job = invocation.job.is_some();
+    let network = network::mode(policy, in_job);
+    let credentials = credentials::wanted(policy, host, network.value, in_job)?;
     let mounted = mounts::build(
         policy,
         host,
@@ -150,6 +154,7 @@ pub(super) fn build(
         (&hides, &site_bounds),
         project.as_ref(),
         invocation.job.as_ref(),
+        !credentials.credentials.is_empty(),
     )?;
     let real = project.map(|project| project.real);
     let cwd = mounted
@@ -162,7 +167,7 @@ pub(super) fn build(
         session: &invocation.session,
         cwd: &cwd,
     };
-    let environment = match &invocation.job {
+    let mut environment = match &invocation.job {
         None => env::build(policy, host, told),
         Some(job) => {
             if let Some((at, content)) = &job.script {
@@ -171,6 +176,15 @@ pub(super) fn build(
             env::build_for_job(policy, host, job, told)
         }
     };
+    let mut filter = network::filtered(policy, host, &network)?;
+    let mut omitted = mounted.omitted;
+    if let Some(filter) = &mut filter {
+        let (planned, left_out) = credentials::planned(&credentials, &filter.rules, invocation);
+        omitted.extend(left_out);
+        let there = (planned.as_slice(), mounted.trust.as_ref());
+        credentials::set(&mut environment, &credentials, there, host);
+        (filter.credentials, filter.trust) = (planned, mounted.trust);
+    }
     let mut clamped = policy.clamped.clone();
     clamped.extend_from_slice(hides.clamped());
     clamped.extend(mounted.clamped);
@@ -191,7 +205,6 @@ pub(super) fn build(
                 .to_owned(),
         );
     }
-    let network = network::mode(policy, invocation.job.is_some());
     if !landlock_scope && network.value == NetworkMode::Open {
         weaknesses.push(
             "this kernel cannot keep the jail from abstract unix sockets of the host (it needs Landlock ABI 6, \
@@ -212,8 +225,7 @@ pub(super) fn build(
         files,
         host.traced,
     );
-    let mut omitted = mounted.omitted;
-    omitted.extend(network::lacking(policy, invocation.job.is_some()));
+    omitted.extend(network::lacking(policy, in_job));
     let limit = policy.jail.max_processes.clone();
     let mut plan = Plan {
         session: invocation.session.clone(),
@@ -234,7 +246,7 @@ pub(super) fn build(
             mediated: host.no_mediator.is_none(),
             besides: &[],
         }),
-        filter: network::filtered(policy, host, &network)?,
+        filter,
         network,
         nested: policy.jail.nested.clone(),
         max_processes: limit.map(|most| (most > 0).then(|| most.into())),

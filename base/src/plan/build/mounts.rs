@@ -1,5 +1,6 @@
 //! From the policy's paths to the jail's file system.
 
+mod certificates;
 mod home;
 mod injected_files;
 mod keeps;
@@ -19,6 +20,7 @@ use crate::host::files::{
 use crate::plan::model::bounds::SiteBounds;
 use crate::plan::model::hides::Hides;
 use crate::plan::model::injected_files::InjectedFiles;
+use crate::plan::model::network::Trust;
 use crate::plan::model::persistent::Keeping;
 use crate::plan::model::protect::protected;
 use crate::plan::model::{Access, INIT, INPUT, Job, Mount, Omitted, PlanError, Step, Why};
@@ -50,6 +52,8 @@ pub struct Mounted {
     pub clamped: Vec<Clamped>,
     /// Files that profiles give.
     pub injected_files: InjectedFiles,
+    /// Certificates that are trusted, where credentials are exchanged.
+    pub trust: Option<Trust>,
 }
 
 impl Mounted {
@@ -91,7 +95,7 @@ struct Builder<'a> {
     by_mode: Vec<PathBuf>,
 }
 
-/// Plans the file system.
+/// Plans the file system; with `credentials` one for a network that exchanges some.
 ///
 /// # Errors
 /// A path that the policy gives as writable and that would open the home directory or
@@ -103,6 +107,7 @@ pub fn build(
     (hides, site_bounds): (&Hides, &SiteBounds),
     project: Option<&Project>,
     job: Option<&Job>,
+    credentials: bool,
 ) -> Result<Mounted, PlanError> {
     let homes: Vec<PathBuf> = host
         .homes()
@@ -149,6 +154,7 @@ pub fn build(
     if network::mode(policy, job.is_some()).value == NetworkMode::Filtered {
         builder.names();
     }
+    let trust = credentials.then(|| builder.certificates());
     builder.input();
     builder.devices();
     slurm::place(
@@ -185,6 +191,7 @@ pub fn build(
         omitted: builder.omitted,
         clamped: builder.clamped,
         injected_files,
+        trust,
     })
 }
 

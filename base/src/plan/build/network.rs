@@ -87,7 +87,12 @@ pub(super) fn filtered(
         PlanError::new(error.to_string()).hint("name single ports, or shorter ranges")
     })?;
     let ports = ports.into_iter().collect();
-    Ok(Some(FilteredNetwork { rules, ports }))
+    Ok(Some(FilteredNetwork {
+        rules,
+        ports,
+        credentials: Vec::new(),
+        trust: None,
+    }))
 }
 
 /// Slurm's own services: who reaches them from inside asks Slurm past the chaperon.

@@ -15,6 +15,8 @@ pub struct Invocation {
     pub command: Vec<OsString>,
     /// The session's id.
     pub session: String,
+    /// Letters that nobody can guess, for the placeholders of this session; nothing in a job, which has none.
+    pub random: String,
     /// The job, on a compute node.
     pub job: Option<Job>,
 }

@@ -1,7 +1,13 @@
 //! What a filter outside needs of a filtered network.
 
-use agent_sandbox_hosts::HostRules;
+use std::path::PathBuf;
+
+use agent_sandbox_hosts::{HostRules, Name};
 use serde::Serialize;
+
+use super::step::{Mount, Step};
+use crate::config::source::Source;
+use crate::policy::ValueSource;
 
 /// The network of a jail that is filtered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -10,4 +16,52 @@ pub struct FilteredNetwork {
     pub rules: HostRules,
     /// The ports at which the filter listens inside.
     pub ports: Vec<u16>,
+    /// Values that stay outside.
+    pub credentials: Vec<PlannedCredential>,
+    /// Whom programs trust, inside and outside; `None` without credentials.
+    pub trust: Option<Trust>,
+}
+
+/// A credential: everything but its value, which no plan holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedCredential {
+    /// Its name.
+    pub name: String,
+    /// To whom the value goes, by TLS at these ports.
+    pub hosts: Vec<(Name, u16)>,
+    /// The variable that holds the placeholder.
+    pub env: String,
+    /// What stands inside.
+    #[serde(skip)]
+    pub placeholder: String,
+    /// Where the value is read.
+    pub from: ValueSource,
+    /// Whether programs may leave TLS to the filter.
+    pub by_base_url: bool,
+    /// Where it stands in the policy.
+    pub source: Source,
+}
+
+/// Certificates that are trusted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Trust {
+    /// Files inside that get the filter's certificate, the usual one first.
+    pub bundles: Vec<PathBuf>,
+    /// By which the filter knows servers outside, as PEM.
+    #[serde(skip)]
+    pub trusted: Vec<u8>,
+}
+
+impl Trust {
+    /// Adds the filter's certificate, as PEM, to each of the files.
+    pub fn add(&self, certificate: &[u8], steps: &mut [Step]) {
+        for step in steps
+            .iter_mut()
+            .filter(|step| self.bundles.contains(&step.at))
+        {
+            if let Mount::File { content } = &mut step.mount {
+                content.extend_from_slice(certificate);
+            }
+        }
+    }
 }

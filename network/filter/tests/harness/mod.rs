@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, dead_code)] // a test: the panic is the failure
 
 pub(crate) mod hello;
+pub(crate) mod tls;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::env;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use agent_sandbox_filter::{Addresses, Event, Filter, Outside, Sockets, Verdict};
+use agent_sandbox_filter::{Addresses, Broker, Event, Filter, Outside, Sockets, Verdict};
 use agent_sandbox_hosts::{Endpoint, HostRules, Name, Rule};
 use agent_sandbox_support::not_checked;
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
@@ -164,6 +165,15 @@ pub(crate) fn rules(allow: &[&str], deny: &[&str], private: &[&str]) -> HostRule
 impl Jail {
     /// A jail with these rules; outside `names` mean these addresses, one answer after the other.
     pub(crate) fn new(rules: HostRules, names: &[(&str, &[&[&str]])]) -> Self {
+        Self::with(rules, None, names)
+    }
+
+    /// The same, with credentials that are exchanged.
+    pub(crate) fn with(
+        rules: HostRules,
+        broker: Option<Broker>,
+        names: &[(&str, &[&[&str]])],
+    ) -> Self {
         let (thread, tasks) = channel::<Task>();
         thread::spawn(move || {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -202,7 +212,7 @@ impl Jail {
         let events = Arc::clone(&jail.events);
         let sink = Box::new(move |event| events.lock().unwrap().push(event));
         let outside: Arc<dyn Outside> = jail.zone.clone();
-        jail.filter = Some(Filter::start(rules, sockets, outside, sink).unwrap());
+        jail.filter = Some(Filter::start(rules, broker, sockets, outside, sink).unwrap());
         jail
     }
 
@@ -277,6 +287,11 @@ impl Jail {
         stream.write_all(bytes).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         said(&mut stream)
+    }
+
+    /// All that was told.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.events.lock().unwrap().clone()
     }
 
     /// Why hosts were refused or not reached, in order.

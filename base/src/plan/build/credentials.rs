@@ -1,0 +1,255 @@
+//! Credentials in a plan: which of them count, what stands inside in place of each, and how programs inside come to trust the filter
+//! that exchanges them. No value is known here.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use agent_sandbox_hosts::{Host, HostRules};
+use bstr::ByteSlice;
+
+use super::env::{self, Environment};
+use crate::config::source::Source;
+use crate::host::HostFacts;
+use crate::host::files::{Files, Found, Kind, Look};
+use crate::plan::model::network::{PlannedCredential, Trust};
+use crate::plan::model::{HiddenVariable, Invocation, Omitted, PlanError, Variable, Why};
+use crate::policy::{Credential, Exchange, NetworkMode, Policy, ValueSource};
+
+/// What a placeholder ends in. Some agents ask whether a key may be used, and know it again by its last twenty letters: these are the
+/// same in every session.
+const MARK: &str = "-agent-sandbox-placeholder";
+/// A value of fewer bytes stands in other values by chance.
+const SHORTEST: usize = 8;
+/// The largest file of certificates that is read, in bytes. Distributions have 250 KiB.
+const LARGEST_BUNDLE: usize = 2 << 20;
+/// Where distributions have the certificates that programs trust: Debian, Alpine and Arch; Fedora and RHEL; SUSE; where OpenSSL is
+/// built as its authors do it.
+const BUNDLES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+/// Whom OpenSSL, Go and most others trust, if it is set: it comes first.
+const SSL_CERT_FILE: &str = "SSL_CERT_FILE";
+/// Variables that name such a file to programs which do not read the system's.
+const TRUSTING: [&str; 9] = [
+    SSL_CERT_FILE,
+    "AWS_CA_BUNDLE",
+    "CARGO_HTTP_CAINFO",
+    "CODEX_CA_CERTIFICATE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "NODE_EXTRA_CA_CERTS",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+];
+
+/// The credentials that count, and what is said of others.
+pub(super) struct Wanted<'a> {
+    pub(super) credentials: Vec<&'a Credential>,
+    pub(super) omitted: Vec<Omitted>,
+}
+
+/// Which credentials count. Those of profiles and of the site count in a filtered network alone, and where their variable is set.
+///
+/// # Errors
+/// One of the user's is to be exchanged, and nothing filters.
+pub(super) fn wanted<'a>(
+    policy: &'a Policy,
+    host: &HostFacts,
+    mode: NetworkMode,
+    in_job: bool,
+) -> Result<Wanted<'a>, PlanError> {
+    let mut wanted = Wanted {
+        credentials: Vec::new(),
+        omitted: Vec::new(),
+    };
+    let off = policy.network.credentials.value == Exchange::Off;
+    for one in &policy.credentials {
+        if in_job
+            || off
+            || mode == NetworkMode::Isolated
+            || one.is_offered() && mode != NetworkMode::Filtered
+        {
+            continue;
+        }
+        if mode != NetworkMode::Filtered {
+            let message = format!(
+                "the credential `{}` ({}) needs network.mode = \"filtered\"",
+                one.name, one.source
+            );
+            return Err(PlanError::new(message).hint(format!(
+                "the filter exchanges it, and with the host's network ({}) there is none; --set network.credentials=off does without",
+                policy.network.mode.source
+            )));
+        }
+        if let (true, ValueSource::Variable(name)) = (one.is_offered(), &one.from)
+            && host.variable(name).is_none_or(OsStr::is_empty)
+        {
+            continue;
+        }
+        // It leads to a service of the user's own, which has to get the value itself.
+        if let Some(elsewhere) = one.unless.iter().find(|name| host.variable(name).is_some()) {
+            let reason = format!(
+                "${elsewhere} is set, so that ${} is as the rules of [env] have it",
+                one.env
+            );
+            wanted.omitted.push(omitted(one, reason));
+            continue;
+        }
+        wanted.credentials.push(one);
+    }
+    Ok(wanted)
+}
+
+fn why(name: &str, source: &Source) -> Why {
+    Why::Rule {
+        key: format!("credential `{name}`"),
+        source: source.clone(),
+    }
+}
+
+fn omitted(one: &Credential, reason: String) -> Omitted {
+    Omitted {
+        path: format!("credential `{}`", one.name),
+        reason,
+        why: why(&one.name, &one.source),
+        loud: true,
+    }
+}
+
+/// What is told to the filter, and what is left out because the rules do not lead there.
+pub(super) fn planned(
+    wanted: &Wanted<'_>,
+    rules: &HostRules,
+    invocation: &Invocation,
+) -> (Vec<PlannedCredential>, Vec<Omitted>) {
+    let mut left_out = wanted.omitted.clone();
+    let planned = wanted.credentials.iter().map(|one| {
+        let mut hosts = one.hosts.clone();
+        hosts.retain(
+            |(name, port)| match rules.judge(&Host::Name(name.clone()), *port) {
+                Ok(_) => true,
+                Err(refusal) => {
+                    left_out.push(omitted(one, refusal.to_string()));
+                    false
+                }
+            },
+        );
+        PlannedCredential {
+            name: one.name.clone(),
+            hosts,
+            env: one.env.clone(),
+            placeholder: format!("{}{}-{}{MARK}", one.prefix, invocation.random, one.name),
+            from: one.from.clone(),
+            by_base_url: !one.base_url.is_empty(),
+            source: one.source.clone(),
+        }
+    });
+    (planned.collect(), left_out)
+}
+
+/// Puts placeholders in place of values, and names the files of certificates to programs.
+pub(super) fn set(
+    environment: &mut Environment,
+    wanted: &Wanted<'_>,
+    (planned, trust): (&[PlannedCredential], Option<&Trust>),
+    host: &HostFacts,
+) {
+    let Environment {
+        variables, hidden, ..
+    } = environment;
+    for one in planned {
+        let ValueSource::Variable(name) = &one.from else {
+            continue;
+        };
+        let value = host.variable(name).map(OsStr::as_bytes).unwrap_or_default();
+        let why = why(&one.name, &one.source);
+        variables.retain(|variable| {
+            let repeats = value.len() >= SHORTEST && variable.value.as_bytes().contains_str(value);
+            let is_it = variable.name == name.as_str() || repeats;
+            if is_it {
+                let (name, why) = (variable.name.clone(), why.clone());
+                hidden.push(HiddenVariable { name, why });
+            }
+            !is_it
+        });
+    }
+    let mut set = |name: &str, value: &str, why: Why| {
+        variables.retain(|variable| variable.name != name);
+        hidden.retain(|variable| variable.name != name);
+        variables.push(Variable {
+            name: name.into(),
+            value: value.into(),
+            why,
+        });
+    };
+    for (one, stated) in planned.iter().zip(&wanted.credentials) {
+        set(&one.env, &one.placeholder, why(&one.name, &one.source));
+        for (name, path) in &stated.base_url {
+            if let Some(url) = stated.base_url(path) {
+                set(name, &url, why(&one.name, &one.source));
+            }
+        }
+    }
+    if let Some(bundle) = trust.and_then(|trust| trust.bundles.first()) {
+        let named: Vec<_> = variables
+            .iter()
+            .map(|variable| variable.name.clone())
+            .collect();
+        for name in TRUSTING {
+            if !named.iter().any(|named| named == name) {
+                variables.push(Variable {
+                    name: name.into(),
+                    value: bundle.into(),
+                    why: Why::Every(
+                        "the certificates that programs here trust, with that of the filter",
+                    ),
+                });
+            }
+        }
+    }
+    variables.sort_by(|a, b| a.name.cmp(&b.name));
+    hidden.sort_by(|a, b| a.name.cmp(&b.name));
+}
+
+/// A file of certificates.
+pub(super) struct Bundle {
+    pub(super) found: Found,
+    pub(super) content: Vec<u8>,
+    /// Whether those count by which this host knows servers.
+    pub(super) first: bool,
+}
+
+/// The files of certificates that programs inside read: the system's, and those that variables name which pass.
+pub(super) fn bundles(policy: &Policy, host: &HostFacts, files: &dyn Files) -> Vec<Bundle> {
+    let named = TRUSTING.into_iter().filter_map(|name| {
+        let value = host.variable(name)?;
+        let passes = matches!(
+            env::verdict(policy, name.as_ref(), Some(value)),
+            env::Verdict::Passes(_)
+        );
+        (passes && Path::new(value).is_absolute()).then(|| (name, PathBuf::from(value)))
+    });
+    let usual = BUNDLES.map(|path| ("", PathBuf::from(path)));
+    let mut all: Vec<Bundle> = Vec::new();
+    for (name, path) in named.chain(usual) {
+        let Look::Found(found) = files.look(&path) else {
+            continue;
+        };
+        if found.kind != Kind::File || all.iter().any(|one| one.found.real == found.real) {
+            continue;
+        }
+        if let Some(content) = files.small_file(&found.real, LARGEST_BUNDLE) {
+            let counts = matches!(name, "" | SSL_CERT_FILE) && !all.iter().any(|one| one.first);
+            all.push(Bundle {
+                found,
+                content,
+                first: counts,
+            });
+        }
+    }
+    all
+}
