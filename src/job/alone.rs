@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::task::{clean_up, company, is_first, say_once};
 use crate::handoff::Run;
@@ -13,6 +13,7 @@ use crate::launch;
 use crate::launch::announcements::Announcements;
 use crate::launch::backend::{Backend, Reason, with_reason};
 use crate::launch::chaperon::Chaperon;
+use crate::launch::network::Filter;
 use crate::launch::supervisor::Outcome;
 use crate::launch::untraced;
 use crate::share::Wanted;
@@ -63,6 +64,12 @@ fn stand_by(
     }
     let mut company = company(announcements)?;
     company.chaperon = Chaperon::new(&prepared, plan, all, Some(job))?;
+    company.network = Filter::new(&prepared, plan, false)?;
+    if let Some(filter) = &mut company.network {
+        filter
+            .start()
+            .context("cannot start the network's filter")?;
+    }
     let bytes = |text: &OsStr| text.as_bytes().to_vec();
     let cwd = ready.real(Path::new(OsStr::from_bytes(&run.cwd)));
     let mut run = Run {

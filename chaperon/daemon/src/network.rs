@@ -84,7 +84,7 @@ fn note(order: NetworkOrder, errors: &OwnedFd, news: &mpsc::Receiver<News>) {
     let mut told = BTreeSet::new();
     while let Ok(News::Of(event)) = news.recv() {
         tracing::info!(target: "network", host = event.host, port = event.port, verdict = ?event.verdict, "judged");
-        audit.note(&connection(&event));
+        audit.note(&connection(&event, order.step.as_ref()));
         let Verdict::Refused { why, hint } = &event.verdict else {
             continue;
         };
@@ -106,7 +106,7 @@ fn say(errors: &OwnedFd, why: &str, hint: Option<&str>) {
     }
 }
 
-fn connection(event: &Event) -> Connection<'_> {
+fn connection<'a>(event: &'a Event, step: Option<&'a (u32, String)>) -> Connection<'a> {
     use audit::Verdict as Recorded;
     let (verdict, reason) = match &event.verdict {
         Verdict::Reached { rule, origin, .. } => (Recorded::Allowed, format!("{rule} ({origin})")),
@@ -117,7 +117,7 @@ fn connection(event: &Event) -> Connection<'_> {
             "further hosts are not recorded".to_owned(),
         ),
     };
-    Connection::new(&event.host, event.port, verdict, reason)
+    Connection::new((&event.host, event.port), step, verdict, reason)
 }
 
 fn read_order(fd: OwnedFd) -> io::Result<NetworkOrder> {

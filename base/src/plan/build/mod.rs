@@ -212,8 +212,6 @@ pub(super) fn build(
         files,
         host.traced,
     );
-    let mut omitted = mounted.omitted;
-    omitted.extend(network::lacking(policy, invocation.job.is_some()));
     let limit = policy.jail.max_processes.clone();
     let mut plan = Plan {
         session: invocation.session.clone(),
@@ -224,7 +222,7 @@ pub(super) fn build(
         hidden: hides,
         variables: environment.variables,
         hidden_variables: environment.hidden,
-        omitted,
+        omitted: mounted.omitted,
         clamped: told,
         site_bounds,
         weaknesses,
