@@ -98,10 +98,7 @@ impl Filter {
     ///
     /// # Errors
     /// It is not.
-    pub fn attach(
-        &mut self,
-        network: Option<BorrowedFd<'_>>,
-    ) -> std::result::Result<(), Failure> {
+    pub fn attach(&mut self, network: Option<BorrowedFd<'_>>) -> std::result::Result<(), Failure> {
         let failed = |why: String| {
             Failure::new(format!("the network cannot be filtered: {why}"))
                 .hint("nothing was started; --set network.mode=isolated runs without a network")
@@ -118,11 +115,7 @@ impl Filter {
     }
 
     /// Has a child make the sockets, for whoever enters the jail's namespaces does not come back.
-    fn listen(
-        &self,
-        network: BorrowedFd<'_>,
-        life: &OwnedFd,
-    ) -> std::result::Result<(), String> {
+    fn listen(&self, network: BorrowedFd<'_>, life: &OwnedFd) -> std::result::Result<(), String> {
         let owner = owner_of_jail(network, Kind::Network).map_err(|error| {
             format!("the jail's network namespace is not the user's own: {error}")
         })?;

@@ -134,11 +134,7 @@ struct Made {
     ranks: bool,
 }
 
-fn make(
-    earlier: &[StepId],
-    wanted: &Wanted,
-    of_its_own: (u64, Option<OwnedFd>),
-) -> Result<Made> {
+fn make(earlier: &[StepId], wanted: &Wanted, of_its_own: (u64, Option<OwnedFd>)) -> Result<Made> {
     let jail = existing(earlier, wanted)?;
     let mut prepared =
         launch::prepare_from_snapshot(wanted.snapshot.clone(), wanted.asked.clone())?;

@@ -19,9 +19,9 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
+use super::join_socket::StepId;
 use super::namespaces::Namespaces;
 use super::pids;
-use super::join_socket::StepId;
 use super::protocol::{JailTerms, Restrictions, Wanted};
 use super::sockets::Maker;
 use crate::backend::bubblewrap::mediator::{Standby, Terms};

@@ -185,7 +185,8 @@ mod tests {
             b"SlurmctldPort=7001-7004\nSlurmdPort = 7010 # x\nAccountingStoragePort=\"7020\"\n";
         let ports = [(1, (7001, 7004)), (2, (7010, 7010)), (3, (7020, 7020))];
         assert_eq!(read(text).ports, ports);
-        let text = b"NodeName=n1 CPUs=4 Port=7030\nNodeName=n[2-4] port = [7031-7033] State=UNKNOWN\n\
+        let text =
+            b"NodeName=n1 CPUs=4 Port=7030\nNodeName=n[2-4] port = [7031-7033] State=UNKNOWN\n\
             SrunPortRange=60001-60009\nNodeName=n5 \\\nPort=7040\n";
         let ports = [
             (1, (7030, 7030)),

@@ -4,8 +4,8 @@ use agent_sandbox_hosts::{Endpoint, HostRules};
 
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
-use crate::plan::model::network::FilteredNetwork;
 use crate::plan::model::PlanError;
+use crate::plan::model::network::FilteredNetwork;
 use crate::policy::hosts::rules;
 use crate::policy::values::Stricter;
 use crate::policy::{JobsNetwork, NetworkMode, Policy};
