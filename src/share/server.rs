@@ -173,8 +173,9 @@ fn of_network(plan: &Plan, step: StepId) -> Vec<String> {
     let nodes: u32 = nodes.and_then(|count| count.parse().ok()).unwrap_or(1);
     if step != StepId::Batch && nodes > 1 {
         lacking.push(format!(
-            "agent-sandbox: note: tasks of this step do not reach each other over the network of its {nodes} nodes, which is \
-             {mode} ({}); if they must, the user can set network.jobs = \"open\", for a partition under [[when]] partition\n",
+            "agent-sandbox: note: the {nodes} nodes of this step do not reach each other, for the network is {mode} ({}): if \
+             they must, network.jobs = \"open\" gives jobs the nodes' network (a site: for one partition, by [[when]] \
+             partition)\n",
             network.source
         ));
     }
