@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::task::{clean_up, company, is_first, say_once};
 use crate::handoff::Run;
@@ -64,12 +64,7 @@ fn stand_by(
     }
     let mut company = company(announcements)?;
     company.chaperon = Chaperon::new(&prepared, plan, all, Some(job))?;
-    company.network = Filter::new(&prepared, plan, false)?;
-    if let Some(filter) = &mut company.network {
-        filter
-            .start()
-            .context("cannot start the network's filter")?;
-    }
+    company.network = Filter::of_job(&prepared, plan)?;
     let bytes = |text: &OsStr| text.as_bytes().to_vec();
     let cwd = ready.real(Path::new(OsStr::from_bytes(&run.cwd)));
     let mut run = Run {

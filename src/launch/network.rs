@@ -81,6 +81,19 @@ impl Filter {
         }))
     }
 
+    /// The same of a job, started. It says nothing on standard error.
+    ///
+    /// # Errors
+    /// As [`Self::new`] and [`Self::start`].
+    pub fn of_job(prepared: &Prepared, plan: &Plan) -> Result<Option<Self>> {
+        let mut filter = Self::new(prepared, plan, false)?;
+        if let Some(filter) = &mut filter {
+            let started = filter.start();
+            started.context("cannot start the network's filter")?;
+        }
+        Ok(filter)
+    }
+
     /// Starts it. It waits for its sockets.
     ///
     /// # Errors

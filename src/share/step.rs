@@ -101,13 +101,8 @@ pub fn make(
         .is_some_and(|(terms, _)| terms.filtered_to_the_end);
     let mut filter = match joins {
         true => None,
-        false => Filter::new(prepared, plan, false)?,
+        false => Filter::of_job(prepared, plan)?,
     };
-    if let Some(filter) = &mut filter {
-        filter
-            .start()
-            .context("cannot start the network's filter")?;
-    }
     let finish = |jail: &Restrictions| Finish::new(jail, order, terminal);
     let (restrictions, mut begun, left) = match jail {
         Some((JailTerms { restrictions, .. }, namespaces)) => {
