@@ -50,7 +50,7 @@ impl Network {
         }
         let (allowed, other) = (server(), server());
         let ask = format!(
-            "#!/bin/bash\nget() {{ curl -sS -m 20 http://$1/ 2> /dev/null || echo closed; }}\n\
+            "#!/bin/bash\nget() {{ curl -sSf -m 20 http://$1/ 2> /dev/null || echo closed; }}\n\
              echo $1 $(get localhost:{allowed}) $(get localhost:{other}) $(get refused.example)\n"
         );
         world.write("ask.sh", ask);
@@ -151,11 +151,11 @@ fn ranks_on_a_node_with_a_filtered_network() {
     network.world.write(
         "job.sh",
         "#!/bin/bash\n#SBATCH -N1 -n4 -o job.txt\nexport OMPI_MCA_btl=vader,self\n\
-         mpirun.openmpi -n 4 ./ring.openmpi; mpiexec.mpich -n 4 ./ring.mpich; srun -Q --mpi=pmi2 ./ring.mpich\n",
+         mpirun.openmpi -n 4 ./ring.openmpi; srun -Q --mpi=pmi2 ./ring.mpich\n",
     );
     let script = "sbatch -Q -W job.sh; cat job.txt; srun -Q -N1 -n4 --mpi=pmi2 ./ring.mpich";
     let output = network.inside(script).run();
-    assert_eq!(output.out(), "sum 10 of 4\n".repeat(4), "{output}");
+    assert_eq!(output.out(), "sum 10 of 4\n".repeat(3), "{output}");
 }
 
 /// The filters of a job's steps.
@@ -249,7 +249,7 @@ fn slurms_own_ports_are_refused_to_jobs_under_every_rule() {
         .map(|port| format!("\"localhost:{port}\""))
         .collect();
     let ask = format!(
-        "for port in {} {}; do curl -sS -m 20 http://127.0.0.1:$port/; done 2> /dev/null; true",
+        "for port in {} {}; do curl -sSf -m 20 http://127.0.0.1:$port/; done 2> /dev/null; true",
         own.join(" "),
         network.allowed
     );
@@ -302,7 +302,7 @@ fn what_listens_in_a_job_is_not_reached_from_the_node_or_another_job() {
         "listen.sh",
         format!(
             "#!/bin/bash\npython3 -m http.server --bind 0.0.0.0 {port} > /dev/null 2>&1 & server=$!\n\
-             until curl -sS -o own.txt http://127.0.0.1:{port}/ask.sh 2> /dev/null; do sleep 0.05; done; touch up\n\
+             until curl -sSf -o own.txt http://127.0.0.1:{port}/ask.sh 2> /dev/null; do sleep 0.05; done; touch up\n\
              until [ -e over ]; do sleep 0.05; done; kill $server\n"
         ),
     );
@@ -310,7 +310,7 @@ fn what_listens_in_a_job_is_not_reached_from_the_node_or_another_job() {
         "reach.sh",
         format!(
             "#!/bin/bash\nfor host in 127.0.0.1 localhost $(hostname) $SLURMD_NODENAME; do\n\
-             curl -sS -m 20 http://$host:{port}/ask.sh > /dev/null 2>&1 && echo $host is reached; done; echo asked\n"
+             curl -sSf -m 20 http://$host:{port}/ask.sh > /dev/null 2>&1 && echo $host is reached; done; echo asked\n"
         ),
     );
     let node = &world.cluster.nodes[0];
@@ -417,7 +417,7 @@ fn a_filter_that_fails(network: &Network, node: &str) {
     // Outside, the session's own filter has started by then.
     let script = format!(
         "touch broken; srun -Q -w {node} ./ask.sh step; echo $?\n\
-         sbatch -Q --parsable -W -w {node} -o job.txt --wrap './ask.sh job' > id; echo $?; rm broken"
+         sbatch --parsable -W -w {node} -o job.txt --wrap './ask.sh job' > id; echo $?; rm broken"
     );
     let output = network.inside(&script).run().good();
     assert_eq!(output.out(), "125\n125\n", "{output}");
