@@ -13,6 +13,7 @@ use crate::launch;
 use crate::launch::announcements::Announcements;
 use crate::launch::backend::{Backend, Reason, with_reason};
 use crate::launch::chaperon::Chaperon;
+use crate::launch::network::Filter;
 use crate::launch::supervisor::Outcome;
 use crate::launch::untraced;
 use crate::share::Wanted;
@@ -63,6 +64,7 @@ fn stand_by(
     }
     let mut company = company(announcements)?;
     company.chaperon = Chaperon::new(&prepared, plan, all, Some(job))?;
+    company.network = Filter::of_job(&prepared, plan)?;
     let bytes = |text: &OsStr| text.as_bytes().to_vec();
     let cwd = ready.real(Path::new(OsStr::from_bytes(&run.cwd)));
     let mut run = Run {

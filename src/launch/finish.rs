@@ -165,12 +165,12 @@ impl Finish {
 ///
 /// # Errors
 /// It is none, or not of that kind.
-pub(super) fn owner_of_jail(namespace: &OwnedFd, kind: Kind) -> io::Result<OwnedFd> {
+pub(super) fn owner_of_jail(namespace: impl AsFd, kind: Kind) -> io::Result<OwnedFd> {
     let other = || io::Error::other("they are not those of this jail");
-    if namespaces::kind_of(namespace)? != kind {
+    if namespaces::kind_of(&namespace)? != kind {
         return Err(other());
     }
-    let owner = namespaces::owner(namespace)?;
+    let owner = namespaces::owner(&namespace)?;
     let above = namespaces::parent(&owner).map_err(|_| other())?;
     let own = namespaces::own(Kind::User)?;
     if namespaces::owner_uid(&owner)? != getuid().as_raw() || !namespaces::same(above, own)? {

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -85,6 +85,11 @@ impl Filter {
                 .flat_map(|trust| trust.trusted.clone())
                 .collect(),
             tells,
+            step: prepared
+                .invocation
+                .job
+                .as_ref()
+                .and_then(|job| job.step.clone()),
         };
         let text = postcard::to_allocvec(&order).context("cannot write the filter's order")?;
         let text = Zeroizing::new(text);
@@ -97,6 +102,19 @@ impl Filter {
             brokers: !credentials.is_empty(),
             certificate: Vec::new(),
         }))
+    }
+
+    /// The same of a job, started. It says nothing on standard error.
+    ///
+    /// # Errors
+    /// As [`Self::new`] and [`Self::start`].
+    pub fn of_job(prepared: &Prepared, plan: &Plan) -> Result<Option<Self>> {
+        let mut filter = Self::new(prepared, plan, &[], false)?;
+        if let Some(filter) = &mut filter {
+            let started = filter.start();
+            started.context("cannot start the network's filter")?;
+        }
+        Ok(filter)
     }
 
     /// Starts it. It waits for its sockets, and where it exchanges credentials it has said by which certificate it is known.
@@ -127,7 +145,7 @@ impl Filter {
     ///
     /// # Errors
     /// It is not.
-    pub fn attach(&mut self, network: Option<OwnedFd>) -> std::result::Result<(), Failure> {
+    pub fn attach(&mut self, network: Option<BorrowedFd<'_>>) -> std::result::Result<(), Failure> {
         let failed = |why: String| {
             Failure::new(format!("the network cannot be filtered: {why}"))
                 .hint("nothing was started; --set network.mode=isolated runs without a network")
@@ -136,7 +154,7 @@ impl Filter {
             return Err(failed("the jail's network is not there".to_owned()));
         };
         let life = running.life();
-        self.listen(&network, life).map_err(failed)?;
+        self.listen(network, life).map_err(failed)?;
         heard(life, "the filter").map_err(|why| match why {
             Some(why) => failed(why),
             None => failed(format!("its filter ended (see `{}`)", self.log.display())),
@@ -144,7 +162,7 @@ impl Filter {
     }
 
     /// Has a child make the sockets, for whoever enters the jail's namespaces does not come back.
-    fn listen(&self, network: &OwnedFd, life: &OwnedFd) -> std::result::Result<(), String> {
+    fn listen(&self, network: BorrowedFd<'_>, life: &OwnedFd) -> std::result::Result<(), String> {
         let owner = owner_of_jail(network, Kind::Network).map_err(|error| {
             format!("the jail's network namespace is not the user's own: {error}")
         })?;
@@ -226,14 +244,15 @@ impl Drop for Filter {
 /// In the child: makes the sockets in the jail's network, and passes each to the filter.
 fn hand_over(
     owner: &OwnedFd,
-    network: &OwnedFd,
+    network: BorrowedFd<'_>,
     ports: &[u16],
     filter: &OwnedFd,
 ) -> std::result::Result<(), String> {
     let entered = namespaces::enter(owner, Kind::User)
         .and_then(|()| namespaces::enter(network, Kind::Network));
     entered.map_err(|error| format!("cannot enter the jail's network: {error}"))?;
-    routes::make_all_local(AddressFamily::Inet)
+    routes::start_loopback()
+        .and_then(|()| routes::make_all_local(AddressFamily::Inet))
         .map_err(|error| format!("cannot set a route in the jail: {error}"))?;
     // Without it no address of IPv6 leads anywhere.
     let six = routes::make_all_local(AddressFamily::Inet6).is_ok();

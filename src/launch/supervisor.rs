@@ -318,7 +318,7 @@ impl Supervisor<'_> {
             }
         }
         if let Some(filter) = &mut self.company.network {
-            filter.attach(self.lent.take())?;
+            filter.attach(self.lent.take().as_ref().map(AsFd::as_fd))?;
         }
         failure::say(&std::mem::take(&mut self.company.announcement));
         self.request(&Request::Go);

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 
 use super::namespaces::Namespaces;
 use super::peer;
-use super::protocol::{Answer, GO, HELLO, Hello, LISTENER, Restrictions, Terms};
+use super::protocol::{Answer, GO, HELLO, Hello, JailTerms, LISTENER, Terms};
 use crate::handoff::Run;
 use crate::init::{self, ConfinedBy};
 use crate::sys::{fds, passing, privileges, process};
@@ -51,13 +51,12 @@ pub fn ask(connection: &OwnedFd, hello: &Hello) -> Result<Option<Welcome>> {
 pub fn ask_for_jail(
     connection: &OwnedFd,
     hello: &Hello,
-) -> Result<Option<(Restrictions, Namespaces)>> {
+) -> Result<Option<(JailTerms, Namespaces)>> {
     let Some((file, _, namespaces)) = answer(connection, hello)? else {
         return Ok(None);
     };
-    let restrictions =
-        super::protocol::read(file).context("cannot read the terms of the job's jail")?;
-    Ok(Some((restrictions, namespaces)))
+    let terms = super::protocol::read(file).context("cannot read the terms of the job's jail")?;
+    Ok(Some((terms, namespaces)))
 }
 
 fn answer(connection: &OwnedFd, hello: &Hello) -> Result<Option<(OwnedFd, OwnedFd, Namespaces)>> {

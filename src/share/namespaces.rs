@@ -75,6 +75,11 @@ impl Namespaces {
         .map(AsFd::as_fd)
     }
 
+    /// The network namespace.
+    pub fn network(&self) -> BorrowedFd<'_> {
+        self.network.as_fd()
+    }
+
     /// The numbers of all descriptors, for who closes all others.
     pub fn descriptors(&self) -> [RawFd; 7] {
         [

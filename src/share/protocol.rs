@@ -72,7 +72,7 @@ pub enum Wants {
 /// A server's answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// Comes with a memory file, [`Terms`] or [`Restrictions`] as was asked for, a descriptor of the server's
+    /// Comes with a memory file, [`Terms`] or [`JailTerms`] as was asked for, a descriptor of the server's
     /// process, and those of `namespaces::Namespaces`.
     Welcome,
     /// Nothing can be shared.
@@ -153,6 +153,16 @@ pub struct Restrictions {
     pub filter: Vec<u8>,
     /// What it takes from itself.
     pub confinement: Confinement,
+}
+
+/// What the server of a step gets with the namespaces of a jail in which it makes that step.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JailTerms {
+    /// What every process of the jail submits to.
+    pub restrictions: Restrictions,
+    /// Whether the network that comes with it is filtered to the end of the job: by the filter of the batch script's
+    /// step. That of another step ends with it.
+    pub filtered_to_the_end: bool,
 }
 
 /// What the task of a step knows when it arrives.

@@ -15,7 +15,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::socket::MsgFlags;
 
-use super::join_socket::{self, Claim};
+use super::join_socket::{self, Claim, StepId};
 use super::protocol::{
     Answer, GO, Hello, LISTENER, Refusal, Restrictions, Terms, VERSION, Wanted, Wants,
 };
@@ -26,6 +26,7 @@ use crate::failure::{self, Failure};
 use crate::launch::chaperon::Chaperon;
 use crate::launch::{self, Prepared, start_messages, state, tracer};
 use crate::plan::{self, NetworkMode, Plan};
+use crate::policy::values::Stricter;
 use crate::sys::{fds, passing, process};
 
 /// A step's join socket, and the right to it.
@@ -35,7 +36,7 @@ pub struct JoinPoint {
     /// The right to it.
     pub claim: Claim,
     /// Rooms that the job has on this node already.
-    pub earlier: Vec<join_socket::StepId>,
+    pub earlier: Vec<StepId>,
     /// slurmstepd, with whose end everything of the step ends. Tasks watch it as well, but those
     /// inside may be able to stop them; never the server.
     pub parent: Option<OwnedFd>,
@@ -133,11 +134,7 @@ struct Made {
     ranks: bool,
 }
 
-fn make(
-    earlier: &[join_socket::StepId],
-    wanted: &Wanted,
-    of_its_own: (u64, Option<OwnedFd>),
-) -> Result<Made> {
+fn make(earlier: &[StepId], wanted: &Wanted, of_its_own: (u64, Option<OwnedFd>)) -> Result<Made> {
     let jail = existing(earlier, wanted)?;
     let mut prepared =
         launch::prepare_from_snapshot(wanted.snapshot.clone(), wanted.asked.clone())?;
@@ -146,13 +143,7 @@ fn make(
     prepared.tracer = tracer::TracerState::Unwanted;
     let mut lacking = start_messages::shortcomings(&plan, false);
     lacking.retain(|line| !prepared.snapshot.told.contains(line));
-    if plan.network.value == NetworkMode::Isolated && std::env::var_os(env_vars::PMIX).is_some() {
-        lacking.push(format!(
-            "agent-sandbox: warning: PMIx does not work in this step: its server is on the host's \
-             network, and network.mode is \"isolated\" ({})\n",
-            plan.network.source
-        ));
-    }
+    lacking.extend(of_network(&plan, wanted.step));
     let step = step::make(&prepared, &plan, wanted, of_its_own, jail)?;
     Ok(Made {
         prepared,
@@ -163,10 +154,38 @@ fn make(
     })
 }
 
+/// What a network of its own takes from a step that it would have outside.
+fn of_network(plan: &Plan, step: StepId) -> Vec<String> {
+    let network = &plan.network;
+    let mut lacking = Vec::new();
+    if network.value == NetworkMode::Open {
+        return lacking;
+    }
+    let mode = network.value.shown();
+    if std::env::var_os(env_vars::PMIX).is_some() {
+        lacking.push(format!(
+            "agent-sandbox: warning: PMIx does not work in this step: its server is on the host's \
+             network, and network.mode is \"{mode}\" ({})\n",
+            network.source
+        ));
+    }
+    let nodes = std::env::var(env_vars::SLURM_STEP_NUM_NODES).ok();
+    let nodes: u32 = nodes.and_then(|count| count.parse().ok()).unwrap_or(1);
+    if step != StepId::Batch && nodes > 1 {
+        lacking.push(format!(
+            "agent-sandbox: note: the {nodes} nodes of this step do not reach each other, for the network is {mode} ({}): if \
+             they must, network.jobs = \"open\" gives jobs the nodes' network (a site: for one partition, by [[when]] \
+             partition)\n",
+            network.source
+        ));
+    }
+    lacking
+}
+
 /// The jail that the job has on this node, from one of the steps that were there before this one.
 /// None of them waits for this one, so that nobody waits in a circle.
-fn existing(earlier: &[join_socket::StepId], wanted: &Wanted) -> Result<Option<Jail>> {
-    if wanted.step == join_socket::StepId::Batch {
+fn existing(earlier: &[StepId], wanted: &Wanted) -> Result<Option<Jail>> {
+    if wanted.step == StepId::Batch {
         // Its script is among the mounts that bubblewrap makes.
         return Ok(None);
     }
@@ -437,7 +456,7 @@ impl Made {
             &environment,
         );
         let StepNamespaces { jail, sockets, .. } = &self.step;
-        let mut restrictions: Restrictions = jail.clone();
+        let mut restrictions: Restrictions = jail.restrictions.clone();
         if self.ranks {
             // Processes in Landlock domains of their own do not see each other's memory
             // (process_vm_readv(2)), which is how ranks on a node talk.

@@ -19,9 +19,10 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
+use super::join_socket::StepId;
 use super::namespaces::Namespaces;
 use super::pids;
-use super::protocol::{Restrictions, Wanted};
+use super::protocol::{JailTerms, Restrictions, Wanted};
 use super::sockets::Maker;
 use crate::backend::bubblewrap::mediator::{Standby, Terms};
 use crate::failure::Failure;
@@ -29,6 +30,7 @@ use crate::handoff::{Order, Report};
 use crate::host::mount_table;
 use crate::init;
 use crate::launch::chaperon::Chaperon;
+use crate::launch::network::Filter;
 use crate::launch::supervisor::Outcome;
 use crate::launch::{self, Prepared, bubblewrap, diagnose, ending, finish, start_messages};
 use crate::plan::build::slurm;
@@ -39,14 +41,16 @@ use crate::sys::{fds, mounts, namespaces, passing, privileges, process};
 
 /// The namespaces of a step, with its init and what stands around them.
 pub struct StepNamespaces {
-    /// What every process of the jail submits to.
-    pub jail: Restrictions,
+    /// What every process of the jail submits to, and what another step is told of it.
+    pub jail: JailTerms,
     /// Its namespaces.
     pub namespaces: Namespaces,
     /// The socket to its init.
     pub control: OwnedFd,
     /// The way to Slurm.
     pub chaperon: Option<Chaperon>,
+    /// The filter of the step's network, if it is filtered and not by that of the batch script.
+    filter: Option<Filter>,
     /// Where the sockets of its tasks are made, and the filter that sees to it.
     pub sockets: Option<(Maker, Vec<u8>)>,
     mediators: Vec<Standby>,
@@ -64,7 +68,7 @@ enum Holder {
 const NO_MAKER: &str = "cannot make a network namespace for the sockets of the job's tasks";
 
 /// The jail that the job has on this node already.
-pub type Jail = (Restrictions, Namespaces);
+pub type Jail = (JailTerms, Namespaces);
 
 /// Makes the namespaces of a step for one task, or for several (`ranks`), which see each other's memory.
 ///
@@ -92,10 +96,24 @@ pub fn make(
     };
     let told = start_messages::shortcomings(plan, false);
     let chaperon = Chaperon::new(prepared, plan, told, Some(wanted.job.clone()))?;
+    let joins = jail
+        .as_ref()
+        .is_some_and(|(terms, _)| terms.filtered_to_the_end);
+    let mut filter = match joins {
+        true => None,
+        false => Filter::of_job(prepared, plan)?,
+    };
     let finish = |jail: &Restrictions| Finish::new(jail, order, terminal);
     let (restrictions, mut begun, left) = match jail {
-        Some((restrictions, namespaces)) => {
-            let begun = beside(plan, &restrictions, &namespaces, &finish(&restrictions)?)?;
+        Some((JailTerms { restrictions, .. }, namespaces)) => {
+            let new = New {
+                plan,
+                restrictions: &restrictions,
+                jail: &namespaces,
+                finish: &finish(&restrictions)?,
+                own_network: filter.is_some(),
+            };
+            let begun = new.beside()?;
             (restrictions, begun, None)
         }
         None => {
@@ -113,6 +131,10 @@ pub fn make(
     if let Some(left) = left {
         left.in_child(&namespaces)
             .context("cannot finish the jail's mounts")?;
+    }
+    if let Some(filter) = &mut filter {
+        // No task has joined yet.
+        filter.attach(Some(namespaces.network()))?;
     }
     let sockets = match maker.map(|maker| maker.wait_for_ready().map(|()| maker)) {
         None => None,
@@ -132,10 +154,14 @@ pub fn make(
         }
     };
     Ok(StepNamespaces {
-        jail: restrictions,
+        jail: JailTerms {
+            restrictions,
+            filtered_to_the_end: joins || filter.is_some() && wanted.step == StepId::Batch,
+        },
         namespaces,
         control: begun.control,
         chaperon,
+        filter,
         sockets,
         mediators: relayed
             .zip(terms.clone())
@@ -180,6 +206,7 @@ impl StepNamespaces {
         let Self {
             control,
             chaperon,
+            filter,
             sockets,
             mediators,
             holder,
@@ -194,6 +221,7 @@ impl StepNamespaces {
         drop(sockets);
         drop(mediators);
         drop(chaperon);
+        drop(filter);
     }
 }
 
@@ -276,56 +304,47 @@ impl Begun {
     }
 }
 
-/// Starts the init of a step beside others of the jail. Its file systems are the jail's, but for
-/// `/proc` and the place of the chaperon's socket.
-fn beside(
-    plan: &Plan,
-    restrictions: &Restrictions,
-    jail: &Namespaces,
-    finish: &Finish,
-) -> Result<Begun> {
-    let order = Order {
-        // They were compared when the jail was built.
-        expect: Vec::new(),
-        ..bubblewrap::order(plan)
-    };
-    let order = postcard::to_allocvec(&order).context("cannot write the order")?;
-    let order = fds::memory_file(c"agent-sandbox-order", &order)?;
-    let (ours, theirs) = passing::pair()?;
-    let server = nix::unistd::getpid();
-    match process::fork().context("cannot fork")? {
-        process::Side::Parent(pid) => Ok(Begun {
-            control: ours,
-            holder: Holder::Own(pid),
-            complaint: None,
-            finish: None,
-        }),
-        process::Side::Child => {
-            let new = New {
-                plan,
-                restrictions,
-                jail,
-                finish,
-            };
-            let Err(error) = new.hold(server, &theirs, order);
-            let refused = Report::Refused(format!("{error:#}"));
-            if let Ok(text) = postcard::to_allocvec(&refused) {
-                let _ = passing::send(&theirs, &text, None);
-            }
-            process::exit_now(1)
-        }
-    }
-}
-
 /// A step that is being made in a jail.
 struct New<'a> {
     plan: &'a Plan,
     restrictions: &'a Restrictions,
     jail: &'a Namespaces,
     finish: &'a Finish,
+    /// Whether it gets a network namespace of its own, in which nothing is there before its filter.
+    own_network: bool,
 }
 
 impl New<'_> {
+    /// Starts the init of a step beside others of the jail. Its file systems are the jail's, but for
+    /// `/proc` and the place of the chaperon's socket.
+    fn beside(&self) -> Result<Begun> {
+        let order = Order {
+            // They were compared when the jail was built.
+            expect: Vec::new(),
+            ..bubblewrap::order(self.plan)
+        };
+        let order = postcard::to_allocvec(&order).context("cannot write the order")?;
+        let order = fds::memory_file(c"agent-sandbox-order", &order)?;
+        let (ours, theirs) = passing::pair()?;
+        let server = nix::unistd::getpid();
+        match process::fork().context("cannot fork")? {
+            process::Side::Parent(pid) => Ok(Begun {
+                control: ours,
+                holder: Holder::Own(pid),
+                complaint: None,
+                finish: None,
+            }),
+            process::Side::Child => {
+                let Err(error) = self.hold(server, &theirs, order);
+                let refused = Report::Refused(format!("{error:#}"));
+                if let Ok(text) = postcard::to_allocvec(&refused) {
+                    let _ = passing::send(&theirs, &text, None);
+                }
+                process::exit_now(1)
+            }
+        }
+    }
+
     /// Enters the jail, starts init in a pid namespace of its own, and ends with it. Returns only
     /// on failure, in whichever of the two processes it is.
     fn hold(&self, server: Pid, control: &OwnedFd, order: OwnedFd) -> Result<Infallible> {
@@ -339,8 +358,12 @@ impl New<'_> {
         // A change of credentials takes both back.
         nix::sys::prctl::set_dumpable(false)?;
         privileges::end_with_parent(Some(server))?;
-        namespaces::leave(&[Kind::Mount, Kind::Pid, Kind::Cgroup])
-            .context("cannot make namespaces in the jail")?;
+        let network = self.own_network.then_some(Kind::Network);
+        let left: Vec<Kind> = [Kind::Mount, Kind::Pid, Kind::Cgroup]
+            .into_iter()
+            .chain(network)
+            .collect();
+        namespaces::leave(&left).context("cannot make namespaces in the jail")?;
         self.finish
             .mounts()
             .context("cannot finish the step's mounts")?;

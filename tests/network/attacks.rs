@@ -178,7 +178,7 @@ fn a_name_leads_to_public_addresses_alone() {
                 line(1).contains("127.0.0.1 is this host's loopback"),
                 "{said}"
             );
-            // A resolver may cut an answer of 64 KiB, but what it gives is judged.
+            // A resolver may cut an answer of 1,400 addresses, but what it gives is judged.
             assert!(!line(2).contains("at 10."), "{said}");
             for (at, (name, why)) in refused.iter().enumerate() {
                 let line = line(3 + at);

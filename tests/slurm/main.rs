@@ -35,6 +35,7 @@ mod joining;
 mod kept;
 mod limits;
 mod mpi;
+mod network;
 mod older;
 mod orphans;
 mod own;

@@ -29,8 +29,15 @@ const SPOOL: &[u8] = b"slurmdspooldir=";
 /// Where tasks put temporary files: `slurm.conf(5)`, `mpi.conf(5)`.
 const TEMPORARY: [&[u8]; 2] = [b"tmpfs=", b"pmixclitmpdirbase="];
 
-/// At which ports Slurm's own services listen: `slurm.conf(5)`.
-const PORTS: [&[u8]; 3] = [b"slurmctldport=", b"slurmdport=", b"accountingstorageport="];
+/// At which ports Slurm's own services listen: `slurm.conf(5)`. The fourth is that of nodes with a port of their own, in lines
+/// that begin otherwise; at the last `srun` does.
+const PORTS: [&[u8]; 5] = [
+    b"slurmctldport=",
+    b"slurmdport=",
+    b"accountingstorageport=",
+    b" port=",
+    b"srunportrange=",
+];
 
 /// Paths with the lines that name them, counted from 1.
 pub type Lines<T> = Vec<(u32, T)>;
@@ -122,7 +129,8 @@ fn path(value: &[u8]) -> Option<PathBuf> {
 
 /// A port, or a range of them, at the beginning of a value.
 fn ports(value: &[u8]) -> Option<(u16, u16)> {
-    let value = value.strip_prefix(b"\"").unwrap_or(value);
+    // Ports of several nodes stand in brackets.
+    let value = value.trim_start_with(|letter| "\"[".contains(letter));
     let end = value.iter().position(|byte| !b"0123456789-".contains(byte));
     let text = std::str::from_utf8(&value[..end.unwrap_or(value.len())]).ok()?;
     let (first, last) = text.split_once('-').unwrap_or((text, text));
@@ -176,6 +184,16 @@ mod tests {
         let text =
             b"SlurmctldPort=7001-7004\nSlurmdPort = 7010 # x\nAccountingStoragePort=\"7020\"\n";
         let ports = [(1, (7001, 7004)), (2, (7010, 7010)), (3, (7020, 7020))];
+        assert_eq!(read(text).ports, ports);
+        let text =
+            b"NodeName=n1 CPUs=4 Port=7030\nNodeName=n[2-4] port = [7031-7033] State=UNKNOWN\n\
+            SrunPortRange=60001-60009\nNodeName=n5 \\\nPort=7040\n";
+        let ports = [
+            (1, (7030, 7030)),
+            (2, (7031, 7033)),
+            (3, (60001, 60009)),
+            (5, (7040, 7040)),
+        ];
         assert_eq!(read(text).ports, ports);
     }
 }

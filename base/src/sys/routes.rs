@@ -1,4 +1,4 @@
-//! Routes of this process's network namespace (`rtnetlink(7)`).
+//! The loopback of this process's network namespace, and routes by it (`rtnetlink(7)`).
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -22,6 +22,19 @@ const ANSWER: usize = 2 * HEADER + 4;
 /// `EPERM` without `CAP_NET_ADMIN` over the namespace, `ENETDOWN` if its loopback is down, `EAFNOSUPPORT` or `EOPNOTSUPP` if the
 /// kernel lacks the family.
 pub fn make_all_local(family: AddressFamily) -> io::Result<()> {
+    carry_out(&new_route(family))
+}
+
+/// Starts the namespace's loopback, which gets its addresses by that. In a new namespace it is down.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN` over the namespace.
+pub fn start_loopback() -> io::Result<()> {
+    carry_out(&up())
+}
+
+/// Sends a message that the kernel answers with a number.
+fn carry_out(message: &[u8]) -> io::Result<()> {
     let netlink = socket(
         AddressFamily::Netlink,
         SockType::Raw,
@@ -29,7 +42,7 @@ pub fn make_all_local(family: AddressFamily) -> io::Result<()> {
         SockProtocol::NetlinkRoute,
     )?;
     let number = netlink.as_raw_fd();
-    send(number, &new_route(family), MsgFlags::empty())?;
+    send(number, message, MsgFlags::empty())?;
     let mut answer = [0; 256];
     let length = recv(number, &mut answer, MsgFlags::empty())?;
     let (kind, error) = (word(&answer[4..]), &answer[HEADER..HEADER + 4]);
@@ -46,10 +59,30 @@ fn word(bytes: &[u8]) -> u16 {
     u16::from_ne_bytes([bytes[0], bytes[1]])
 }
 
-/// The message: a header, `struct rtmsg`, and one attribute, the device.
+/// A header (`struct nlmsghdr`), and what stands behind it.
+fn message(kind: u16, flags: libc::c_int, rest: &[u8]) -> Vec<u8> {
+    let length = (HEADER + rest.len()) as u32;
+    // include/uapi/linux/netlink.h; libc has them as types of several widths.
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags) as u16;
+    let mut text = length.to_ne_bytes().to_vec();
+    text.extend_from_slice(&kind.to_ne_bytes());
+    text.extend_from_slice(&flags.to_ne_bytes());
+    // One message, to the kernel, from nobody in particular.
+    text.extend_from_slice(&1u32.to_ne_bytes());
+    text.extend_from_slice(&0u32.to_ne_bytes());
+    text.extend_from_slice(rest);
+    text
+}
+
+/// `struct ifinfomsg`: of any family and type, the device, and of its flags the one that is set.
+fn up() -> Vec<u8> {
+    let up = (libc::IFF_UP as u32).to_ne_bytes();
+    let rest = [[0; 4], LOOPBACK.to_ne_bytes(), up, up].concat();
+    message(libc::RTM_NEWLINK, 0, &rest)
+}
+
+/// `struct rtmsg`, and one attribute, the device.
 fn new_route(family: AddressFamily) -> Vec<u8> {
-    // include/uapi/linux/rtnetlink.h; libc has them as types of several widths.
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE) as u16;
     let route = [
         family as i32 as u8,
         // Lengths of destination and source: none, so all of them. No type of service.
@@ -61,19 +94,10 @@ fn new_route(family: AddressFamily) -> Vec<u8> {
         libc::RT_SCOPE_HOST,
         libc::RTN_LOCAL,
     ];
-    let mut text = Vec::new();
-    text.extend_from_slice(&[0; 4]);
-    text.extend_from_slice(&libc::RTM_NEWROUTE.to_ne_bytes());
-    text.extend_from_slice(&flags.to_ne_bytes());
-    // One message, to the kernel, from nobody in particular.
-    text.extend_from_slice(&1u32.to_ne_bytes());
-    text.extend_from_slice(&0u32.to_ne_bytes());
-    text.extend_from_slice(&route);
-    text.extend_from_slice(&0u32.to_ne_bytes());
-    text.extend_from_slice(&8u16.to_ne_bytes());
-    text.extend_from_slice(&libc::RTA_OIF.to_ne_bytes());
-    text.extend_from_slice(&LOOPBACK.to_ne_bytes());
-    let length = text.len() as u32;
-    text[..4].copy_from_slice(&length.to_ne_bytes());
-    text
+    let mut rest = route.to_vec();
+    rest.extend_from_slice(&0u32.to_ne_bytes());
+    rest.extend_from_slice(&8u16.to_ne_bytes());
+    rest.extend_from_slice(&libc::RTA_OIF.to_ne_bytes());
+    rest.extend_from_slice(&LOOPBACK.to_ne_bytes());
+    message(libc::RTM_NEWROUTE, libc::NLM_F_CREATE, &rest)
 }

@@ -145,18 +145,29 @@ pub struct Connection<'a> {
     kind: &'static str,
     name: &'a str,
     port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<&'a str>,
     verdict: Verdict,
     reason: String,
 }
 
 impl<'a> Connection<'a> {
-    /// One that was judged just now; without a port its name was looked up.
-    pub fn new(name: &'a str, port: Option<u16>, verdict: Verdict, reason: String) -> Self {
+    /// One that was judged just now, from a session or a step of a job of it; without a port its name was looked up.
+    pub fn new(
+        (name, port): (&'a str, Option<u16>),
+        step: Option<&'a (u32, String)>,
+        verdict: Verdict,
+        reason: String,
+    ) -> Self {
         Self {
             time: now(),
             kind: "network",
             name,
             port,
+            job: step.map(|(job, _)| *job),
+            step: step.map(|(_, name)| name.as_str()),
             verdict,
             reason,
         }

@@ -87,7 +87,7 @@ fn note(order: NetworkOrder, errors: &OwnedFd, news: &mpsc::Receiver<News>) {
     let mut told = BTreeSet::new();
     while let Ok(News::Of(event)) = news.recv() {
         tracing::info!(target: "network", host = event.host, port = event.port, verdict = ?event.verdict, "judged");
-        audit.note(&connection(&event));
+        audit.note(&connection(&event, order.step.as_ref()));
         let Verdict::Refused { why, hint } = &event.verdict else {
             continue;
         };
@@ -109,7 +109,7 @@ fn say(errors: &OwnedFd, why: &str, hint: Option<&str>) {
     }
 }
 
-fn connection(event: &Event) -> Connection<'_> {
+fn connection<'a>(event: &'a Event, step: Option<&'a (u32, String)>) -> Connection<'a> {
     use audit::Verdict as Recorded;
     let (verdict, reason) = match &event.verdict {
         Verdict::Reached { rule, origin, .. } => (Recorded::Allowed, format!("{rule} ({origin})")),
@@ -124,7 +124,7 @@ fn connection(event: &Event) -> Connection<'_> {
             "further hosts are not recorded".to_owned(),
         ),
     };
-    Connection::new(&event.host, event.port, verdict, reason)
+    Connection::new((&event.host, event.port), step, verdict, reason)
 }
 
 /// What exchanges the session's credentials, if it has any. The launcher is told the certificate by which programs inside know it.

@@ -19,6 +19,8 @@ pub struct NetworkOrder {
     pub trusted: Vec<u8>,
     /// Whether it says on the session's standard error what it refuses, once for each host.
     pub tells: bool,
+    /// The job and the step of it in whose jail this network is, if it is in one.
+    pub step: Option<(u32, String)>,
 }
 
 /// What the socket is for that comes with a message; the message is this byte.

@@ -225,7 +225,6 @@ pub(super) fn build(
         files,
         host.traced,
     );
-    omitted.extend(network::lacking(policy, in_job));
     let limit = policy.jail.max_processes.clone();
     let mut plan = Plan {
         session: invocation.session.clone(),

@@ -4,8 +4,8 @@ use agent_sandbox_hosts::{Endpoint, HostRules};
 
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
+use crate::plan::model::PlanError;
 use crate::plan::model::network::FilteredNetwork;
-use crate::plan::model::{Omitted, PlanError, Why};
 use crate::policy::hosts::rules;
 use crate::policy::values::Stricter;
 use crate::policy::{JobsNetwork, NetworkMode, Policy};
@@ -24,8 +24,7 @@ const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopba
 /// Whom the C library asks for the addresses of names, where the host does not say.
 const NSSWITCH: &str = "hosts: files dns\n";
 
-/// The network of a session, or of a job of it (`in_job`). On a compute node nothing filters: a job has the node's network or
-/// none, and never more than the site allows.
+/// The network of a session, or of a job of it (`in_job`), which is never more than the site allows.
 pub(super) fn mode(policy: &Policy, in_job: bool) -> Sourced<NetworkMode> {
     let (session, jobs) = (&policy.network.mode, &policy.network.jobs);
     if !in_job {
@@ -44,24 +43,7 @@ pub(super) fn mode(policy: &Policy, in_job: bool) -> Sourced<NetworkMode> {
             }
         }
     }
-    if mode.value == NetworkMode::Filtered {
-        mode.value = NetworkMode::Isolated;
-    }
     mode
-}
-
-/// That a job has no network because that of its session is filtered.
-pub(super) fn lacking(policy: &Policy, in_job: bool) -> Option<Omitted> {
-    let filtered = policy.network.mode.value == NetworkMode::Filtered;
-    let same = policy.network.jobs.value == JobsNetwork::Same;
-    (in_job && filtered && same).then(|| Omitted {
-        path: "network.mode = \"filtered\"".to_owned(),
-        reason: "nothing filters on compute nodes yet, so that this job has no network; network.jobs = \"open\" gives \
-                 jobs the node's"
-            .to_owned(),
-        why: Why::key("network.mode", &policy.network.mode),
-        loud: true,
-    })
 }
 
 /// What a filter needs, if the network is filtered.
