@@ -52,6 +52,8 @@ pub enum Call {
         job: Option<String>,
         /// The user to narrow it to, for root.
         user: Option<String>,
+        /// Whether it is about hosts, not Slurm.
+        network: bool,
     },
     /// `profile list`
     ProfileList {
@@ -239,6 +241,7 @@ Subcommands:
   notify [TITLE] TEXT     Ring the terminal's bell, and ask it for a desktop notification
   sessions                The sessions that run on this node; for root of all users
   log [JOBID]             What was asked of Slurm; what Slurm said about a job
+  log --network           Which hosts filtered sessions reached, and which not and why
   doctor                  Whether a session would start here, and what to repair
   doctor --nodes NAME     The same on the nodes of a partition, compared
   watch [SESSION|JOB[@UID]]
@@ -332,13 +335,18 @@ struct SessionsWords {
     options: Options,
 }
 
-/// What was asked of Slurm from inside jails, and what Slurm said about jobs; for root of all users known on this node
+/// What was asked of Slurm from inside jails, what Slurm said about jobs, and whom filtered networks led to; for root of all
+/// users known on this node
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox log")]
 struct LogWords {
     /// The job: what Slurm said about it, such as why its jail did not start
     #[arg(value_name = "JOBID")]
     job: Option<String>,
+    /// Which hosts sessions with a filtered network reached and by which rule, and which not, why, and what would open
+    /// them
+    #[arg(long, conflicts_with = "job")]
+    network: bool,
     /// Only what this session asked
     #[arg(long, value_name = "ID")]
     session: Option<String>,
@@ -443,6 +451,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
             session: words.session,
             job: words.job,
             user: words.user,
+            network: words.network,
         }),
         Some("doctor") => sub(&first, rest).map(|words: DoctorWords| Call::Doctor {
             options: options.and(words.options),

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, gethostname};
 
 use crate::backend::is_landlock;
-use crate::world::{World, not_checked, wait_for};
+use crate::world::{World, launcher, not_checked, wait_for};
 
 /// A server that answers each connection, in this process; its port.
 fn server() -> u16 {
@@ -133,6 +133,28 @@ agent-sandbox explain --host {host}:{open} | head -1
     let allowed =
         format!("\"kind\":\"network\",\"name\":\"{host}\",\"port\":{open},\"verdict\":\"allowed\"");
     assert!(record.contains(&allowed), "{record}");
+    let log = world
+        .outside()
+        .run(&[launcher().to_str().unwrap(), "log", "--network"]);
+    for (verdict, host, reason) in [
+        (
+            "allowed",
+            format!("{host}:{open}"),
+            "(--set network.private)",
+        ),
+        (
+            "refused",
+            "refused.example".to_owned(),
+            "add `refused.example` to network.allow",
+        ),
+    ] {
+        let is_it = |line: &&str| line.contains(verdict) && line.contains(&format!("{host} "));
+        let line = log.stdout.lines().find(is_it);
+        assert!(
+            line.is_some_and(|line| line.contains(reason)),
+            "{reason}: {log:?}"
+        );
+    }
 }
 
 /// The processes below one, at any depth.

@@ -147,6 +147,8 @@ pub struct Connection<'a> {
     port: Option<u16>,
     verdict: Verdict,
     reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    change: Option<&'a str>,
 }
 
 impl<'a> Connection<'a> {
@@ -159,7 +161,14 @@ impl<'a> Connection<'a> {
             port,
             verdict,
             reason,
+            change: None,
         }
+    }
+
+    /// With the change that would open it, if there is one.
+    #[must_use]
+    pub fn changed_by(self, change: Option<&'a str>) -> Self {
+        Self { change, ..self }
     }
 }
 

@@ -117,7 +117,11 @@ fn connection(event: &Event) -> Connection<'_> {
             "further hosts are not recorded".to_owned(),
         ),
     };
-    Connection::new(&event.host, event.port, verdict, reason)
+    let change = match &event.verdict {
+        Verdict::Refused { hint, .. } => hint.as_deref(),
+        _ => None,
+    };
+    Connection::new(&event.host, event.port, verdict, reason).changed_by(change)
 }
 
 fn read_order(fd: OwnedFd) -> io::Result<NetworkOrder> {
