@@ -87,6 +87,13 @@ pub enum Call {
         /// What the person in front of the terminal is told.
         text: String,
     },
+    /// `allow SESSION HOST...`
+    Allow {
+        /// The session's id.
+        session: String,
+        /// Entries of `network.allow`.
+        hosts: Vec<String>,
+    },
     /// `sessions`
     Sessions {
         /// The options.
@@ -122,7 +129,7 @@ impl Call {
             | Self::Sessions { options, .. }
             | Self::Doctor { options, .. } => options.verbose,
             Self::Trail(call) => call.options.verbose,
-            Self::Notify { .. } | Self::Print(_) => 0,
+            Self::Notify { .. } | Self::Allow { .. } | Self::Print(_) => 0,
         }
     }
 }
@@ -221,7 +228,7 @@ impl Options {
 
 /// The words that are subcommands.
 pub const SUBCOMMAND_NAMES: &[&str] = &[
-    "run", "policy", "explain", "profile", "notify", "sessions", "log", "doctor", "watch",
+    "run", "policy", "explain", "profile", "notify", "sessions", "allow", "log", "doctor", "watch",
     "report", "trace",
 ];
 
@@ -240,6 +247,7 @@ Subcommands:
   profile show NAME       What a profile says, and its text (`default`: the built-in policy)
   notify [TITLE] TEXT     Ring the terminal's bell, and ask it for a desktop notification
   sessions                The sessions that run on this node; for root of all users
+  allow SESSION HOST…     Give a running session a host, until it ends
   log [JOBID]             What was asked of Slurm; what Slurm said about a job
   log --network           Which hosts filtered sessions reached, and which not and why
   doctor                  Whether a session would start here, and what to repair
@@ -335,6 +343,18 @@ struct SessionsWords {
     options: Options,
 }
 
+/// Give a running session with a filtered network a host, until it ends; from outside only, and within what the site permits
+#[derive(Debug, Parser)]
+#[command(name = "agent-sandbox allow")]
+struct AllowWords {
+    /// The session, as `agent-sandbox sessions` names it
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// Whom, as in network.allow: NAME, *.NAME or ADDRESS, with `:PORT` or without, or a set
+    #[arg(value_name = "HOST[:PORT]", required = true)]
+    hosts: Vec<String>,
+}
+
 /// What was asked of Slurm from inside jails, what Slurm said about jobs, and whom filtered networks led to; for root of all
 /// users known on this node
 #[derive(Debug, Parser)]
@@ -386,6 +406,7 @@ pub fn command() -> clap::Command {
         .subcommand(page::<ProfileWords>("profile"))
         .subcommand(page::<NotifyWords>("notify"))
         .subcommand(page::<SessionsWords>("sessions"))
+        .subcommand(page::<AllowWords>("allow"))
         .subcommand(page::<LogWords>("log"))
         .subcommand(page::<DoctorWords>("doctor"))
         .subcommand(page::<trail::WatchWords>("watch"))
@@ -461,6 +482,10 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
         Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {
             options: options.and(words.options),
             user: words.user,
+        }),
+        Some("allow") => sub(&first, rest).map(|words: AllowWords| Call::Allow {
+            session: words.session,
+            hosts: words.hosts,
         }),
         Some("watch") => sub(&first, rest).and_then(|words| trail::watch(options, words)),
         Some("report") => sub(&first, rest).and_then(|words| trail::report(options, words)),

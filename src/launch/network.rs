@@ -19,16 +19,24 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
+use nix::unistd::Pid;
+
+mod keeper;
+mod policy_now;
 
 use super::chaperon::{self, LOG};
 use super::companion::Companion;
 use super::finish::owner_of_jail;
 use super::prepared::Prepared;
+use crate::cli::Options;
 use crate::failure::Failure;
 use crate::plan::Plan;
+use crate::plan::model::network::FilteredNetwork;
 use crate::sys::namespaces::{self, Kind};
 use crate::sys::process::{self, Side};
 use crate::sys::{fds, passing, routes, sockets};
+use keeper::Keeper;
+use policy_now::PolicyNow;
 
 /// Connections to one port that may wait to be accepted.
 const WAITING: i32 = 1024;
@@ -45,17 +53,20 @@ pub struct Filter {
     program: PathBuf,
     order: OwnedFd,
     log: PathBuf,
-    ports: Vec<u16>,
+    network: FilteredNetwork,
+    /// What other rules come from while the session runs.
+    now: Option<PolicyNow>,
     running: Option<Companion>,
+    keeper: Option<Pid>,
 }
 
 impl Filter {
-    /// What a launch needs of it; `None` if the plan's network is not filtered. With `tells` it says on standard error what it
-    /// refuses, once for each host.
+    /// What a launch needs of it; `None` if the plan's network is not filtered. Unless the options say `--quiet` it says on
+    /// standard error what it refuses, once for each host.
     ///
     /// # Errors
     /// Its program is not installed; the order cannot be written.
-    pub fn new(prepared: &Prepared, plan: &Plan, tells: bool) -> Result<Option<Self>> {
+    pub fn new(prepared: &Prepared, plan: &Plan, options: &Options) -> Result<Option<Self>> {
         let Some(filter) = &plan.filter else {
             return Ok(None);
         };
@@ -64,15 +75,17 @@ impl Filter {
             session: plan.session.clone(),
             state: host.state_directory.as_os_str().as_bytes().to_vec(),
             rules: filter.rules.clone(),
-            tells,
+            tells: !options.quiet,
         };
         let text = postcard::to_allocvec(&order).context("cannot write the filter's order")?;
         Ok(Some(Self {
             program: chaperon::program()?,
             order: fds::memory_file(c"agent-sandbox-network", &text)?,
             log: host.state_directory.join(LOG),
-            ports: filter.ports.clone(),
+            network: filter.clone(),
+            now: Some(PolicyNow::new(prepared, plan, filter, options)),
             running: None,
+            keeper: None,
         }))
     }
 
@@ -102,43 +115,54 @@ impl Filter {
             return Err(failed("the jail's network is not there".to_owned()));
         };
         let life = running.life();
-        self.listen(&network, life).map_err(failed)?;
+        in_jail(&network, || hand_over(&self.network.ports, life)).map_err(failed)?;
         heard(life, "the filter").map_err(|why| match why {
             Some(why) => failed(why),
             None => failed(format!("its filter ended (see `{}`)", self.log.display())),
-        })
-    }
-
-    /// Has a child make the sockets, for whoever enters the jail's namespaces does not come back.
-    fn listen(&self, network: &OwnedFd, life: &OwnedFd) -> std::result::Result<(), String> {
-        let owner = owner_of_jail(network, Kind::Network).map_err(|error| {
-            format!("the jail's network namespace is not the user's own: {error}")
         })?;
-        let (ours, theirs) = passing::pair().map_err(|error| error.to_string())?;
-        match process::fork().map_err(|error| format!("cannot fork: {error}"))? {
-            Side::Child => {
-                let said = match hand_over(&owner, network, &self.ports, life) {
-                    Ok(()) => vec![READY],
-                    Err(why) => why.into_bytes(),
-                };
-                let said = &said[..said.len().min(LONGEST_REASON)];
-                process::exit_now(i32::from(passing::send(&theirs, said, None).is_err()))
+        if let Some(now) = self.now.take() {
+            let keeper = Keeper::new(now, self.network.clone(), network, life, &self.log);
+            self.keeper = keeper
+                .and_then(Keeper::start)
+                .map_err(|error| failed(format!("nobody can stand by it: {error}")))
+                .map(Some)?;
+        }
+        Ok(())
+    }
+}
+
+/// Has a child do something in the jail's network, for whoever enters the jail's namespaces does not come back.
+fn in_jail(
+    network: &OwnedFd,
+    task: impl FnOnce() -> std::result::Result<(), String>,
+) -> std::result::Result<(), String> {
+    let owner = owner_of_jail(network, Kind::Network)
+        .map_err(|error| format!("the jail's network namespace is not the user's own: {error}"))?;
+    let (ours, theirs) = passing::pair().map_err(|error| error.to_string())?;
+    match process::fork().map_err(|error| format!("cannot fork: {error}"))? {
+        Side::Child => {
+            let entered = namespaces::enter(&owner, Kind::User)
+                .and_then(|()| namespaces::enter(network, Kind::Network))
+                .map_err(|error| format!("cannot enter the jail's network: {error}"));
+            let said = match entered.and_then(|()| task()) {
+                Ok(()) => vec![READY],
+                Err(why) => why.into_bytes(),
+            };
+            let said = &said[..said.len().min(LONGEST_REASON)];
+            process::exit_now(i32::from(passing::send(&theirs, said, None).is_err()))
+        }
+        Side::Parent(child) => {
+            drop(theirs);
+            let said = heard(&ours, "the process that listens in the jail");
+            if said.is_err() {
+                // It may hang.
+                let _ = kill(child, Signal::SIGKILL);
             }
-            Side::Parent(child) => {
-                drop(theirs);
-                let said = heard(&ours, "the process that listens in the jail");
-                if said.is_err() {
-                    // It may hang.
-                    let _ = kill(child, Signal::SIGKILL);
-                }
-                // It may have been reaped with others; the answer tells all.
-                let _ = process::wait(child);
-                said.map_err(|why| {
-                    why.unwrap_or_else(|| {
-                        "the process that listens in the jail was killed".to_owned()
-                    })
-                })
-            }
+            // It may have been reaped with others; the answer tells all.
+            let _ = process::wait(child);
+            said.map_err(|why| {
+                why.unwrap_or_else(|| "the process that listens in the jail was killed".to_owned())
+            })
         }
     }
 }
@@ -169,45 +193,77 @@ fn heard(socket: &OwnedFd, who: &str) -> std::result::Result<(), Option<String>>
 
 impl Drop for Filter {
     fn drop(&mut self) {
+        // It would say that the filter is gone.
+        if let Some(keeper) = self.keeper.take() {
+            let _ = kill(keeper, Signal::SIGKILL);
+            let _ = process::wait(keeper);
+        }
         if let Some(running) = self.running.take() {
             running.end();
         }
     }
 }
 
-/// In the child: makes the sockets in the jail's network, and passes each to the filter.
-fn hand_over(
-    owner: &OwnedFd,
-    network: &OwnedFd,
-    ports: &[u16],
-    filter: &OwnedFd,
-) -> std::result::Result<(), String> {
-    let entered = namespaces::enter(owner, Kind::User)
-        .and_then(|()| namespaces::enter(network, Kind::Network));
-    entered.map_err(|error| format!("cannot enter the jail's network: {error}"))?;
+/// In the child: makes all sockets in the jail's network, and passes each to the filter.
+fn hand_over(ports: &[u16], filter: &OwnedFd) -> std::result::Result<(), String> {
     routes::make_all_local(AddressFamily::Inet)
         .map_err(|error| format!("cannot set a route in the jail: {error}"))?;
     // Without it no address of IPv6 leads anywhere.
     let six = routes::make_all_local(AddressFamily::Inet6).is_ok();
-    let give = |what: SocketOf, kind: SockType, address: SocketAddr| {
-        let failed = |error: io::Error| format!("cannot listen at {address} in the jail: {error}");
-        let made = listening(kind, address).map_err(failed)?;
-        passing::send(filter, &[what as u8], Some(made.as_fd()))
-            .map_err(|error| format!("the filter takes no socket: {error}"))
-    };
     let names = SocketAddr::from((Ipv4Addr::LOCALHOST, NAMES));
-    give(SocketOf::Names, SockType::Datagram, names)?;
-    give(SocketOf::NamesByStream, SockType::Stream, names)?;
+    give(filter, SocketOf::Names, &made(SockType::Datagram, names)?)?;
+    let by_stream = made(SockType::Stream, names)?;
+    give(filter, SocketOf::NamesByStream, &by_stream)?;
     for &port in ports {
-        let four = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-        give(SocketOf::Connections, SockType::Stream, four)?;
-        if six {
-            let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-            give(SocketOf::Connections, SockType::Stream, all)?;
+        for listener in listeners(port, six)? {
+            give(filter, SocketOf::Connections, &listener)?;
         }
     }
-    passing::send(filter, &[COMPLETE], None)
-        .map_err(|error| format!("the filter takes no socket: {error}"))
+    passing::send(filter, &[COMPLETE], None).map_err(takes_none)
+}
+
+/// In the child: makes listeners for more ports in the jail's network, and passes them to the filter. It gets all of them, or none.
+fn hand_over_more(ports: &[u16], filter: &OwnedFd) -> std::result::Result<(), String> {
+    let six = made(
+        SockType::Stream,
+        SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    )
+    .is_ok();
+    let all = ports.iter().map(|port| listeners(*port, six));
+    let all = all.collect::<std::result::Result<Vec<_>, _>>()?;
+    let mut all = all.iter().flatten();
+    all.try_for_each(|listener| give(filter, SocketOf::Connections, listener))
+}
+
+/// What listens at a port, at every address.
+fn listeners(port: u16, six: bool) -> std::result::Result<Vec<OwnedFd>, String> {
+    let mut all = vec![made(
+        SockType::Stream,
+        SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+    )?];
+    if six {
+        let every = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        all.push(made(SockType::Stream, every)?);
+    }
+    Ok(all)
+}
+
+fn made(kind: SockType, address: SocketAddr) -> std::result::Result<OwnedFd, String> {
+    listening(kind, address).map_err(|error| match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => {
+            let port = address.port();
+            format!("a program in the jail has port {port}, at which the filter would listen")
+        }
+        _ => format!("cannot listen at {address} in the jail: {error}"),
+    })
+}
+
+fn give(filter: &OwnedFd, what: SocketOf, made: &OwnedFd) -> std::result::Result<(), String> {
+    passing::send(filter, &[what as u8], Some(made.as_fd())).map_err(takes_none)
+}
+
+fn takes_none(error: io::Error) -> String {
+    format!("the filter takes no socket: {error}")
 }
 
 /// A socket at an address: one of datagrams, or one that listens.

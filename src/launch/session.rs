@@ -115,7 +115,7 @@ fn start(
     });
     let mut company = Company {
         chaperon: Chaperon::new(&prepared, plan, ready.told(), None)?,
-        network: Filter::new(&prepared, plan, !options.quiet)?,
+        network: Filter::new(&prepared, plan, options)?,
         recorder: prepared.recorder.clone(),
         announcement: announcement + &prepared.said_of_allocation(options.quiet),
         mediated: mediated_terms(plan),

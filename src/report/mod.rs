@@ -117,6 +117,7 @@ fn carry_out(call: Call) -> Result<u8> {
                 .map_err(|error| not_found(error, &options, &command));
         }
         Call::Notify { title, text } => return notify(&title, &text),
+        Call::Allow { session, hosts } => launch::allow::allow(&session, &hosts)?,
         Call::Sessions { options, user } => sessions::list(&options, user.as_deref())?,
         Call::Doctor { options, nodes } => return doctor::call(&options, nodes.as_deref()),
         Call::Trail(call) => return launch::trail::show(*call),

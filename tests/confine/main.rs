@@ -42,6 +42,7 @@ mod processes;
 mod project;
 mod python;
 mod races;
+mod rules;
 mod sockets;
 mod terminal;
 mod told;

@@ -12,7 +12,7 @@ use crate::backend::is_landlock;
 use crate::world::{World, launcher, not_checked, wait_for};
 
 /// A server that answers each connection, in this process; its port.
-fn server() -> u16 {
+pub(crate) fn server() -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -26,7 +26,7 @@ fn server() -> u16 {
 }
 
 /// The name of this host, and an address that it has.
-fn this_host() -> Option<(String, String)> {
+pub(crate) fn this_host() -> Option<(String, String)> {
     let name = gethostname().unwrap().into_string().unwrap();
     let found = (name.as_str(), 80).to_socket_addrs().ok();
     let address = found.and_then(|mut all| all.find(|one| one.is_ipv4()));

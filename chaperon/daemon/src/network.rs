@@ -11,9 +11,13 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_sandbox_filter::{Event, Filter, HostNetwork, Sockets, Verdict};
-use agent_sandbox_wire::network::{COMPLETE, NetworkOrder, READY, SocketOf};
+use agent_sandbox_hosts::HostRules;
+use agent_sandbox_wire::network::{
+    COMPLETE, LONGEST_WORDS, NetworkOrder, READY, RULES, SocketOf, UNCHANGED,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, send};
+use serde::de::DeserializeOwned;
 
 use crate::audit::{self, Audit, Connection};
 use crate::closing::Received;
@@ -21,8 +25,10 @@ use crate::{logging, sys};
 
 /// The largest order, in bytes. It holds the rules.
 const LARGEST_ORDER: u64 = 4 << 20;
-/// No message of the launcher's is longer.
-const LONGEST_MESSAGE: usize = 16;
+/// No message of the launcher's is longer: its first byte, and words.
+const LONGEST_MESSAGE: usize = 1 + LONGEST_WORDS;
+/// What stands in the place of a host in a record about the rules.
+const OF_RULES: &str = "(rules)";
 /// Hosts that the session is told of: what is inside chooses them.
 const MOST_TOLD: usize = 50;
 /// How long a terminal that takes nothing is waited for, in milliseconds.
@@ -32,6 +38,8 @@ const PATIENCE_MS: u16 = 500;
 enum News {
     /// Something happened.
     Of(Event),
+    /// There are other rules, or there are not; in words.
+    Rules(audit::Verdict, String),
     /// The launcher is gone.
     Over,
 }
@@ -55,10 +63,10 @@ pub fn filter(order: i32, errors: i32, life: i32) -> io::Result<()> {
         // Without a receiver the process is about to end.
         let _ = events.send(News::Of(event));
     });
-    let begun = read_order(order).and_then(|order| {
+    let begun = read_sealed::<NetworkOrder>(order).and_then(|order| {
         let rules = order.rules.clone();
         let filter = Filter::start(rules, receive(&life)?, Arc::new(HostNetwork), sink)?;
-        Ok((order, filter))
+        Ok((order, Arc::new(filter)))
     });
     let said = match &begun {
         Ok(_) => vec![READY],
@@ -66,14 +74,46 @@ pub fn filter(order: i32, errors: i32, life: i32) -> io::Result<()> {
     };
     send(life.as_raw_fd(), &said, MsgFlags::MSG_NOSIGNAL)?;
     let (order, filter) = begun?;
+    let obeying = Arc::clone(&filter);
     std::thread::Builder::new().spawn(move || {
-        // Nothing more is said on it.
-        while let Err(nix::errno::Errno::EINTR) = nix::unistd::read(&life, &mut [0; 1]) {}
+        // Who speaks out of turn is no launcher of this version.
+        let _ = obey(&life, &obeying, &tell);
         let _ = tell.send(News::Over);
     })?;
     note(order, &errors, &news);
     drop(filter);
     Ok(())
+}
+
+/// Takes other rules, and sockets for them, until the launcher is gone.
+fn obey(life: &OwnedFd, filter: &Filter, tell: &mpsc::Sender<News>) -> io::Result<()> {
+    loop {
+        let (mut message, mut fds) = ([0; LONGEST_MESSAGE], Vec::new());
+        let length = match sys::receive(life, &mut message, &mut fds) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            length => length?,
+        };
+        let fd = fds.pop().map(|fd| OwnedFd::from(Received::into_file(fd)));
+        let words = || String::from_utf8_lossy(&message[1..length]).into_owned();
+        let news = match (message[..length].first(), fd) {
+            (Some(&RULES), Some(fd)) => {
+                let rules: HostRules = read_sealed(fd)?;
+                filter.replace_rules(rules);
+                send(life.as_raw_fd(), &[READY], MsgFlags::MSG_NOSIGNAL)?;
+                News::Rules(audit::Verdict::Allowed, words())
+            }
+            (Some(&UNCHANGED), None) => News::Rules(audit::Verdict::Failed, words()),
+            (Some(_), Some(fd))
+                if SocketOf::read(&message[..length]) == Some(SocketOf::Connections) =>
+            {
+                filter.listen(TcpListener::from(fd))?;
+                continue;
+            }
+            _ => return Ok(()),
+        };
+        // Without a receiver the process is about to end.
+        let _ = tell.send(news);
+    }
 }
 
 /// Records what happens, and tells the session of hosts that were refused, each once.
@@ -82,7 +122,15 @@ fn note(order: NetworkOrder, errors: &OwnedFd, news: &mpsc::Receiver<News>) {
     let audit = Audit::new(state.join("audit"), order.session);
     logging::start(audit.layer());
     let mut told = BTreeSet::new();
-    while let Ok(News::Of(event)) = news.recv() {
+    loop {
+        let event = match news.recv() {
+            Ok(News::Of(event)) => event,
+            Ok(News::Rules(verdict, words)) => {
+                audit.note(&Connection::new(OF_RULES, None, verdict, words));
+                continue;
+            }
+            Ok(News::Over) | Err(_) => return,
+        };
         tracing::info!(target: "network", host = event.host, port = event.port, verdict = ?event.verdict, "judged");
         audit.note(&connection(&event));
         let Verdict::Refused { why, hint } = &event.verdict else {
@@ -124,7 +172,8 @@ fn connection(event: &Event) -> Connection<'_> {
     Connection::new(&event.host, event.port, verdict, reason).changed_by(change)
 }
 
-fn read_order(fd: OwnedFd) -> io::Result<NetworkOrder> {
+/// What stands in a file that the launcher has sealed.
+fn read_sealed<T: DeserializeOwned>(fd: OwnedFd) -> io::Result<T> {
     let mut text = Vec::new();
     File::from(fd).take(LARGEST_ORDER).read_to_end(&mut text)?;
     postcard::from_bytes(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))

@@ -41,6 +41,22 @@ impl SocketOf {
     }
 }
 
+/// The message with other rules, in a sealed memory file; behind it stands in words what has changed. Sockets for ports that had
+/// none come before it. The filter answers [`READY`].
+pub const RULES: u8 = b'n';
+/// The message that a change was not made, and behind it why. It has no answer.
+pub const UNCHANGED: u8 = b'x';
+/// Bytes of the words in such messages.
+pub const LONGEST_WORDS: usize = 4096;
+
+/// What somebody outside asks of a running session, on its socket: entries of `network.allow`, until it ends. The answer is a
+/// `Result<(), String>`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllowRequest {
+    /// As they are written in a policy.
+    pub hosts: Vec<String>,
+}
+
 /// The message behind the last socket.
 pub const COMPLETE: u8 = b'.';
 /// The filter's answer: it filters. Anything else is a sentence: what keeps it from that.

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::event::{Event, Verdict};
+use crate::place::Place;
 use crate::session::Session;
 
 /// What a resolver with two servers that do not answer takes (`resolv.conf(5)`: 5 s each).
@@ -60,8 +61,8 @@ impl fmt::Display for Unreached {
 /// A connection to a host that a rule allows.
 pub(crate) async fn dial(
     session: &Session,
-    host: &Host,
-    port: u16,
+    place: &Place,
+    (host, port): (&Host, u16),
     by: &Rule,
 ) -> Result<TcpStream, Unreached> {
     let addresses = match host {
@@ -87,6 +88,7 @@ pub(crate) async fn dial(
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         .map_err(Unreached::Failed)?;
     let address = stream.peer_addr().map_err(Unreached::Failed)?.ip();
+    place.leads_to(address);
     session
         .events
         .tell(Event::reached(host.to_string(), port, address, by));

@@ -14,6 +14,7 @@ mod http;
 mod opening;
 mod outside;
 mod pace;
+mod place;
 mod refuse;
 mod relay;
 mod serve;
