@@ -44,6 +44,8 @@ const WAITING: i32 = 1024;
 const PATIENCE_MS: u16 = 20_000;
 /// The longest reason, in bytes.
 const LONGEST_REASON: usize = 4096;
+/// An address of the jail's that is none of loopback: the last of the filter's range, which no name gets.
+const OWN: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 /// Where names are asked for inside.
 const NAMES: u16 = 53;
 
@@ -208,6 +210,9 @@ impl Drop for Filter {
 fn hand_over(ports: &[u16], filter: &OwnedFd) -> std::result::Result<(), String> {
     routes::make_all_local(AddressFamily::Inet)
         .map_err(|error| format!("cannot set a route in the jail: {error}"))?;
+    // Programs that ask for addresses of the families that a host has (`AI_ADDRCONFIG`) do not count those of loopback. Without
+    // this one they find nothing, and nothing else is lost.
+    let _ = routes::add_address(OWN);
     // Without it no address of IPv6 leads anywhere.
     let six = routes::make_all_local(AddressFamily::Inet6).is_ok();
     let names = SocketAddr::from((Ipv4Addr::LOCALHOST, NAMES));

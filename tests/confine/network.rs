@@ -91,6 +91,13 @@ for name in ["{host}", "refused.example"]:
     except OSError as error:
         print("dns:", name, "none")
 END
+python3 - <<END
+import socket
+for family in [socket.AF_INET, socket.AF_UNSPEC]:
+    found = socket.getaddrinfo("{host}", {open}, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
+    print("configured:", int(family), found[0][4][0].split(".")[0])
+END
+ask own http://198.19.255.254:{open}/
 agent-sandbox explain --host refused.example:80 | head -1
 agent-sandbox explain --host {host}:{open} | head -1
 "#
@@ -102,6 +109,8 @@ agent-sandbox explain --host {host}:{open} | head -1
         "udp: Connection refused",
         &format!("dns: {host} 198"),
         "dns: refused.example none",
+        "configured: 2 198",
+        "configured: 0 198",
         "refused.example:80: cannot be connected to from inside",
         &format!("{host}:{open}: can be connected to from inside"),
         "network filtered, session",
@@ -117,6 +126,7 @@ agent-sandbox explain --host {host}:{open} | head -1
         "mapped",
         "loopback",
         "elsewhere",
+        "own",
     ] {
         let begins = format!("{refused}: ");
         let line = said.lines().find(|line| line.starts_with(&begins));

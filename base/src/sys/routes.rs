@@ -1,6 +1,7 @@
-//! Routes of this process's network namespace (`rtnetlink(7)`).
+//! Routes and addresses of this process's network namespace (`rtnetlink(7)`).
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 
 use nix::sys::socket::{
@@ -22,6 +23,19 @@ const ANSWER: usize = 2 * HEADER + 4;
 /// `EPERM` without `CAP_NET_ADMIN` over the namespace, `ENETDOWN` if its loopback is down, `EAFNOSUPPORT` or `EOPNOTSUPP` if the
 /// kernel lacks the family.
 pub fn make_all_local(family: AddressFamily) -> io::Result<()> {
+    ask(&new_route(family))
+}
+
+/// Gives the loopback device an address.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN` over the namespace, `EEXIST` if it has it.
+pub fn add_address(address: Ipv4Addr) -> io::Result<()> {
+    ask(&new_address(address))
+}
+
+/// Sends a message and reads the kernel's answer to it.
+fn ask(message: &[u8]) -> io::Result<()> {
     let netlink = socket(
         AddressFamily::Netlink,
         SockType::Raw,
@@ -29,7 +43,7 @@ pub fn make_all_local(family: AddressFamily) -> io::Result<()> {
         SockProtocol::NetlinkRoute,
     )?;
     let number = netlink.as_raw_fd();
-    send(number, &new_route(family), MsgFlags::empty())?;
+    send(number, message, MsgFlags::empty())?;
     let mut answer = [0; 256];
     let length = recv(number, &mut answer, MsgFlags::empty())?;
     let (kind, error) = (word(&answer[4..]), &answer[HEADER..HEADER + 4]);
@@ -49,7 +63,6 @@ fn word(bytes: &[u8]) -> u16 {
 /// The message: a header, `struct rtmsg`, and one attribute, the device.
 fn new_route(family: AddressFamily) -> Vec<u8> {
     // include/uapi/linux/rtnetlink.h; libc has them as types of several widths.
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE) as u16;
     let route = [
         family as i32 as u8,
         // Lengths of destination and source: none, so all of them. No type of service.
@@ -61,19 +74,39 @@ fn new_route(family: AddressFamily) -> Vec<u8> {
         libc::RT_SCOPE_HOST,
         libc::RTN_LOCAL,
     ];
-    let mut text = Vec::new();
-    text.extend_from_slice(&[0; 4]);
-    text.extend_from_slice(&libc::RTM_NEWROUTE.to_ne_bytes());
-    text.extend_from_slice(&flags.to_ne_bytes());
+    let device = attribute(libc::RTA_OIF, LOOPBACK.to_ne_bytes());
+    let flags = 0u32.to_ne_bytes();
+    message(libc::RTM_NEWROUTE, &[&route, &flags, &device])
+}
+
+/// The message: a header, `struct ifaddrmsg`, and the address twice: the device's own, and that of the other end, which is the same.
+fn new_address(address: Ipv4Addr) -> Vec<u8> {
+    // include/uapi/linux/if_addr.h: family, length of the prefix, flags, scope, and the device.
+    let about = [AddressFamily::Inet as i32 as u8, 32, 0, libc::RT_SCOPE_HOST];
+    let own = attribute(libc::IFA_LOCAL, address.octets());
+    let other = attribute(libc::IFA_ADDRESS, address.octets());
+    message(
+        libc::RTM_NEWADDR,
+        &[&about, &LOOPBACK.to_ne_bytes(), &own, &other],
+    )
+}
+
+/// A message that wants an answer.
+fn message(kind: u16, parts: &[&[u8]]) -> Vec<u8> {
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE) as u16;
+    let parts = parts.concat();
+    let length = (HEADER + parts.len()) as u32;
     // One message, to the kernel, from nobody in particular.
-    text.extend_from_slice(&1u32.to_ne_bytes());
-    text.extend_from_slice(&0u32.to_ne_bytes());
-    text.extend_from_slice(&route);
-    text.extend_from_slice(&0u32.to_ne_bytes());
-    text.extend_from_slice(&8u16.to_ne_bytes());
-    text.extend_from_slice(&libc::RTA_OIF.to_ne_bytes());
-    text.extend_from_slice(&LOOPBACK.to_ne_bytes());
-    let length = text.len() as u32;
-    text[..4].copy_from_slice(&length.to_ne_bytes());
-    text
+    let (number, from) = (1u32.to_ne_bytes(), 0u32.to_ne_bytes());
+    let (length, kind, flags) = (
+        length.to_ne_bytes(),
+        kind.to_ne_bytes(),
+        flags.to_ne_bytes(),
+    );
+    [&length[..], &kind, &flags, &number, &from, &parts].concat()
+}
+
+/// An attribute of four bytes (`struct rtattr`).
+fn attribute(kind: u16, value: [u8; 4]) -> Vec<u8> {
+    [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &value].concat()
 }
