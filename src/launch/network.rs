@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use agent_sandbox_wire::network::{COMPLETE, NetworkOrder, READY, SocketOf};
+use agent_sandbox_wire::network::{COMPLETE, NetworkOrder, READY, SiteProxies, SocketOf};
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -77,6 +77,7 @@ impl Filter {
             session: plan.session.clone(),
             state: host.state_directory.as_os_str().as_bytes().to_vec(),
             rules: filter.rules.clone(),
+            proxies: site_proxies(),
             tells: !options.quiet,
         };
         let text = postcard::to_allocvec(&order).context("cannot write the filter's order")?;
@@ -130,6 +131,23 @@ impl Filter {
                 .map(Some)?;
         }
         Ok(())
+    }
+}
+
+/// The site's proxies, by the variables that most programs know: in small letters, or else in large ones.
+fn site_proxies() -> SiteProxies {
+    let value = |name: &str| {
+        let names = [name.to_owned(), name.to_ascii_uppercase()];
+        let set = names.iter().filter_map(|name| std::env::var(name).ok());
+        set.into_iter()
+            .find(|value| !value.is_empty())
+            .unwrap_or_default()
+    };
+    SiteProxies {
+        http: value("http_proxy"),
+        https: value("https_proxy"),
+        all: value("all_proxy"),
+        none: value("no_proxy"),
     }
 }
 

@@ -43,6 +43,7 @@ mod project;
 mod python;
 mod races;
 mod rules;
+mod site_proxy;
 mod sockets;
 mod terminal;
 mod told;

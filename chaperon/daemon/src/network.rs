@@ -10,10 +10,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use agent_sandbox_filter::{Event, Filter, HostNetwork, Sockets, Verdict};
+use agent_sandbox_filter::{Event, Filter, ProxiedNetwork, Sockets, Verdict};
 use agent_sandbox_hosts::HostRules;
 use agent_sandbox_wire::network::{
-    COMPLETE, LONGEST_WORDS, NetworkOrder, READY, RULES, SocketOf, UNCHANGED,
+    COMPLETE, LONGEST_WORDS, NetworkOrder, READY, RULES, SiteProxies, SocketOf, UNCHANGED,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, send};
@@ -65,7 +65,16 @@ pub fn filter(order: i32, errors: i32, life: i32) -> io::Result<()> {
     });
     let begun = read_sealed::<NetworkOrder>(order).and_then(|order| {
         let rules = order.rules.clone();
-        let filter = Filter::start(rules, receive(&life)?, Arc::new(HostNetwork), sink)?;
+        // First, for the launcher waits until they are taken.
+        let sockets = receive(&life)?;
+        let SiteProxies {
+            http,
+            https,
+            all,
+            none,
+        } = &order.proxies;
+        let outside = ProxiedNetwork::new([http, https, all], none).map_err(io::Error::other)?;
+        let filter = Filter::start(rules, sockets, Arc::new(outside), sink)?;
         Ok((order, Arc::new(filter)))
     });
     let said = match &begun {

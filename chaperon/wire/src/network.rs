@@ -13,8 +13,29 @@ pub struct NetworkOrder {
     pub state: Vec<u8>,
     /// To whom it leads.
     pub rules: HostRules,
+    /// The site's proxies.
+    pub proxies: SiteProxies,
     /// Whether it says on the session's standard error what it refuses, once for each host.
     pub tells: bool,
+}
+
+/// Values of the variables of these names, as the launcher has them; empty: it has none. There may be a password in them.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct SiteProxies {
+    /// `http_proxy`: for port 80.
+    pub http: String,
+    /// `https_proxy`: for other ports.
+    pub https: String,
+    /// `all_proxy`: for both, where they have none of their own.
+    pub all: String,
+    /// `no_proxy`: who is reached without.
+    pub none: String,
+}
+
+impl std::fmt::Debug for SiteProxies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SiteProxies")
+    }
 }
 
 /// What the socket is for that comes with a message; the message is this byte.

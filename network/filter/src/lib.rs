@@ -15,6 +15,8 @@ mod opening;
 mod outside;
 mod pace;
 mod place;
+mod proxied;
+mod proxy;
 mod refuse;
 mod relay;
 mod serve;
@@ -23,4 +25,6 @@ mod start;
 
 pub use event::{Event, Sink, Verdict};
 pub use outside::{Addresses, HostNetwork, Outside};
+pub use proxied::ProxiedNetwork;
+pub use proxy::Proxy;
 pub use start::{Filter, MOST_CONNECTIONS, Sockets};
