@@ -54,6 +54,39 @@ pub struct Request {
     pub suppressed: u64,
 }
 
+/// A host that a session with a filtered network wanted to reach; the filter records each once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Connection {
+    /// Seconds since 1970-01-01 00:00 UTC.
+    pub time: f64,
+    /// The session's id.
+    pub session: String,
+    /// The name of the node.
+    pub host: String,
+    /// Whom: a name or an address. Whoever is inside chose it.
+    pub name: String,
+    /// Where; none: its name was looked up.
+    pub port: Option<u16>,
+    /// `allowed`, `refused` or `failed`.
+    pub verdict: String,
+    /// The rule that allows it, or why it was not reached.
+    pub reason: String,
+    /// The change that would open it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<String>,
+}
+
+/// What stands in one file with requests: a line about something else says what it is about.
+#[derive(Deserialize)]
+struct OfNetwork {
+    kind: String,
+    #[serde(flatten)]
+    connection: Connection,
+}
+
+/// The [`OfNetwork::kind`] of connections.
+const NETWORK: &str = "network";
+
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -93,7 +126,27 @@ impl Message {
 /// # Errors
 /// The directory exists and cannot be read.
 pub fn requests(state: &Path) -> Result<Vec<Request>> {
-    let mut all: Vec<Request> = Vec::new();
+    let mut all = records(state, |line| serde_json::from_slice::<Request>(line).ok())?;
+    all.sort_by(|a, b| a.time.total_cmp(&b.time));
+    Ok(all)
+}
+
+/// Every host that the filters of networks recorded, oldest first.
+///
+/// # Errors
+/// As [`requests`].
+pub fn connections(state: &Path) -> Result<Vec<Connection>> {
+    let mut all = records(state, |line| {
+        let of: OfNetwork = serde_json::from_slice(line).ok()?;
+        (of.kind == NETWORK).then_some(of.connection)
+    })?;
+    all.sort_by(|a, b| a.time.total_cmp(&b.time));
+    Ok(all)
+}
+
+/// The lines of all files of records that `read` makes something of.
+fn records<T>(state: &Path, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>> {
+    let mut all = Vec::new();
     for path in files(&state.join(RECORDS))? {
         if path
             .extension()
@@ -106,10 +159,9 @@ pub fn requests(state: &Path) -> Result<Vec<Request>> {
         all.extend(
             lines
                 .map_while(io::Result::ok)
-                .filter_map(|line| serde_json::from_slice(&line).ok()),
+                .filter_map(|line| read(&line)),
         );
     }
-    all.sort_by(|a, b| a.time.total_cmp(&b.time));
     Ok(all)
 }
 
@@ -200,6 +252,25 @@ mod tests {
         let times: Vec<_> = all.iter().map(|request| request.time).collect();
         assert_eq!(times, [1.5, 2.5, 3.5]);
         assert_eq!(all[0].jobs, [12]);
+        assert_eq!(connections(state.path()).unwrap(), []);
+    }
+
+    #[test]
+    fn hosts_and_requests_stand_in_one_file() {
+        let state = tempfile::tempdir().unwrap();
+        let directory = state.path().join(RECORDS);
+        std::fs::create_dir(&directory).unwrap();
+        let begins = r#"{"session":"s1","host":"n1","time":2.5,"verdict":"refused""#;
+        let lines = [
+            format!(r#"{begins},"pid":7,"command":"sbatch","reason":null,"jobs":[]}}"#),
+            format!(r#"{begins},"kind":"network","name":"a.org","port":null,"reason":"why"}}"#),
+            format!(r#"{begins},"kind":"other","name":"a.org","port":443,"reason":"why"}}"#),
+        ];
+        std::fs::write(directory.join("n1.jsonl"), lines.join("\n")).unwrap();
+        let found = connections(state.path()).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].name.as_str(), found[0].port), ("a.org", None));
+        assert_eq!(requests(state.path()).unwrap().len(), 1);
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub enum Call {
         job: Option<String>,
         /// The user to narrow it to, for root.
         user: Option<String>,
+        /// Whether it is about hosts, not Slurm.
+        network: bool,
     },
     /// `profile list`
     ProfileList {
@@ -84,6 +86,13 @@ pub enum Call {
         title: String,
         /// What the person in front of the terminal is told.
         text: String,
+    },
+    /// `allow SESSION HOST...`
+    Allow {
+        /// The session's id.
+        session: String,
+        /// Entries of `network.allow`.
+        hosts: Vec<String>,
     },
     /// `sessions`
     Sessions {
@@ -120,7 +129,7 @@ impl Call {
             | Self::Sessions { options, .. }
             | Self::Doctor { options, .. } => options.verbose,
             Self::Trail(call) => call.options.verbose,
-            Self::Notify { .. } | Self::Print(_) => 0,
+            Self::Notify { .. } | Self::Allow { .. } | Self::Print(_) => 0,
         }
     }
 }
@@ -219,7 +228,7 @@ impl Options {
 
 /// The words that are subcommands.
 pub const SUBCOMMAND_NAMES: &[&str] = &[
-    "run", "policy", "explain", "profile", "notify", "sessions", "log", "doctor", "watch",
+    "run", "policy", "explain", "profile", "notify", "sessions", "allow", "log", "doctor", "watch",
     "report", "trace",
 ];
 
@@ -238,7 +247,9 @@ Subcommands:
   profile show NAME       What a profile says, and its text (`default`: the built-in policy)
   notify [TITLE] TEXT     Ring the terminal's bell, and ask it for a desktop notification
   sessions                The sessions that run on this node; for root of all users
+  allow SESSION HOST…     Give a running session a host, until it ends
   log [JOBID]             What was asked of Slurm; what Slurm said about a job
+  log --network           Which hosts filtered sessions reached, and which not and why
   doctor                  Whether a session would start here, and what to repair
   doctor --nodes NAME     The same on the nodes of a partition, compared
   watch [SESSION|JOB[@UID]]
@@ -332,13 +343,30 @@ struct SessionsWords {
     options: Options,
 }
 
-/// What was asked of Slurm from inside jails, and what Slurm said about jobs; for root of all users known on this node
+/// Give a running session with a filtered network a host, until it ends; from outside only, and within what the site permits
+#[derive(Debug, Parser)]
+#[command(name = "agent-sandbox allow")]
+struct AllowWords {
+    /// The session, as `agent-sandbox sessions` names it
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// Whom, as in network.allow: NAME, *.NAME or ADDRESS, with `:PORT` or without, or a set
+    #[arg(value_name = "HOST[:PORT]", required = true)]
+    hosts: Vec<String>,
+}
+
+/// What was asked of Slurm from inside jails, what Slurm said about jobs, and whom filtered networks led to; for root of all
+/// users known on this node
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox log")]
 struct LogWords {
     /// The job: what Slurm said about it, such as why its jail did not start
     #[arg(value_name = "JOBID")]
     job: Option<String>,
+    /// Which hosts sessions with a filtered network reached and by which rule, and which not, why, and what would open
+    /// them
+    #[arg(long, conflicts_with = "job")]
+    network: bool,
     /// Only what this session asked
     #[arg(long, value_name = "ID")]
     session: Option<String>,
@@ -378,6 +406,7 @@ pub fn command() -> clap::Command {
         .subcommand(page::<ProfileWords>("profile"))
         .subcommand(page::<NotifyWords>("notify"))
         .subcommand(page::<SessionsWords>("sessions"))
+        .subcommand(page::<AllowWords>("allow"))
         .subcommand(page::<LogWords>("log"))
         .subcommand(page::<DoctorWords>("doctor"))
         .subcommand(page::<trail::WatchWords>("watch"))
@@ -443,6 +472,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
             session: words.session,
             job: words.job,
             user: words.user,
+            network: words.network,
         }),
         Some("doctor") => sub(&first, rest).map(|words: DoctorWords| Call::Doctor {
             options: options.and(words.options),
@@ -452,6 +482,10 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
         Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {
             options: options.and(words.options),
             user: words.user,
+        }),
+        Some("allow") => sub(&first, rest).map(|words: AllowWords| Call::Allow {
+            session: words.session,
+            hosts: words.hosts,
         }),
         Some("watch") => sub(&first, rest).and_then(|words| trail::watch(options, words)),
         Some("report") => sub(&first, rest).and_then(|words| trail::report(options, words)),

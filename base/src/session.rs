@@ -20,6 +20,9 @@ const ID_LENGTH: usize = 8;
 /// No record is longer; a longer file is none of ours.
 const LONGEST_RECORD: u64 = 64 * 1024;
 
+/// What the name of a session's socket ends in: on it somebody outside asks something of the session while it runs.
+pub const SOCKET: &str = "socket";
+
 /// A new session id.
 ///
 /// # Errors
@@ -130,6 +133,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(self.path.with_extension(SOCKET));
     }
 }
 
@@ -160,6 +164,7 @@ pub fn running(directory: &Path) -> Result<Vec<Record>> {
                 all.push(record);
             } else {
                 let _ = std::fs::remove_file(&path);
+                let _ = std::fs::remove_file(path.with_extension(SOCKET));
             }
         }
     }

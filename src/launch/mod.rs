@@ -5,6 +5,7 @@
 mod absent;
 pub mod agents;
 pub mod allocation;
+pub mod allow;
 pub mod announcements;
 pub mod backend;
 pub mod bubblewrap;

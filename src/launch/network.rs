@@ -12,7 +12,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use agent_sandbox_hosts::Credential;
-use agent_sandbox_wire::network::{CERTIFICATE, COMPLETE, NetworkOrder, READY, SocketOf};
+use agent_sandbox_wire::network::{
+    CERTIFICATE, COMPLETE, NetworkOrder, READY, SiteProxies, SocketOf,
+};
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -20,6 +22,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
+use nix::unistd::Pid;
+
+mod keeper;
+mod policy_now;
 
 use zeroize::Zeroizing;
 
@@ -27,11 +33,15 @@ use super::chaperon::{self, LOG};
 use super::companion::Companion;
 use super::finish::owner_of_jail;
 use super::prepared::Prepared;
+use crate::cli::Options;
 use crate::failure::Failure;
 use crate::plan::Plan;
+use crate::plan::model::network::FilteredNetwork;
 use crate::sys::namespaces::{self, Kind};
 use crate::sys::process::{self, Side};
 use crate::sys::{fds, passing, routes, sockets};
+use keeper::Keeper;
+use policy_now::PolicyNow;
 
 /// Connections to one port that may wait to be accepted.
 const WAITING: i32 = 1024;
@@ -41,6 +51,8 @@ const PATIENCE_MS: u16 = 20_000;
 const LONGEST_CERTIFICATE: usize = 64 << 10;
 /// The longest reason, in bytes.
 const LONGEST_REASON: usize = 4096;
+/// An address of the jail's that is none of loopback: the last of the filter's range, which no name gets.
+const OWN: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 /// Where names are asked for inside.
 const NAMES: u16 = 53;
 
@@ -50,21 +62,37 @@ pub struct Filter {
     program: PathBuf,
     order: Option<OwnedFd>,
     log: PathBuf,
-    ports: Vec<u16>,
+    network: FilteredNetwork,
+    /// What other rules come from while the session runs.
+    now: Option<PolicyNow>,
     running: Option<Companion>,
     /// Whether it exchanges credentials.
     brokers: bool,
     /// By which programs inside know it where it does, as PEM.
     certificate: Vec<u8>,
+    keeper: Option<Pid>,
 }
 
 impl Filter {
-    /// What a launch needs of it; `None` if the plan's network is not filtered. It exchanges `credentials`. With `tells` it says on standard error what it
-    /// refuses, once for each host.
+    /// What a session's launch needs of it; `None` if the plan's network is not filtered. It exchanges `credentials`. Unless the options
+    /// say `--quiet` it says on standard error what it refuses, once for each host.
     ///
     /// # Errors
     /// Its program is not installed; the order cannot be written.
     pub fn new(
+        prepared: &Prepared,
+        plan: &Plan,
+        credentials: &[Credential],
+        options: &Options,
+    ) -> Result<Option<Self>> {
+        let mut filter = Self::waiting(prepared, plan, credentials, !options.quiet)?;
+        if let (Some(filter), Some(network)) = (&mut filter, &plan.filter) {
+            filter.now = Some(PolicyNow::new(prepared, plan, network, options));
+        }
+        Ok(filter)
+    }
+
+    fn waiting(
         prepared: &Prepared,
         plan: &Plan,
         credentials: &[Credential],
@@ -84,6 +112,7 @@ impl Filter {
                 .iter()
                 .flat_map(|trust| trust.trusted.clone())
                 .collect(),
+            proxies: site_proxies(),
             tells,
             step: prepared
                 .invocation
@@ -97,10 +126,12 @@ impl Filter {
             program: chaperon::program()?,
             order: Some(fds::memory_file(c"agent-sandbox-network", &text)?),
             log: host.state_directory.join(LOG),
-            ports: filter.ports.clone(),
+            network: filter.clone(),
+            now: None,
             running: None,
             brokers: !credentials.is_empty(),
             certificate: Vec::new(),
+            keeper: None,
         }))
     }
 
@@ -109,7 +140,7 @@ impl Filter {
     /// # Errors
     /// As [`Self::new`] and [`Self::start`].
     pub fn of_job(prepared: &Prepared, plan: &Plan) -> Result<Option<Self>> {
-        let mut filter = Self::new(prepared, plan, &[], false)?;
+        let mut filter = Self::waiting(prepared, plan, &[], false)?;
         if let Some(filter) = &mut filter {
             let started = filter.start();
             started.context("cannot start the network's filter")?;
@@ -154,43 +185,73 @@ impl Filter {
             return Err(failed("the jail's network is not there".to_owned()));
         };
         let life = running.life();
-        self.listen(network, life).map_err(failed)?;
+        in_jail(network, || hand_over(&self.network.ports, life)).map_err(failed)?;
         heard(life, "the filter").map_err(|why| match why {
             Some(why) => failed(why),
             None => failed(format!("its filter ended (see `{}`)", self.log.display())),
-        })
-    }
-
-    /// Has a child make the sockets, for whoever enters the jail's namespaces does not come back.
-    fn listen(&self, network: BorrowedFd<'_>, life: &OwnedFd) -> std::result::Result<(), String> {
-        let owner = owner_of_jail(network, Kind::Network).map_err(|error| {
-            format!("the jail's network namespace is not the user's own: {error}")
         })?;
-        let (ours, theirs) = passing::pair().map_err(|error| error.to_string())?;
-        match process::fork().map_err(|error| format!("cannot fork: {error}"))? {
-            Side::Child => {
-                let said = match hand_over(&owner, network, &self.ports, life) {
-                    Ok(()) => vec![READY],
-                    Err(why) => why.into_bytes(),
-                };
-                let said = &said[..said.len().min(LONGEST_REASON)];
-                process::exit_now(i32::from(passing::send(&theirs, said, None).is_err()))
+        if let Some(now) = self.now.take() {
+            let keeper = network.try_clone_to_owned().and_then(|network| {
+                Keeper::new(now, self.network.clone(), network, life, &self.log)
+            });
+            self.keeper = keeper
+                .and_then(Keeper::start)
+                .map_err(|error| failed(format!("nobody can stand by it: {error}")))
+                .map(Some)?;
+        }
+        Ok(())
+    }
+}
+
+/// The site's proxies, by the variables that most programs know: in small letters, or else in large ones.
+fn site_proxies() -> SiteProxies {
+    let value = |name: &str| {
+        let names = [name.to_owned(), name.to_ascii_uppercase()];
+        let set = names.iter().filter_map(|name| std::env::var(name).ok());
+        set.into_iter()
+            .find(|value| !value.is_empty())
+            .unwrap_or_default()
+    };
+    SiteProxies {
+        http: value("http_proxy"),
+        https: value("https_proxy"),
+        all: value("all_proxy"),
+        none: value("no_proxy"),
+    }
+}
+
+/// Has a child do something in the jail's network, for whoever enters the jail's namespaces does not come back.
+fn in_jail(
+    network: BorrowedFd<'_>,
+    task: impl FnOnce() -> std::result::Result<(), String>,
+) -> std::result::Result<(), String> {
+    let owner = owner_of_jail(network, Kind::Network)
+        .map_err(|error| format!("the jail's network namespace is not the user's own: {error}"))?;
+    let (ours, theirs) = passing::pair().map_err(|error| error.to_string())?;
+    match process::fork().map_err(|error| format!("cannot fork: {error}"))? {
+        Side::Child => {
+            let entered = namespaces::enter(&owner, Kind::User)
+                .and_then(|()| namespaces::enter(network, Kind::Network))
+                .map_err(|error| format!("cannot enter the jail's network: {error}"));
+            let said = match entered.and_then(|()| task()) {
+                Ok(()) => vec![READY],
+                Err(why) => why.into_bytes(),
+            };
+            let said = &said[..said.len().min(LONGEST_REASON)];
+            process::exit_now(i32::from(passing::send(&theirs, said, None).is_err()))
+        }
+        Side::Parent(child) => {
+            drop(theirs);
+            let said = heard(&ours, "the process that listens in the jail");
+            if said.is_err() {
+                // It may hang.
+                let _ = kill(child, Signal::SIGKILL);
             }
-            Side::Parent(child) => {
-                drop(theirs);
-                let said = heard(&ours, "the process that listens in the jail");
-                if said.is_err() {
-                    // It may hang.
-                    let _ = kill(child, Signal::SIGKILL);
-                }
-                // It may have been reaped with others; the answer tells all.
-                let _ = process::wait(child);
-                said.map_err(|why| {
-                    why.unwrap_or_else(|| {
-                        "the process that listens in the jail was killed".to_owned()
-                    })
-                })
-            }
+            // It may have been reaped with others; the answer tells all.
+            let _ = process::wait(child);
+            said.map_err(|why| {
+                why.unwrap_or_else(|| "the process that listens in the jail was killed".to_owned())
+            })
         }
     }
 }
@@ -235,46 +296,81 @@ fn heard(socket: &OwnedFd, who: &str) -> std::result::Result<(), Option<String>>
 
 impl Drop for Filter {
     fn drop(&mut self) {
+        // It would say that the filter is gone.
+        if let Some(keeper) = self.keeper.take() {
+            let _ = kill(keeper, Signal::SIGKILL);
+            let _ = process::wait(keeper);
+        }
         if let Some(running) = self.running.take() {
             running.end();
         }
     }
 }
 
-/// In the child: makes the sockets in the jail's network, and passes each to the filter.
-fn hand_over(
-    owner: &OwnedFd,
-    network: BorrowedFd<'_>,
-    ports: &[u16],
-    filter: &OwnedFd,
-) -> std::result::Result<(), String> {
-    let entered = namespaces::enter(owner, Kind::User)
-        .and_then(|()| namespaces::enter(network, Kind::Network));
-    entered.map_err(|error| format!("cannot enter the jail's network: {error}"))?;
+/// In the child: makes all sockets in the jail's network, and passes each to the filter.
+fn hand_over(ports: &[u16], filter: &OwnedFd) -> std::result::Result<(), String> {
     routes::start_loopback()
         .and_then(|()| routes::make_all_local(AddressFamily::Inet))
         .map_err(|error| format!("cannot set a route in the jail: {error}"))?;
+    // Programs that ask for addresses of the families that a host has (`AI_ADDRCONFIG`) do not count those of loopback. Without
+    // this one they find nothing, and nothing else is lost.
+    let _ = routes::add_address(OWN);
     // Without it no address of IPv6 leads anywhere.
     let six = routes::make_all_local(AddressFamily::Inet6).is_ok();
-    let give = |what: SocketOf, kind: SockType, address: SocketAddr| {
-        let failed = |error: io::Error| format!("cannot listen at {address} in the jail: {error}");
-        let made = listening(kind, address).map_err(failed)?;
-        passing::send(filter, &[what as u8], Some(made.as_fd()))
-            .map_err(|error| format!("the filter takes no socket: {error}"))
-    };
     let names = SocketAddr::from((Ipv4Addr::LOCALHOST, NAMES));
-    give(SocketOf::Names, SockType::Datagram, names)?;
-    give(SocketOf::NamesByStream, SockType::Stream, names)?;
+    give(filter, SocketOf::Names, &made(SockType::Datagram, names)?)?;
+    let by_stream = made(SockType::Stream, names)?;
+    give(filter, SocketOf::NamesByStream, &by_stream)?;
     for &port in ports {
-        let four = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-        give(SocketOf::Connections, SockType::Stream, four)?;
-        if six {
-            let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-            give(SocketOf::Connections, SockType::Stream, all)?;
+        for listener in listeners(port, six)? {
+            give(filter, SocketOf::Connections, &listener)?;
         }
     }
-    passing::send(filter, &[COMPLETE], None)
-        .map_err(|error| format!("the filter takes no socket: {error}"))
+    passing::send(filter, &[COMPLETE], None).map_err(takes_none)
+}
+
+/// In the child: makes listeners for more ports in the jail's network, and passes them to the filter. It gets all of them, or none.
+fn hand_over_more(ports: &[u16], filter: &OwnedFd) -> std::result::Result<(), String> {
+    let six = made(
+        SockType::Stream,
+        SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    )
+    .is_ok();
+    let all = ports.iter().map(|port| listeners(*port, six));
+    let all = all.collect::<std::result::Result<Vec<_>, _>>()?;
+    let mut all = all.iter().flatten();
+    all.try_for_each(|listener| give(filter, SocketOf::Connections, listener))
+}
+
+/// What listens at a port, at every address.
+fn listeners(port: u16, six: bool) -> std::result::Result<Vec<OwnedFd>, String> {
+    let mut all = vec![made(
+        SockType::Stream,
+        SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+    )?];
+    if six {
+        let every = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        all.push(made(SockType::Stream, every)?);
+    }
+    Ok(all)
+}
+
+fn made(kind: SockType, address: SocketAddr) -> std::result::Result<OwnedFd, String> {
+    listening(kind, address).map_err(|error| match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => {
+            let port = address.port();
+            format!("a program in the jail has port {port}, at which the filter would listen")
+        }
+        _ => format!("cannot listen at {address} in the jail: {error}"),
+    })
+}
+
+fn give(filter: &OwnedFd, what: SocketOf, made: &OwnedFd) -> std::result::Result<(), String> {
+    passing::send(filter, &[what as u8], Some(made.as_fd())).map_err(takes_none)
+}
+
+fn takes_none(error: io::Error) -> String {
+    format!("the filter takes no socket: {error}")
 }
 
 /// A socket at an address: one of datagrams, or one that listens.

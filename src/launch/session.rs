@@ -116,7 +116,7 @@ fn start(
     let values = credentials::read(&prepared, plan)?;
     let mut company = Company {
         chaperon: Chaperon::new(&prepared, plan, ready.told(), None)?,
-        network: Filter::new(&prepared, plan, &values, !options.quiet)?,
+        network: Filter::new(&prepared, plan, &values, options)?,
         recorder: prepared.recorder.clone(),
         announcement: announcement + &prepared.said_of_allocation(options.quiet),
         mediated: mediated_terms(plan),

@@ -18,6 +18,8 @@ use crate::users::{self, Known, User};
 struct Record {
     requests: Vec<Of<Request>>,
     messages: Vec<Of<Message>>,
+    /// How many hosts are recorded, which have a list of their own.
+    connections: usize,
     /// Whether they may be several users'.
     several: bool,
 }
@@ -25,6 +27,7 @@ struct Record {
 /// One or the other, as it comes from the process that reads a user's files.
 #[derive(Deserialize, Serialize)]
 enum LogRecord {
+    Connections(usize),
     Message(Message),
     Request(Request),
 }
@@ -57,8 +60,10 @@ impl Record {
     fn read(state: &Path, session: Option<&str>) -> Result<Self> {
         let mut requests = audit::requests(state)?;
         let mut messages = audit::messages(state)?;
+        let mut connections = audit::connections(state)?;
         if let Some(session) = session {
             requests.retain(|request| request.session == session);
+            connections.retain(|one| one.session == session);
             let jobs: Vec<String> = requests
                 .iter()
                 .flat_map(|request| request.jobs.iter().map(u32::to_string))
@@ -70,6 +75,7 @@ impl Record {
         Ok(Self {
             requests: requests.into_iter().map(Of::own).collect(),
             messages: messages.into_iter().map(Of::own).collect(),
+            connections: connections.len(),
             several: false,
         })
     }
@@ -86,13 +92,19 @@ impl Record {
                 .requests
                 .into_iter()
                 .map(|of| LogRecord::Request(of.what));
-            Ok(messages.chain(requests).collect())
+            let connections = [LogRecord::Connections(record.connections)];
+            Ok(connections
+                .into_iter()
+                .chain(messages)
+                .chain(requests)
+                .collect())
         })?;
-        let (mut requests, mut messages) = (Vec::new(), Vec::new());
+        let (mut requests, mut messages, mut connections) = (Vec::new(), Vec::new(), 0);
         for (user, things) in found {
             for thing in things {
                 let user = Some(user.name.clone());
                 match thing {
+                    LogRecord::Connections(number) => connections += number,
                     LogRecord::Request(what) => requests.push(Of { user, what }),
                     LogRecord::Message(what) => messages.push(Of { user, what }),
                 }
@@ -102,6 +114,7 @@ impl Record {
         Ok(Self {
             requests,
             messages,
+            connections,
             several: true,
         })
     }
@@ -183,6 +196,12 @@ impl Record {
                 one_line(&file)
             ));
         }
+        if self.connections > 0 {
+            text.push_str(&format!(
+                "\n{} hosts were asked for in filtered networks (`agent-sandbox log --network` shows them)\n",
+                self.connections
+            ));
+        }
         text
     }
 }
@@ -244,6 +263,7 @@ mod tests {
         let record = Record {
             requests: [first, last].map(Of::own).into(),
             messages: Vec::new(),
+            connections: 0,
             several: false,
         };
         let text = record.text();

@@ -81,6 +81,14 @@ fn answer(document: &Document, call: &Call) -> Result<u8> {
             .hint(WORKS)
             .into());
         }
+        Call::Allow { .. } => {
+            let failure = Failure::new(
+                "this is the inside of a jail, and who is inside gives itself no hosts",
+            )
+            .hint("ask the user to run it outside")
+            .hint(WORKS);
+            return Err(failure.into());
+        }
         Call::Trail(_) => {
             let failure = Failure::new(
                 "this is the inside of a jail, and no tracer can be reached from here: what records a jail is not in \

@@ -4,6 +4,7 @@
 mod arguments;
 pub mod audit;
 mod backend;
+mod connections;
 pub mod doctor;
 pub mod git_ssh;
 pub mod inside;
@@ -90,12 +91,16 @@ fn carry_out(call: Call) -> Result<u8> {
             session,
             job,
             user,
-        } => audit::show(
-            &options,
-            session.as_deref(),
-            job.as_deref(),
-            user.as_deref(),
-        )?,
+            network,
+        } => match network {
+            true => connections::show(&options, session.as_deref(), user.as_deref())?,
+            false => audit::show(
+                &options,
+                session.as_deref(),
+                job.as_deref(),
+                user.as_deref(),
+            )?,
+        },
         Call::ProfileList { options } => profiles::list(&options)?,
         Call::ProfileShow {
             options,
@@ -112,6 +117,7 @@ fn carry_out(call: Call) -> Result<u8> {
                 .map_err(|error| not_found(error, &options, &command));
         }
         Call::Notify { title, text } => return notify(&title, &text),
+        Call::Allow { session, hosts } => launch::allow::allow(&session, &hosts)?,
         Call::Sessions { options, user } => sessions::list(&options, user.as_deref())?,
         Call::Doctor { options, nodes } => return doctor::call(&options, nodes.as_deref()),
         Call::Trail(call) => return launch::trail::show(*call),

@@ -43,6 +43,8 @@ mod processes;
 mod project;
 mod python;
 mod races;
+mod rules;
+mod site_proxy;
 mod sockets;
 mod terminal;
 mod told;

@@ -9,10 +9,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, gethostname};
 
 use crate::backend::is_landlock;
-use crate::world::{World, not_checked, wait_for};
+use crate::world::{World, launcher, not_checked, wait_for};
 
 /// A server that answers each connection, in this process; its port.
-fn server() -> u16 {
+pub(crate) fn server() -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -91,6 +91,13 @@ for name in ["{host}", "refused.example"]:
     except OSError as error:
         print("dns:", name, "none")
 END
+python3 - <<END
+import socket
+for family in [socket.AF_INET, socket.AF_UNSPEC]:
+    found = socket.getaddrinfo("{host}", {open}, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
+    print("configured:", int(family), found[0][4][0].split(".")[0])
+END
+ask own http://198.19.255.254:{open}/
 agent-sandbox explain --host refused.example:80 | head -1
 agent-sandbox explain --host {host}:{open} | head -1
 "#
@@ -102,6 +109,8 @@ agent-sandbox explain --host {host}:{open} | head -1
         "udp: Connection refused",
         &format!("dns: {host} 198"),
         "dns: refused.example none",
+        "configured: 2 198",
+        "configured: 0 198",
         "refused.example:80: cannot be connected to from inside",
         &format!("{host}:{open}: can be connected to from inside"),
         "network filtered, session",
@@ -117,6 +126,7 @@ agent-sandbox explain --host {host}:{open} | head -1
         "mapped",
         "loopback",
         "elsewhere",
+        "own",
     ] {
         let begins = format!("{refused}: ");
         let line = said.lines().find(|line| line.starts_with(&begins));
@@ -133,6 +143,28 @@ agent-sandbox explain --host {host}:{open} | head -1
     let allowed =
         format!("\"kind\":\"network\",\"name\":\"{host}\",\"port\":{open},\"verdict\":\"allowed\"");
     assert!(record.contains(&allowed), "{record}");
+    let log = world
+        .outside()
+        .run(&[launcher().to_str().unwrap(), "log", "--network"]);
+    for (verdict, host, reason) in [
+        (
+            "allowed",
+            format!("{host}:{open}"),
+            "(--set network.private)",
+        ),
+        (
+            "refused",
+            "refused.example".to_owned(),
+            "add `refused.example` to network.allow",
+        ),
+    ] {
+        let is_it = |line: &&str| line.contains(verdict) && line.contains(&format!("{host} "));
+        let line = log.stdout.lines().find(is_it);
+        assert!(
+            line.is_some_and(|line| line.contains(reason)),
+            "{reason}: {log:?}"
+        );
+    }
 }
 
 /// The processes below one, at any depth.

@@ -16,6 +16,7 @@ pub mod found;
 pub mod loader;
 pub mod mediation;
 pub mod mount_table;
+pub mod peer;
 pub mod places;
 pub mod prober;
 pub mod settled;

@@ -1,6 +1,7 @@
-//! The loopback of this process's network namespace, and routes by it (`rtnetlink(7)`).
+//! The loopback of this process's network namespace, its addresses and routes by it (`rtnetlink(7)`).
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 
 use nix::sys::socket::{
@@ -31,6 +32,14 @@ pub fn make_all_local(family: AddressFamily) -> io::Result<()> {
 /// `EPERM` without `CAP_NET_ADMIN` over the namespace.
 pub fn start_loopback() -> io::Result<()> {
     carry_out(&up())
+}
+
+/// Gives the loopback device an address.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN` over the namespace, `EEXIST` if it has it.
+pub fn add_address(address: Ipv4Addr) -> io::Result<()> {
+    carry_out(&new_address(address))
 }
 
 /// Sends a message that the kernel answers with a number.
@@ -94,10 +103,22 @@ fn new_route(family: AddressFamily) -> Vec<u8> {
         libc::RT_SCOPE_HOST,
         libc::RTN_LOCAL,
     ];
-    let mut rest = route.to_vec();
-    rest.extend_from_slice(&0u32.to_ne_bytes());
-    rest.extend_from_slice(&8u16.to_ne_bytes());
-    rest.extend_from_slice(&libc::RTA_OIF.to_ne_bytes());
-    rest.extend_from_slice(&LOOPBACK.to_ne_bytes());
+    let device = attribute(libc::RTA_OIF, LOOPBACK.to_ne_bytes());
+    let rest = [&route[..], &0u32.to_ne_bytes(), &device].concat();
     message(libc::RTM_NEWROUTE, libc::NLM_F_CREATE, &rest)
+}
+
+/// `struct ifaddrmsg`, and the address twice: the device's own, and that of the other end, which is the same.
+fn new_address(address: Ipv4Addr) -> Vec<u8> {
+    // include/uapi/linux/if_addr.h: family, length of the prefix, flags, scope, and the device.
+    let about = [AddressFamily::Inet as i32 as u8, 32, 0, libc::RT_SCOPE_HOST];
+    let own = attribute(libc::IFA_LOCAL, address.octets());
+    let other = attribute(libc::IFA_ADDRESS, address.octets());
+    let rest = [&about[..], &LOOPBACK.to_ne_bytes(), &own, &other].concat();
+    message(libc::RTM_NEWADDR, libc::NLM_F_CREATE, &rest)
+}
+
+/// An attribute of four bytes (`struct rtattr`).
+fn attribute(kind: u16, value: [u8; 4]) -> Vec<u8> {
+    [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &value].concat()
 }

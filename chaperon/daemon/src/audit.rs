@@ -151,6 +151,8 @@ pub struct Connection<'a> {
     step: Option<&'a str>,
     verdict: Verdict,
     reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    change: Option<&'a str>,
 }
 
 impl<'a> Connection<'a> {
@@ -170,7 +172,14 @@ impl<'a> Connection<'a> {
             step: step.map(|(_, name)| name.as_str()),
             verdict,
             reason,
+            change: None,
         }
+    }
+
+    /// With the change that would open it, if there is one.
+    #[must_use]
+    pub fn changed_by(self, change: Option<&'a str>) -> Self {
+        Self { change, ..self }
     }
 }
 

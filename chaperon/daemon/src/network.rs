@@ -10,10 +10,15 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use agent_sandbox_filter::{Broker, Event, Filter, HostNetwork, Sockets, Verdict};
-use agent_sandbox_wire::network::{CERTIFICATE, COMPLETE, NetworkOrder, READY, SocketOf};
+use agent_sandbox_filter::{Broker, Event, Filter, ProxiedNetwork, Sockets, Verdict};
+use agent_sandbox_hosts::HostRules;
+use agent_sandbox_wire::network::{
+    CERTIFICATE, COMPLETE, LONGEST_WORDS, NetworkOrder, READY, RULES, SiteProxies, SocketOf,
+    UNCHANGED,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, send};
+use serde::de::DeserializeOwned;
 
 use zeroize::Zeroizing;
 
@@ -23,8 +28,10 @@ use crate::{logging, sys};
 
 /// The largest order, in bytes. It holds the rules.
 const LARGEST_ORDER: u64 = 4 << 20;
-/// No message of the launcher's is longer.
-const LONGEST_MESSAGE: usize = 16;
+/// No message of the launcher's is longer: its first byte, and words.
+const LONGEST_MESSAGE: usize = 1 + LONGEST_WORDS;
+/// What stands in the place of a host in a record about the rules.
+const OF_RULES: &str = "(rules)";
 /// Hosts that the session is told of: what is inside chooses them.
 const MOST_TOLD: usize = 50;
 /// How long a terminal that takes nothing is waited for, in milliseconds.
@@ -34,6 +41,8 @@ const PATIENCE_MS: u16 = 500;
 enum News {
     /// Something happened.
     Of(Event),
+    /// There are other rules, or there are not; in words.
+    Rules(audit::Verdict, String),
     /// The launcher is gone.
     Over,
 }
@@ -57,11 +66,20 @@ pub fn filter(order: i32, errors: i32, life: i32) -> io::Result<()> {
         // Without a receiver the process is about to end.
         let _ = events.send(News::Of(event));
     });
-    let begun = read_order(order).and_then(|mut order| {
+    let begun = read_sealed::<NetworkOrder>(order).and_then(|mut order| {
         let broker = broker(&mut order, &life)?;
         let rules = order.rules.clone();
-        let filter = Filter::start(rules, broker, receive(&life)?, Arc::new(HostNetwork), sink)?;
-        Ok((order, filter))
+        // First, for the launcher waits until they are taken.
+        let sockets = receive(&life)?;
+        let SiteProxies {
+            http,
+            https,
+            all,
+            none,
+        } = &order.proxies;
+        let outside = ProxiedNetwork::new([http, https, all], none).map_err(io::Error::other)?;
+        let filter = Filter::start(rules, broker, sockets, Arc::new(outside), sink)?;
+        Ok((order, Arc::new(filter)))
     });
     let said = match &begun {
         Ok(_) => vec![READY],
@@ -69,14 +87,46 @@ pub fn filter(order: i32, errors: i32, life: i32) -> io::Result<()> {
     };
     send(life.as_raw_fd(), &said, MsgFlags::MSG_NOSIGNAL)?;
     let (order, filter) = begun?;
+    let obeying = Arc::clone(&filter);
     std::thread::Builder::new().spawn(move || {
-        // Nothing more is said on it.
-        while let Err(nix::errno::Errno::EINTR) = nix::unistd::read(&life, &mut [0; 1]) {}
+        // Who speaks out of turn is no launcher of this version.
+        let _ = obey(&life, &obeying, &tell);
         let _ = tell.send(News::Over);
     })?;
     note(order, &errors, &news);
     drop(filter);
     Ok(())
+}
+
+/// Takes other rules, and sockets for them, until the launcher is gone.
+fn obey(life: &OwnedFd, filter: &Filter, tell: &mpsc::Sender<News>) -> io::Result<()> {
+    loop {
+        let (mut message, mut fds) = ([0; LONGEST_MESSAGE], Vec::new());
+        let length = match sys::receive(life, &mut message, &mut fds) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            length => length?,
+        };
+        let fd = fds.pop().map(|fd| OwnedFd::from(Received::into_file(fd)));
+        let words = || String::from_utf8_lossy(&message[1..length]).into_owned();
+        let news = match (message[..length].first(), fd) {
+            (Some(&RULES), Some(fd)) => {
+                let rules: HostRules = read_sealed(fd)?;
+                filter.replace_rules(rules);
+                send(life.as_raw_fd(), &[READY], MsgFlags::MSG_NOSIGNAL)?;
+                News::Rules(audit::Verdict::Allowed, words())
+            }
+            (Some(&UNCHANGED), None) => News::Rules(audit::Verdict::Failed, words()),
+            (Some(_), Some(fd))
+                if SocketOf::read(&message[..length]) == Some(SocketOf::Connections) =>
+            {
+                filter.listen(TcpListener::from(fd))?;
+                continue;
+            }
+            _ => return Ok(()),
+        };
+        // Without a receiver the process is about to end.
+        let _ = tell.send(news);
+    }
 }
 
 /// Records what happens, and tells the session of hosts that were refused, each once.
@@ -85,7 +135,20 @@ fn note(order: NetworkOrder, errors: &OwnedFd, news: &mpsc::Receiver<News>) {
     let audit = Audit::new(state.join("audit"), order.session);
     logging::start(audit.layer());
     let mut told = BTreeSet::new();
-    while let Ok(News::Of(event)) = news.recv() {
+    loop {
+        let event = match news.recv() {
+            Ok(News::Of(event)) => event,
+            Ok(News::Rules(verdict, words)) => {
+                audit.note(&Connection::new(
+                    (OF_RULES, None),
+                    order.step.as_ref(),
+                    verdict,
+                    words,
+                ));
+                continue;
+            }
+            Ok(News::Over) | Err(_) => return,
+        };
         tracing::info!(target: "network", host = event.host, port = event.port, verdict = ?event.verdict, "judged");
         audit.note(&connection(&event, order.step.as_ref()));
         let Verdict::Refused { why, hint } = &event.verdict else {
@@ -124,7 +187,11 @@ fn connection<'a>(event: &'a Event, step: Option<&'a (u32, String)>) -> Connecti
             "further hosts are not recorded".to_owned(),
         ),
     };
-    Connection::new((&event.host, event.port), step, verdict, reason)
+    let change = match &event.verdict {
+        Verdict::Refused { hint, .. } => hint.as_deref(),
+        _ => None,
+    };
+    Connection::new((&event.host, event.port), step, verdict, reason).changed_by(change)
 }
 
 /// What exchanges the session's credentials, if it has any. The launcher is told the certificate by which programs inside know it.
@@ -139,7 +206,8 @@ fn broker(order: &mut NetworkOrder, launcher: &OwnedFd) -> io::Result<Option<Bro
     Ok(Some(broker))
 }
 
-fn read_order(fd: OwnedFd) -> io::Result<NetworkOrder> {
+/// What stands in a file that the launcher has sealed.
+fn read_sealed<T: DeserializeOwned>(fd: OwnedFd) -> io::Result<T> {
     // It may hold values of credentials. With room for all of it from the start no copy is left behind.
     let mut text = Zeroizing::new(Vec::new());
     let mut file = File::from(fd);

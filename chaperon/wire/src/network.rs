@@ -17,10 +17,31 @@ pub struct NetworkOrder {
     pub credentials: Vec<Credential>,
     /// The certificates, as PEM, by which the hosts of credentials are known; empty without credentials.
     pub trusted: Vec<u8>,
+    /// The site's proxies.
+    pub proxies: SiteProxies,
     /// Whether it says on the session's standard error what it refuses, once for each host.
     pub tells: bool,
     /// The job and the step of it in whose jail this network is, if it is in one.
     pub step: Option<(u32, String)>,
+}
+
+/// Values of the variables of these names, as the launcher has them; empty: it has none. There may be a password in them.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct SiteProxies {
+    /// `http_proxy`: for port 80.
+    pub http: String,
+    /// `https_proxy`: for other ports.
+    pub https: String,
+    /// `all_proxy`: for both, where they have none of their own.
+    pub all: String,
+    /// `no_proxy`: who is reached without.
+    pub none: String,
+}
+
+impl std::fmt::Debug for SiteProxies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SiteProxies")
+    }
 }
 
 /// What the socket is for that comes with a message; the message is this byte.
@@ -45,6 +66,22 @@ impl SocketOf {
             _ => None,
         }
     }
+}
+
+/// The message with other rules, in a sealed memory file; behind it stands in words what has changed. Sockets for ports that had
+/// none come before it. The filter answers [`READY`].
+pub const RULES: u8 = b'n';
+/// The message that a change was not made, and behind it why. It has no answer.
+pub const UNCHANGED: u8 = b'x';
+/// Bytes of the words in such messages.
+pub const LONGEST_WORDS: usize = 4096;
+
+/// What somebody outside asks of a running session, on its socket: entries of `network.allow`, until it ends. The answer is a
+/// `Result<(), String>`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllowRequest {
+    /// As they are written in a policy.
+    pub hosts: Vec<String>,
 }
 
 /// The message behind the last socket.

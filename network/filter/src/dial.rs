@@ -11,6 +11,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::event::{Event, Verdict};
+use crate::place::Place;
+use crate::proxy::Proxy;
 use crate::session::Session;
 
 /// What a resolver with two servers that do not answer takes (`resolv.conf(5)`: 5 s each).
@@ -60,10 +62,21 @@ impl fmt::Display for Unreached {
 /// A connection to a host that a rule allows.
 pub(crate) async fn dial(
     session: &Session,
-    host: &Host,
-    port: u16,
+    place: &Place,
+    (host, port): (&Host, u16),
     by: &Rule,
 ) -> Result<TcpStream, Unreached> {
+    if let Some(proxy) = proxy_to(session, host, port) {
+        let connected = timeout(CONNECTING, proxy.connect(host, port)).await;
+        let stream = connected
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            .map_err(Unreached::Failed)?;
+        // The host's own is not known here.
+        let address = stream.peer_addr().map_err(Unreached::Failed)?.ip();
+        let event = Event::reached(host.to_string(), port, address, by);
+        session.events.tell(event);
+        return Ok(stream);
+    }
     let addresses = match host {
         Host::Address(address) => vec![*address],
         Host::Name(name) => {
@@ -87,10 +100,28 @@ pub(crate) async fn dial(
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         .map_err(Unreached::Failed)?;
     let address = stream.peer_addr().map_err(Unreached::Failed)?.ip();
+    place.leads_to(address);
     session
         .events
         .tell(Event::reached(host.to_string(), port, address, by));
     Ok(stream)
+}
+
+/// The site's proxy, if it is on the way to a host. Who is meant to be near is reached directly, and judged: a host of `private`, a
+/// name without a dot, an address that is not public.
+fn proxy_to(session: &Session, host: &Host, port: u16) -> Option<Proxy> {
+    let near = match host {
+        Host::Name(name) => name.is_localhost() || !name.as_str().contains('.'),
+        Host::Address(address) => {
+            let own = session.outside.is_own(address.to_canonical());
+            let rules = session.rules();
+            !matches!(rules.judge_address(host, *address, port, own), Ok(None))
+        }
+    };
+    if near || session.rules().is_private(host, port) {
+        return None;
+    }
+    session.outside.proxy(host, port)
 }
 
 /// The first address that answers; each is tried a little after the one before it, or when that one fails.

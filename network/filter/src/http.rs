@@ -17,12 +17,13 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{Mutex, OwnedSemaphorePermit};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::dial::{Unreached, dial};
 use crate::event::{Event, Verdict};
 use crate::exchange::{Exchange, Used};
+use crate::place::Place;
 use crate::session::Session;
 
 /// How long a head may take, and how large it may be: servers take 8 to 64 KiB.
@@ -49,8 +50,7 @@ type Body = Either<Incoming, Full<Bytes>>;
 /// A connection that speaks HTTP, and the one that its requests go to.
 pub(crate) struct Proxy {
     session: Arc<Session>,
-    /// Of the connection, and of what it is upgraded to.
-    permit: Arc<OwnedSemaphorePermit>,
+    place: Arc<Place>,
     host: Host,
     port: u16,
     by: Rule,
@@ -92,7 +92,7 @@ impl Proxy {
     /// For requests to a host that a rule allows; `dialled` is a connection to it, if there is one.
     pub(crate) fn new(
         session: &Arc<Session>,
-        permit: &Arc<OwnedSemaphorePermit>,
+        place: &Arc<Place>,
         (host, port): (Host, u16),
         by: &Rule,
         dialled: Option<TcpStream>,
@@ -100,7 +100,7 @@ impl Proxy {
     ) -> Self {
         Self {
             session: Arc::clone(session),
-            permit: Arc::clone(permit),
+            place: Arc::clone(place),
             host,
             port,
             by: by.clone(),
@@ -134,12 +134,15 @@ impl Proxy {
                 );
             };
             let outside = hyper::upgrade::on(&mut answer);
-            let permit = Arc::clone(&self.permit);
+            let (session, place) = (Arc::clone(&self.session), Arc::clone(&self.place));
+            let (host, port) = (self.host.clone(), self.port);
             tokio::spawn(async move {
-                let _permit = permit;
                 if let (Ok(inside), Ok(outside)) = (inside.await, outside.await) {
                     let (mut inside, mut outside) = (TokioIo::new(inside), TokioIo::new(outside));
-                    let _ = tokio::io::copy_bidirectional(&mut inside, &mut outside).await;
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut inside, &mut outside) => {}
+                        () = session.forbidden(&host, port, &place) => {}
+                    }
                 }
             });
         } else {
@@ -257,9 +260,14 @@ impl Proxy {
     async fn connect(&self) -> Result<SendRequest<Body>, String> {
         let dialled = match self.dialled.lock().await.take() {
             Some(dialled) => dialled,
-            None => dial(&self.session, &self.host, self.port, &self.by)
-                .await
-                .map_err(|unreached| unreached.tell(&self.session, &self.host, self.port).line())?,
+            None => dial(
+                &self.session,
+                &self.place,
+                (&self.host, self.port),
+                &self.by,
+            )
+            .await
+            .map_err(|unreached| unreached.tell(&self.session, &self.host, self.port).line())?,
         };
         let _ = dialled.set_nodelay(true);
         if self.exchange.is_none() {

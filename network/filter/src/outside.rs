@@ -9,8 +9,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::pin::Pin;
 
-use agent_sandbox_hosts::Name;
+use agent_sandbox_hosts::{Host, Name};
 use tokio::sync::Semaphore;
+
+use crate::proxy::Proxy;
 
 /// Threads in which names are resolved at once. They end when nothing is asked.
 pub(crate) const MOST_RESOLVING: usize = 16;
@@ -27,6 +29,11 @@ pub trait Outside: Send + Sync + 'static {
 
     /// Whether an address is one of this host's own.
     fn is_own(&self, address: IpAddr) -> bool;
+
+    /// The proxy by which a host is reached; none: directly.
+    fn proxy(&self, _host: &Host, _port: u16) -> Option<Proxy> {
+        None
+    }
 }
 
 /// This host's network: `getaddrinfo(3)`, so that `/etc/hosts` and the site's resolver count, and its routes.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent_sandbox_hosts::{Host, Ports, Rule};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::dial::dial;
@@ -15,6 +15,7 @@ use crate::event::Event;
 use crate::exchange::Exchange;
 use crate::http;
 use crate::opening::{Opening, Reader};
+use crate::place::Place;
 use crate::refuse::{refuse, refuse_after, reset};
 use crate::relay::relay;
 use crate::session::Session;
@@ -46,7 +47,7 @@ pub(crate) async fn listen(session: Arc<Session>, listener: TcpListener, room: A
         let session = Arc::clone(&session);
         tokio::spawn(async move {
             // An error here is a connection that broke, which both ends see.
-            let _ = serve(session, stream, &Arc::new(permit)).await;
+            let _ = serve(session, stream, &Arc::new(Place::new(permit))).await;
         });
     }
 }
@@ -57,18 +58,20 @@ fn target(session: &Session, stream: &TcpStream) -> Option<(Host, u16)> {
     Some((session.host_at(local.ip(), local.port())?, local.port()))
 }
 
-async fn serve(
-    session: Arc<Session>,
-    stream: TcpStream,
-    permit: &Arc<OwnedSemaphorePermit>,
-) -> io::Result<()> {
+async fn serve(session: Arc<Session>, stream: TcpStream, place: &Arc<Place>) -> io::Result<()> {
     let Some((host, port)) = target(&session, &stream) else {
         reset(&stream);
         return Ok(());
     };
     let rules = session.rules();
     match rules.judge(&host, port) {
-        Ok(by) => lead(&session, stream, permit, (host, port), by).await,
+        Ok(by) => {
+            let forbidden = session.forbidden(&host, port, place);
+            tokio::select! {
+                led = lead(&session, stream, place, (host.clone(), port), by) => led,
+                () = forbidden => Ok(()),
+            }
+        }
         Err(refusal) => {
             let event = Event::refused(&refusal);
             session.events.tell(event.clone());
@@ -83,7 +86,7 @@ async fn serve(
 async fn lead(
     session: &Arc<Session>,
     mut stream: TcpStream,
-    permit: &Arc<OwnedSemaphorePermit>,
+    place: &Arc<Place>,
     (host, port): (Host, u16),
     by: &Rule,
 ) -> io::Result<()> {
@@ -94,7 +97,7 @@ async fn lead(
     let web = exchange.is_some() || by.rule.ports == Ports::Unnamed;
     let mut outside = None;
     if !web {
-        let dialled = match dial(session, &host, port, by).await {
+        let dialled = match dial(session, place, (&host, port), by).await {
             Ok(dialled) => dialled,
             Err(unreached) => {
                 let event = unreached.tell(session, &host, port);
@@ -122,7 +125,7 @@ async fn lead(
     let fault = match opening {
         Opening::Http => {
             let exchange = exchange.and_then(Exchange::without_tls);
-            let proxy = http::Proxy::new(session, permit, (host, port), by, outside, exchange);
+            let proxy = http::Proxy::new(session, place, (host, port), by, outside, exchange);
             return http::serve(proxy, http::rejoined(stream, first)).await;
         }
         Opening::Tls(Some(name)) => {
@@ -148,13 +151,13 @@ async fn lead(
     }
     if let Some(exchange) = exchange {
         let to = (host, port);
-        let proxy = http::Proxy::new(session, permit, to.clone(), by, None, Some(exchange));
+        let proxy = http::Proxy::new(session, place, to.clone(), by, None, Some(exchange));
         let stream = http::rejoined(stream, first);
         return terminate(session, to, proxy, stream).await;
     }
     let mut outside = match outside {
         Some(outside) => outside,
-        None => match dial(session, &host, port, by).await {
+        None => match dial(session, place, (&host, port), by).await {
             Ok(outside) => outside,
             Err(unreached) => {
                 let event = unreached.tell(session, &host, port);
@@ -228,7 +231,7 @@ mod tests {
             let _ = lead(
                 &session,
                 accepted.unwrap().0,
-                &Arc::new(permit),
+                &Arc::new(Place::new(permit)),
                 (host, port),
                 &by,
             )

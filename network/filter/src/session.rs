@@ -10,9 +10,12 @@ use crate::broker::Broker;
 use crate::event::{Event, Events, Verdict};
 use crate::outside::Outside;
 use crate::pace::Pace;
+use crate::place::Place;
 
 pub(crate) struct Session {
     rules: RwLock<Arc<HostRules>>,
+    /// Tells connections that there are other rules.
+    replaced: tokio::sync::watch::Sender<()>,
     pub(crate) book: Mutex<Book>,
     /// What exchanges credentials, if there are any.
     pub(crate) broker: Option<Broker>,
@@ -31,6 +34,7 @@ impl Session {
     ) -> Self {
         Self {
             rules: RwLock::new(Arc::new(rules)),
+            replaced: tokio::sync::watch::Sender::default(),
             book: Mutex::default(),
             broker,
             outside,
@@ -44,9 +48,27 @@ impl Session {
         Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Other rules, for connections to come.
+    /// Other rules, for connections to come; those that there are end if their hosts are not allowed any more.
     pub(crate) fn replace_rules(&self, rules: HostRules) {
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+        self.replaced.send_replace(());
+    }
+
+    /// Waits until the rules do not allow a host any more, or not at the address at which it was reached.
+    pub(crate) async fn forbidden(&self, host: &Host, port: u16, place: &Place) {
+        let mut replaced = self.replaced.subscribe();
+        loop {
+            let rules = self.rules();
+            let allowed = rules.judge(host, port).is_ok()
+                && place.address().is_none_or(|address| {
+                    let own = self.outside.is_own(address.to_canonical());
+                    rules.judge_address(host, address, port, own).is_ok()
+                });
+            // The sender lives as long as this.
+            if !allowed || replaced.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Whom an address inside stands for; none: nobody was given it.

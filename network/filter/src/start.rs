@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use agent_sandbox_hosts::HostRules;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::broker::Broker;
@@ -37,6 +37,8 @@ pub struct Sockets {
 /// A filter that runs. It ends when this is dropped, with all its connections.
 pub struct Filter {
     session: Arc<Session>,
+    room: Arc<Semaphore>,
+    runtime: Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -73,15 +75,16 @@ impl Filter {
         let (stop, stopped) = oneshot::channel::<()>();
         drop(_guard);
         let shared = Arc::clone(&session);
+        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let (space, handle) = (Arc::clone(&room), runtime.handle().clone());
         let thread = std::thread::Builder::new()
             .name("filter".to_owned())
             .spawn(move || {
                 runtime.block_on(async {
-                    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
                     tokio::spawn(dns::serve_udp(Arc::clone(&shared), dns_udp));
                     tokio::spawn(dns::serve_tcp(Arc::clone(&shared), dns_tcp));
                     for listener in tcp {
-                        tokio::spawn(listen(Arc::clone(&shared), listener, Arc::clone(&room)));
+                        tokio::spawn(listen(Arc::clone(&shared), listener, Arc::clone(&space)));
                     }
                     // An error is the other end's drop, which means the same.
                     let _ = stopped.await;
@@ -91,12 +94,26 @@ impl Filter {
             })?;
         Ok(Self {
             session,
+            room,
+            runtime: handle,
             stop: Some(stop),
             thread: Some(thread),
         })
     }
 
-    /// Other rules, for lookups and connections from now on. Ports without a listener stay closed.
+    /// Another listener that was made inside, for a port that had none.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn listen(&self, at: TcpListener) -> io::Result<()> {
+        let _guard = self.runtime.enter();
+        let (session, room) = (Arc::clone(&self.session), Arc::clone(&self.room));
+        self.runtime.spawn(listen(session, listener(at)?, room));
+        Ok(())
+    }
+
+    /// Other rules, for lookups and connections from now on. Connections to hosts that are not allowed any more end. Ports
+    /// without a listener stay closed.
     pub fn replace_rules(&self, rules: HostRules) {
         self.session.replace_rules(rules);
     }

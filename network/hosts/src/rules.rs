@@ -153,6 +153,15 @@ impl HostRules {
             .ok_or_else(|| refused(Cause::NotPublic(address, class)))
     }
 
+    /// Whether a rule of `private` names a host at a port: it is meant to be near.
+    #[must_use]
+    pub fn is_private(&self, host: &Host, port: u16) -> bool {
+        let names =
+            |rule: &Rule| rule.rule.host != HostPattern::Any && rule.rule.host.means(host, false);
+        let mut private = self.private.iter();
+        private.any(|rule| names(rule) && rule.rule.ports.concern(port))
+    }
+
     /// The ports at which the rules reach anybody: those that need listeners.
     ///
     /// # Errors

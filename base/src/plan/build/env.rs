@@ -11,7 +11,7 @@ use crate::host::HostFacts;
 use crate::plan::model::{GIT_SSH, HiddenVariable, Job, Variable, Why};
 use crate::policy::bounds::Withheld;
 use crate::policy::paths::glob;
-use crate::policy::{Clamped, Policy};
+use crate::policy::{Clamped, NetworkMode, Policy};
 use bstr::ByteSlice;
 
 /// A hidden value of at least this many bytes is looked for inside other values. Shorter ones
@@ -23,6 +23,12 @@ const KEYS: &str = "~/.ssh";
 
 /// Why a variable passes that no rule names.
 pub const NO_RULE: &str = "no rule hides it";
+
+/// Variables that name the site's proxies, in small letters or large ones.
+const PROXIES: [&[u8]; 4] = [b"http_proxy", b"https_proxy", b"all_proxy", b"no_proxy"];
+/// Why they do not pass where the network is filtered.
+const PROXY_OUTSIDE: &str =
+    "the filter of the network uses the site's proxy outside; no program inside reaches it";
 
 /// The two halves of the environment.
 pub struct Environment {
@@ -75,6 +81,10 @@ pub fn verdict(policy: &Policy, name: &OsStr, value: Option<&OsStr>) -> Verdict 
     }
     if let Some(rule) = pass {
         return Verdict::Passes(Why::rule("env.pass", &rule));
+    }
+    let filtered = policy.network.mode.value == NetworkMode::Filtered;
+    if filtered && PROXIES.iter().any(|proxy| name.eq_ignore_ascii_case(proxy)) {
+        return Verdict::Hidden(Why::Every(PROXY_OUTSIDE));
     }
     Verdict::Passes(Why::Every(NO_RULE))
 }

@@ -58,23 +58,31 @@ pub(super) fn filtered(
     if mode.value != NetworkMode::Filtered {
         return Ok(None);
     }
+    of_policy(policy, closed(host)).map(Some)
+}
+
+/// What a filter needs for the hosts of a policy, with what is closed on this host.
+///
+/// # Errors
+/// The rules name more ports than anybody can listen at.
+pub fn of_policy(policy: &Policy, closed: Vec<Endpoint>) -> Result<FilteredNetwork, PlanError> {
     let network = &policy.network;
     let rules = HostRules {
         allow: rules(&network.allow),
         deny: rules(&network.deny),
         private: rules(&network.private),
-        closed: closed(host),
+        closed,
     };
     let ports = rules.ports().map_err(|error| {
         PlanError::new(error.to_string()).hint("name single ports, or shorter ranges")
     })?;
     let ports = ports.into_iter().collect();
-    Ok(Some(FilteredNetwork {
+    Ok(FilteredNetwork {
         rules,
         ports,
         credentials: Vec::new(),
         trust: None,
-    }))
+    })
 }
 
 /// Slurm's own services: who reaches them from inside asks Slurm past the chaperon.

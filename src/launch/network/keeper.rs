@@ -1,0 +1,309 @@
+//! A process beside a session whose network is filtered. It gives the filter other rules when the user's policy changes, or when
+//! the user gives the session a host. It sleeps until one of its descriptors is ready.
+//!
+//! Policy is read here and not in the filter, which speaks with what is inside.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use agent_sandbox_hosts::{HostRules, MOST_PORTS};
+use agent_sandbox_wire::network::{AllowRequest, LONGEST_WORDS, RULES, UNCHANGED};
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, socket,
+};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
+use nix::unistd::{Pid, getpid, setsid};
+
+use super::policy_now::PolicyNow;
+use super::{hand_over_more, heard, in_jail};
+use crate::failure::{self, Failure};
+use crate::host::peer::same_user;
+use crate::plan::model::network::FilteredNetwork;
+use crate::session;
+use crate::sys::process::{self, Side};
+use crate::sys::{fds, passing, privileges, sockets};
+
+/// How long somebody who has connected may take to say what it wants, in milliseconds.
+const PATIENCE_MS: u16 = 2000;
+/// The longest request, in bytes: a thousand hosts.
+const LONGEST_REQUEST: usize = 64 * 1024;
+/// Requests that may wait.
+const WAITING: i32 = 8;
+
+/// Who gives a filter other rules.
+pub(super) struct Keeper {
+    now: PolicyNow,
+    /// Hosts that the user has given, as they were written.
+    given: Vec<String>,
+    /// The rules that the filter has.
+    rules: HostRules,
+    /// Ports at which it listens.
+    ports: BTreeSet<u16>,
+    network: OwnedFd,
+    filter: OwnedFd,
+    log: PathBuf,
+    changes: Inotify,
+    listener: Option<OwnedFd>,
+    /// What was said last of a change that was not made.
+    said: String,
+}
+
+impl Keeper {
+    /// Listens and watches already, so that nothing is missed that happens once the command runs. `network` is the jail's,
+    /// `filter` the socket to the filter, which has these rules.
+    ///
+    /// # Errors
+    /// What `inotify_init1(2)` or `dup(2)` answer.
+    pub(super) fn new(
+        now: PolicyNow,
+        has: FilteredNetwork,
+        network: OwnedFd,
+        filter: &OwnedFd,
+        log: &Path,
+    ) -> io::Result<Self> {
+        let listener = listen(&now).map_err(|error| {
+            tracing::warn!(target: "network", %error, "nobody can give this session a host");
+        });
+        let keeper = Self {
+            given: Vec::new(),
+            rules: has.rules,
+            ports: has.ports.into_iter().collect(),
+            network,
+            filter: filter.try_clone()?,
+            log: log.to_owned(),
+            changes: Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?,
+            listener: listener.ok(),
+            said: String::new(),
+            now,
+        };
+        keeper.watch();
+        Ok(keeper)
+    }
+
+    /// Lets it go on in a process of its own.
+    ///
+    /// # Errors
+    /// What `fork(2)` answers.
+    pub(super) fn start(mut self) -> io::Result<Pid> {
+        let parent = getpid();
+        match process::fork()? {
+            Side::Parent(keeper) => Ok(keeper),
+            Side::Child => {
+                let begin = || -> io::Result<()> {
+                    privileges::end_with_parent(Some(parent))?;
+                    // Away from the terminal, whose keys are for the command inside.
+                    setsid()?;
+                    let own = [&self.network, &self.filter].into_iter();
+                    let own = own.chain(&self.listener).map(AsRawFd::as_raw_fd);
+                    let changes = self.changes.as_fd().as_raw_fd();
+                    fds::close_all_but(&own.chain([changes]).collect::<Vec<_>>())
+                };
+                let kept = begin().and_then(|()| self.keep());
+                process::exit_now(i32::from(kept.is_err()))
+            }
+        }
+    }
+
+    /// Until the filter is gone.
+    fn keep(&mut self) -> io::Result<()> {
+        loop {
+            let changes = self.changes.as_fd();
+            let listener = self.listener.as_ref().map_or(changes, AsFd::as_fd);
+            let mut ready = [self.filter.as_fd(), changes, listener]
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            match poll(&mut ready, PollTimeout::NONE) {
+                Ok(_) => {}
+                Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            let [gone, changed, asked] = ready.map(|one| one.any().unwrap_or(false));
+            if gone {
+                // It says nothing unasked.
+                failure::say(&format!(
+                    "agent-sandbox: the network's filter has ended, so that this session has no network any more (see `{}`)\n",
+                    self.log.display()
+                ));
+                return Ok(());
+            }
+            if changed && self.is_about_policy() {
+                self.follow();
+            }
+            if asked && self.listener.is_some() {
+                self.answer();
+            }
+        }
+    }
+
+    /// Watches the directories of the user's policy; of one that does not exist, the nearest above it. What the session can write
+    /// is not watched.
+    fn watch(&self) {
+        let about = AddWatchFlags::IN_CLOSE_WRITE
+            | AddWatchFlags::IN_MOVED_TO
+            | AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_ONLYDIR;
+        let Ok(directories) = self.now.directories() else {
+            return;
+        };
+        // A link may lead to a file in another directory.
+        let [_, config] = &directories;
+        let real = std::fs::canonicalize(config.join("config.toml"));
+        let beside = real.ok().and_then(|real| Some(real.parent()?.to_owned()));
+        for directory in directories.into_iter().chain(beside) {
+            let mut there = directory.ancestors().filter(|at| at.is_dir());
+            if let Some(at) = there.next().filter(|at| !self.now.can_write(at)) {
+                // What cannot be watched is not followed.
+                let _ = self.changes.add_watch(at, about);
+            }
+        }
+    }
+
+    /// Takes what has happened in the directories that are watched, and says whether it may be about the policy. A file that was
+    /// made and not written yet is none.
+    fn is_about_policy(&self) -> bool {
+        let mut about = false;
+        while let Ok(events) = self.changes.read_events() {
+            about |= events.iter().any(|event| {
+                let name = event.name.as_deref().map(Path::new);
+                let end = name.and_then(Path::extension);
+                let made = event.mask.contains(AddWatchFlags::IN_CREATE);
+                let is_directory = event.mask.contains(AddWatchFlags::IN_ISDIR);
+                is_directory || end.is_some_and(|end| end == "toml") && !made
+            });
+        }
+        self.watch();
+        about
+    }
+
+    /// Takes the policy as it is now.
+    fn follow(&mut self) {
+        let network = self.now.network(&self.given);
+        let changed = network
+            .and_then(|network| self.apply(network, "the policy in the user's files has changed"));
+        let Err(error) = changed else {
+            self.said.clear();
+            return;
+        };
+        let why = in_words(&error);
+        if why != self.said {
+            failure::say(&format!(
+                "agent-sandbox: the network's rules stay as they are: {why}\n"
+            ));
+            // A filter that is gone is seen next.
+            let _ = self.tell(UNCHANGED, &format!("they stay as they are: {why}"), None);
+            self.said = why;
+        }
+    }
+
+    /// Answers somebody who has connected.
+    fn answer(&mut self) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        let accepted = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC);
+        let Ok(connection) = accepted.map_err(io::Error::from).and_then(fds::inherited) else {
+            return;
+        };
+        let answer = self.asked(&connection).map_err(|error| in_words(&error));
+        if let Ok(text) = postcard::to_allocvec(&answer) {
+            // Who does not wait for it does not want it.
+            let _ = passing::send_now(&connection, &text, None);
+        }
+    }
+
+    fn asked(&mut self, connection: &OwnedFd) -> Result<()> {
+        same_user(connection, self.now.uid).context("this process cannot give hosts")?;
+        let mut ready = [PollFd::new(connection.as_fd(), PollFlags::POLLIN)];
+        poll(&mut ready, PollTimeout::from(PATIENCE_MS))?;
+        let mut text = vec![0; LONGEST_REQUEST];
+        let (length, _) = passing::receive(connection, &mut text, MsgFlags::MSG_DONTWAIT)?;
+        let request: AllowRequest = postcard::from_bytes(&text[..length])?;
+        let mut given = self.given.clone();
+        given.extend(request.hosts.iter().cloned());
+        given.sort();
+        given.dedup();
+        let network = self.now.network(&given)?;
+        let hosts = request.hosts.join(", ");
+        self.apply(
+            network,
+            &format!("{hosts} given with `agent-sandbox allow`"),
+        )?;
+        self.given = given;
+        Ok(())
+    }
+
+    /// Has the filter keep to other rules, if they are others. `words` say why.
+    fn apply(&mut self, network: FilteredNetwork, words: &str) -> Result<()> {
+        if self.rules == network.rules {
+            return Ok(());
+        }
+        let wanted = network.ports.iter().copied();
+        let more: Vec<u16> = wanted.filter(|port| !self.ports.contains(port)).collect();
+        if self.ports.len() + more.len() > MOST_PORTS {
+            bail!(
+                "the session would have more than {MOST_PORTS} ports, with those of rules that it had before"
+            );
+        }
+        if !more.is_empty() {
+            let made = in_jail(self.network.as_fd(), || hand_over_more(&more, &self.filter));
+            made.map_err(anyhow::Error::msg)?;
+            self.ports.extend(more);
+        }
+        let text = postcard::to_allocvec(&network.rules)?;
+        let file = fds::memory_file(c"agent-sandbox-rules", &text)?;
+        self.tell(RULES, words, Some(&file))?;
+        let gone = || "the filter has ended".to_owned();
+        heard(&self.filter, "the filter")
+            .map_err(|why| anyhow::Error::msg(why.unwrap_or_else(gone)))?;
+        self.rules = network.rules;
+        Ok(())
+    }
+
+    fn tell(&self, what: u8, words: &str, file: Option<&OwnedFd>) -> io::Result<()> {
+        let words = words.as_bytes();
+        let words = &words[..words.len().min(LONGEST_WORDS)];
+        let message = [&[what], words].concat();
+        passing::send(&self.filter, &message, file.map(AsFd::as_fd))
+    }
+}
+
+/// An error with its causes and what can be done about it.
+fn in_words(error: &anyhow::Error) -> String {
+    let hints = error.downcast_ref::<Failure>();
+    let hints = hints.map_or(&[][..], |failure| &failure.hints);
+    let all = hints.iter().map(|hint| format!("; {hint}"));
+    format!("{error:#}{}", all.collect::<String>())
+}
+
+/// The socket of a session, in the directory of sessions' records, which no jail has.
+fn listen(now: &PolicyNow) -> Result<OwnedFd> {
+    let directory = session::directory(now.uid, &now.state);
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let directory = open(&directory, flags, Mode::empty())?;
+    let name = format!("{}.{}", now.session, session::SOCKET);
+    let made = socket(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+        None,
+    )?;
+    // By a short path: the address of a socket has 108 bytes (`unix(7)`).
+    let path = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
+    bind(made.as_raw_fd(), &UnixAddr::new(path.as_str())?)?;
+    // Nobody can connect before the next step.
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    fchmodat(
+        &directory,
+        name.as_str(),
+        mode,
+        FchmodatFlags::FollowSymlink,
+    )?;
+    sockets::listen(&made, WAITING)?;
+    Ok(made)
+}
