@@ -186,7 +186,7 @@ fn tasks_that_end_early_disturb_no_others() {
     // Whichever of them arrived first and started the server.
     for (dead, end) in [(0, "exit 0"), (1, "exit 3"), (2, "kill -9 $$")] {
         world.same(&format!(
-            "srun -n3 -l bash -c '[ $SLURM_PROCID = {dead} ] && {{ {end}; }}; sleep 0.4; ls /proc > /dev/null && echo on' 2>&1 | sort; echo ${{PIPESTATUS[0]}}"
+            "srun -N1 -n3 -l bash -c '[ $SLURM_PROCID = {dead} ] && {{ {end}; }}; sleep 0.4; ls /proc > /dev/null && echo on' 2>&1 | sort; echo ${{PIPESTATUS[0]}}"
         ));
     }
 }
@@ -320,10 +320,11 @@ fn no_daemon_outlives_its_step() {
 fn nothing_outlives_the_batch_script() {
     let Some(world) = with_probe() else { return };
     let mark = mark(&world, "background");
+    // On one node: in a job of two, srun wants both for two tasks, and waits for the processor of the first step.
     world.write(
         "job.sh",
         format!(
-            "#!/bin/bash\n#SBATCH -n3 -o job.txt\necho $SLURM_JOB_ID > id.$1\n./probe daemon {mark} daemons.$1\n\
+            "#!/bin/bash\n#SBATCH -N1 -n3 -o job.txt\necho $SLURM_JOB_ID > id.$1\n./probe daemon {mark} daemons.$1\n\
              srun -n1 --exact ./probe stay {mark} &\nsrun -n2 --exact bash -c \"touch up.$1; ./probe stay {mark}\" &\n\
              until [ -e up.$1 ]; do sleep 0.05; done; exit 5\n"
         ),
@@ -488,7 +489,7 @@ fn shared_memory_is_half_of_the_jobs_memory() {
         (Some("jail.shm_size=100M"), "100\n100\n100\n"),
     ] {
         let call = format!(
-            "sbatch -W -o s.txt -n2 --mem=512M --wrap '{size}; srun -n2 bash -c \"{}\"' && cat s.txt",
+            "sbatch -W -o s.txt -N1 -n2 --mem=512M --wrap '{size}; srun -n2 bash -c \"{}\"' && cat s.txt",
             size.replace('"', "\\\"")
         );
         let call = world.inside(&call);
