@@ -10,6 +10,7 @@ use agent_sandbox_hosts::{Host, Name, Rule};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::client::conn::http1::SendRequest;
+use hyper::ext::ReasonPhrase;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::service::service_fn;
@@ -125,6 +126,8 @@ impl Proxy {
         };
         if let Some(exchange) = &self.exchange {
             exchange.conceal(&used, answer.headers_mut());
+            // Words of the server's own, which programs do not go by.
+            answer.extensions_mut().remove::<ReasonPhrase>();
         }
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(inside) = inside else {
@@ -155,6 +158,9 @@ impl Proxy {
     fn judge<B>(&self, request: &Request<B>) -> Result<(), String> {
         if request.method() == Method::CONNECT {
             return Err("CONNECT asks for a proxy, and this is none".to_owned());
+        }
+        if self.exchange.is_some() && is_echo(request.method()) {
+            return Err("what is sent with a credential is not asked back".to_owned());
         }
         let mut hosts = request.headers().get_all(header::HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
@@ -330,6 +336,14 @@ fn authority(text: &str) -> Option<(Host, Option<u16>)> {
         Ok(address) => Some((Host::Address(address), port)),
         Err(_) => Some((Host::Name(Name::from_wire(host).ok()?), port)),
     }
+}
+
+/// Whether a server answers with the request itself, headers included (RFC 9110, 9.3.8; IIS has a name of its own for it).
+fn is_echo(method: &Method) -> bool {
+    let names = ["TRACE", "TRACK"];
+    names
+        .iter()
+        .any(|name| name.eq_ignore_ascii_case(method.as_str()))
 }
 
 /// WebSocket alone is let through: what it carries goes to the same host (RFC 6455), while HTTP/2 could name others.

@@ -114,6 +114,44 @@ fn a_placeholder_in_a_header_is_exchanged_outside() {
     });
 }
 
+/// A server that follows RFC 9110, 9.3.8 shows in a body all that it was sent.
+#[test]
+fn a_request_that_would_be_shown_is_not_sent() {
+    alone("a_request_that_would_be_shown_is_not_sent", || {
+        let outside = Authority::new();
+        let told = tls_server("203.0.113.1:443", outside.server("a.example", 1), OK);
+        let (jail, known) = jail(&outside, true);
+        for method in ["TRACE", "TRACK", "trace"] {
+            let request = bearer("a.example").replacen("GET", method, 1);
+            let stream = tls_client(&known, "a.example", jail.connect("a.example", 443));
+            let by_tls = asked(stream, &request).unwrap();
+            let request = request.replacen("a.example", "a.example:443", 1);
+            let by_base_url = jail.say("a.example", 443, request.as_bytes());
+            for answer in [by_tls, by_base_url] {
+                assert!(answer.starts_with("HTTP/1.1 403 "), "{method}: {answer}");
+            }
+        }
+        nothing(&told);
+    });
+}
+
+#[test]
+fn words_behind_a_status_are_not_the_servers() {
+    alone("words_behind_a_status_are_not_the_servers", || {
+        let outside = Authority::new();
+        let echo = "HTTP/1.1 401 no ghp_TheRealValueOfTheToken here\r\nContent-Length: 0\r\n\r\n";
+        let told = tls_server("203.0.113.1:443", outside.server("a.example", 1), echo);
+        let (jail, known) = jail(&outside, false);
+        let stream = tls_client(&known, "a.example", jail.connect("a.example", 443));
+        let answer = asked(stream, &bearer("a.example")).unwrap();
+        assert!(next(&told).contains(VALUE));
+        assert!(
+            answer.starts_with("HTTP/1.1 401 Unauthorized\r\n"),
+            "{answer}"
+        );
+    });
+}
+
 #[test]
 fn nobody_else_gets_a_value() {
     alone("nobody_else_gets_a_value", || {
