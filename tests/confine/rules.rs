@@ -225,3 +225,39 @@ fn a_policy_that_the_session_can_change_is_not_followed() {
     let output = running.wait();
     assert!(!line(&output, "asked").contains("served"), "{output:?}");
 }
+
+/// A profile that was a link to a file in the project when the session began, which may hold what the user wrote there.
+#[test]
+fn a_profile_that_the_session_can_change_is_not_followed() {
+    if is_landlock() {
+        return not_checked(
+            "rules that change",
+            "Landlock makes no network of the jail's own",
+        );
+    }
+    let Some((host, _)) = this_host() else { return };
+    let world = World::new();
+    let port = server();
+    let write = format!(
+        "printf '[profile]\ncommands = [\"bash\"]\n[network]\nallow = [\"{host}:{port}\"]\n' > mine.toml"
+    );
+    let ask = format!("curl -sS -m 20 http://{host}:{port}/");
+    let running = started(
+        &world,
+        &host,
+        &[step("written", &write), step("asked", &ask)],
+    );
+    let id = session(&world, "written");
+    let profiles = world.home(".config/agent-sandbox/profiles");
+    fs::create_dir_all(&profiles).unwrap();
+    symlink(world.project("mine.toml"), profiles.join("mine.toml")).unwrap();
+    let refused = outside(&world, &["allow", &id, "other.example"]);
+    assert!(
+        refused.stderr.contains("which this session can change"),
+        "{refused:?}"
+    );
+    go_on(&world, "written");
+    go_on(&world, "asked");
+    let output = running.wait();
+    assert!(!line(&output, "asked").contains("served"), "{output:?}");
+}

@@ -90,8 +90,8 @@ impl PolicyNow {
     /// site permits.
     pub(super) fn network(&self, given: &[String]) -> Result<FilteredNetwork> {
         let locations = locations()?;
-        for directory in self.directories()? {
-            self.refuse_what_the_jail_can_change(&directory.join("config.toml"))?;
+        for file in self.files()? {
+            self.refuse_what_the_jail_can_change(&file)?;
         }
         let mut set = self.options.set.clone();
         if !given.is_empty() {
@@ -116,6 +116,17 @@ impl PolicyNow {
         let network = of_policy(&policy, self.closed.clone())?;
         refuse_what_does_not_hold(&policy, &network.rules)?;
         Ok(network)
+    }
+
+    /// Files of the user's policy, and one that stands for the directory of profiles. Each profile may be a link of its own, and which
+    /// of them holds is known when they are read.
+    fn files(&self) -> Result<Vec<PathBuf>> {
+        let directories = self.directories()?;
+        // One that cannot be listed stops whoever reads the policy next.
+        let profiles = std::fs::read_dir(&directories[0]).into_iter().flatten();
+        let profiles = profiles.flatten().map(|entry| entry.path());
+        let named = directories.iter().map(|at| at.join("config.toml"));
+        Ok(named.chain(profiles).collect())
     }
 
     /// Refuses a file if the way to it, links included, leads through something that the jail can change.
