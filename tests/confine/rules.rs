@@ -261,3 +261,43 @@ fn a_profile_that_the_session_can_change_is_not_followed() {
     let output = running.wait();
     assert!(!line(&output, "asked").contains("served"), "{output:?}");
 }
+
+/// A program inside holds the port that the user's next rule is for.
+#[test]
+fn what_the_user_takes_away_is_gone_whoever_holds_the_ports() {
+    if is_landlock() {
+        return not_checked(
+            "rules that change",
+            "Landlock makes no network of the jail's own",
+        );
+    }
+    let Some((host, _)) = this_host() else { return };
+    let world = World::new();
+    let port = server();
+    let ask = format!("curl -sS -m 20 http://{host}:{port}/");
+    let config = world.home(".config/agent-sandbox/config.toml");
+    let allow = format!("[network]\nallow = [\"{host}:{port}\", \"other.example:7\"");
+    world.put(&config, &format!("{allow}]\n"));
+    let hold = "python3 -c 'import socket, time\ns = socket.create_server((\"\", 47811))\n\
+                open(\"held\", \"w\")\ntime.sleep(600)' & until [ -e held ]; do sleep 0.05; done; ";
+    let running = started(
+        &world,
+        &host,
+        &[hold.to_owned(), step("before", &ask), step("after", &ask)],
+    );
+    session(&world, "before");
+    world.put(
+        &config,
+        &format!("{allow}, \"third.example:47811\"]\ndeny = [\"{host}\"]\n"),
+    );
+    recorded(&world, "a program in the jail has port 47811");
+    go_on(&world, "before");
+    go_on(&world, "after");
+    let output = running.wait();
+    assert!(line(&output, "before").contains("served"), "{output:?}");
+    assert!(!line(&output, "after").contains("served"), "{output:?}");
+    assert!(
+        output.stderr.contains("hold, but for new ports"),
+        "{output:?}"
+    );
+}

@@ -174,29 +174,34 @@ impl Keeper {
                 let end = name.and_then(Path::extension);
                 let made = event.mask.contains(AddWatchFlags::IN_CREATE);
                 let is_directory = event.mask.contains(AddWatchFlags::IN_ISDIR);
-                is_directory || end.is_some_and(|end| end == "toml") && !made
+                // Some were dropped, and nobody knows which.
+                let lost = event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
+                lost || is_directory || end.is_some_and(|end| end == "toml") && !made
             });
         }
         self.watch();
         about
     }
 
-    /// Takes the policy as it is now.
+    /// Takes the policy as it is now. What it takes away holds even where a port that it gives cannot be had: a program in the jail
+    /// may hold every one.
     fn follow(&mut self) {
         let network = self.now.network(&self.given);
-        let changed = network
-            .and_then(|network| self.apply(network, "the policy in the user's files has changed"));
-        let Err(error) = changed else {
-            self.said.clear();
-            return;
+        let changed = network.and_then(|network| {
+            self.keep_to(network.rules, "the policy in the user's files has changed")?;
+            Ok(network.ports)
+        });
+        let why = match changed {
+            Err(error) => format!("stay as they are: {}", in_words(&error)),
+            Ok(ports) => match self.listen_at(&ports) {
+                Ok(()) => return self.said.clear(),
+                Err(error) => format!("hold, but for new ports: {}", in_words(&error)),
+            },
         };
-        let why = in_words(&error);
         if why != self.said {
-            failure::say(&format!(
-                "agent-sandbox: the network's rules stay as they are: {why}\n"
-            ));
+            failure::say(&format!("agent-sandbox: the network's rules {why}\n"));
             // A filter that is gone is seen next.
-            let _ = self.tell(UNCHANGED, &format!("they stay as they are: {why}"), None);
+            let _ = self.tell(UNCHANGED, &format!("they {why}"), None);
             self.said = why;
         }
     }
@@ -230,20 +235,18 @@ impl Keeper {
         given.dedup();
         let network = self.now.network(&given)?;
         let hosts = request.hosts.join(", ");
-        self.apply(
-            network,
+        self.listen_at(&network.ports)?;
+        self.keep_to(
+            network.rules,
             &format!("{hosts} given with `agent-sandbox allow`"),
         )?;
         self.given = given;
         Ok(())
     }
 
-    /// Has the filter keep to other rules, if they are others. `words` say why.
-    fn apply(&mut self, network: FilteredNetwork, words: &str) -> Result<()> {
-        if self.rules == network.rules {
-            return Ok(());
-        }
-        let wanted = network.ports.iter().copied();
+    /// Has the filter listen at ports, where it does not yet.
+    fn listen_at(&mut self, ports: &[u16]) -> Result<()> {
+        let wanted = ports.iter().copied();
         let more: Vec<u16> = wanted.filter(|port| !self.ports.contains(port)).collect();
         if self.ports.len() + more.len() > MOST_PORTS {
             bail!(
@@ -255,13 +258,21 @@ impl Keeper {
             made.map_err(anyhow::Error::msg)?;
             self.ports.extend(more);
         }
-        let text = postcard::to_allocvec(&network.rules)?;
+        Ok(())
+    }
+
+    /// Has the filter keep to other rules, if they are others. `words` say why.
+    fn keep_to(&mut self, rules: HostRules, words: &str) -> Result<()> {
+        if self.rules == rules {
+            return Ok(());
+        }
+        let text = postcard::to_allocvec(&rules)?;
         let file = fds::memory_file(c"agent-sandbox-rules", &text)?;
         self.tell(RULES, words, Some(&file))?;
         let gone = || "the filter has ended".to_owned();
         heard(&self.filter, "the filter")
             .map_err(|why| anyhow::Error::msg(why.unwrap_or_else(gone)))?;
-        self.rules = network.rules;
+        self.rules = rules;
         Ok(())
     }
 
