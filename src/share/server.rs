@@ -26,7 +26,6 @@ use crate::failure::{self, Failure};
 use crate::launch::chaperon::Chaperon;
 use crate::launch::{self, Prepared, start_messages, state, tracer};
 use crate::plan::{self, NetworkMode, Plan};
-use crate::policy::values::Stricter;
 use crate::sys::{fds, passing, process};
 
 /// A step's join socket, and the right to it.
@@ -158,10 +157,11 @@ fn make(earlier: &[StepId], wanted: &Wanted, of_its_own: (u64, Option<OwnedFd>))
 fn of_network(plan: &Plan, step: StepId) -> Vec<String> {
     let network = &plan.network;
     let mut lacking = Vec::new();
-    if network.value == NetworkMode::Open {
-        return lacking;
-    }
-    let mode = network.value.shown();
+    let mode = match network.value {
+        NetworkMode::Open => return lacking,
+        NetworkMode::Filtered => "filtered",
+        NetworkMode::Isolated => "isolated",
+    };
     if std::env::var_os(env_vars::PMIX).is_some() {
         lacking.push(format!(
             "agent-sandbox: warning: PMIx does not work in this step: its server is on the host's \

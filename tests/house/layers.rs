@@ -1,6 +1,7 @@
 //! Who may use whom inside each crate, as tables; `arrows` checks that the code keeps to them.
 
 mod chaperon;
+mod network;
 
 /// A module, and the modules or parts of modules that it may use.
 pub(crate) type Row = (&'static str, &'static [&'static str]);
@@ -128,13 +129,13 @@ pub(crate) const HOUSES: &[House] = &[
         root: "network/hosts/src/",
         krate: "agent_sandbox_hosts",
         within: &[],
-        uses: HOSTS,
+        uses: network::HOSTS,
     },
     House {
         root: "network/filter/src/",
         krate: "agent_sandbox_filter",
         within: &[],
-        uses: FILTER,
+        uses: network::FILTER,
     },
 ];
 
@@ -494,61 +495,6 @@ const EVENTS: &[Row] = &[
 
 /// What secrets look like, as data.
 const SECRETS: &[Row] = &[("keys", &[]), ("names", &[])];
-
-/// Which hosts are reached: rules and their verdict.
-const HOSTS: &[Row] = &[
-    ("address", &[]),
-    ("name", &[]),
-    ("credential", &["name"]),
-    ("rule", &["name"]),
-    ("refusal", &["address", "rule"]),
-    ("rules", &["address", "name", "refusal", "rule"]),
-];
-
-/// What leads connections out of a jail: what each shares, what one is, where it goes, how it ends.
-const FILTER: &[Row] = &[
-    ("book", &[]),
-    ("event", &[]),
-    ("opening", &[]),
-    ("proxy", &[]),
-    ("outside", &["proxy"]),
-    ("proxied", &["outside", "proxy"]),
-    ("pace", &[]),
-    ("place", &[]),
-    ("refuse", &[]),
-    ("relay", &[]),
-    // Credentials: where they stand in a request, who vouches for their hosts inside, and both for a session.
-    ("exchange", &[]),
-    ("authority", &[]),
-    ("broker", &["authority", "exchange"]),
-    (
-        "session",
-        &["book", "broker", "event", "outside", "pace", "place"],
-    ),
-    ("dns", &["event", "pace", "session"]),
-    ("dial", &["event", "place", "proxy", "session"]),
-    ("http", &["dial", "event", "exchange", "place", "session"]),
-    ("terminate", &["http", "session"]),
-    (
-        "serve",
-        &[
-            "dial",
-            "event",
-            "exchange",
-            "http",
-            "opening",
-            "place",
-            "refuse",
-            "relay",
-            "session",
-            "terminate",
-        ],
-    ),
-    (
-        "start",
-        &["broker", "dns", "event", "outside", "serve", "session"],
-    ),
-];
 
 /// The tracer: kernel and trails know nothing of each other, and the service has both.
 const TRACER: &[Row] = &[
