@@ -63,6 +63,7 @@ pub struct Filter {
     order: Option<OwnedFd>,
     log: PathBuf,
     network: FilteredNetwork,
+    in_job: bool,
     /// What other rules come from while the session runs.
     now: Option<PolicyNow>,
     running: Option<Companion>,
@@ -127,6 +128,7 @@ impl Filter {
             order: Some(fds::memory_file(c"agent-sandbox-network", &text)?),
             log: host.state_directory.join(LOG),
             network: filter.clone(),
+            in_job: prepared.invocation.job.is_some(),
             now: None,
             running: None,
             brokers: !credentials.is_empty(),
@@ -185,7 +187,10 @@ impl Filter {
             return Err(failed("the jail's network is not there".to_owned()));
         };
         let life = running.life();
-        in_jail(network, || hand_over(&self.network.ports, life)).map_err(failed)?;
+        in_jail(network, || {
+            hand_over(&self.network.ports, self.in_job, life)
+        })
+        .map_err(failed)?;
         heard(life, "the filter").map_err(|why| match why {
             Some(why) => failed(why),
             None => failed(format!("its filter ended (see `{}`)", self.log.display())),
@@ -308,13 +313,16 @@ impl Drop for Filter {
 }
 
 /// In the child: makes all sockets in the jail's network, and passes each to the filter.
-fn hand_over(ports: &[u16], filter: &OwnedFd) -> std::result::Result<(), String> {
+fn hand_over(ports: &[u16], in_job: bool, filter: &OwnedFd) -> std::result::Result<(), String> {
     routes::start_loopback()
         .and_then(|()| routes::make_all_local(AddressFamily::Inet))
         .map_err(|error| format!("cannot set a route in the jail: {error}"))?;
     // Programs that ask for addresses of the families that a host has (`AI_ADDRCONFIG`) do not count those of loopback. Without
-    // this one they find nothing, and nothing else is lost.
-    let _ = routes::add_address(OWN);
+    // this one they find nothing, and nothing else is lost. In a job more is: Open MPI's mpirun takes loopback alone if it has one
+    // address, and finds no network otherwise.
+    if !in_job {
+        let _ = routes::add_address(OWN);
+    }
     // Without it no address of IPv6 leads anywhere.
     let six = routes::make_all_local(AddressFamily::Inet6).is_ok();
     let names = SocketAddr::from((Ipv4Addr::LOCALHOST, NAMES));

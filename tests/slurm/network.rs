@@ -153,8 +153,9 @@ fn ranks_on_a_node_with_a_filtered_network() {
         "#!/bin/bash\n#SBATCH -N1 -n4 -o job.txt\nexport OMPI_MCA_btl=vader,self\n\
          mpirun.openmpi -n 4 ./ring.openmpi; srun -Q --mpi=pmi2 ./ring.mpich\n",
     );
-    let output = network.inside("sbatch -Q -W job.sh; cat job.txt").run();
-    assert_eq!(output.out(), "sum 10 of 4\n".repeat(2), "{output}");
+    let script = "sbatch -Q -W job.sh; cat job.txt; srun -Q -N1 -n4 --mpi=pmi2 ./ring.mpich";
+    let output = network.inside(script).run();
+    assert_eq!(output.out(), "sum 10 of 4\n".repeat(3), "{output}");
 }
 
 /// The filters of a job's steps.
