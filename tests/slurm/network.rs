@@ -6,7 +6,6 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -454,22 +453,4 @@ fn with_a_filter_that_can_fail(own: &Own) -> tempfile::TempDir {
     fs::write(&program, text).unwrap();
     mode(&program);
     place
-}
-
-/// What the filter adds to a step, for who wants to know.
-#[test]
-#[ignore = "a measurement"]
-fn how_long_a_filtered_step_takes() {
-    let Some(network) = World::new().and_then(Network::of) else {
-        return;
-    };
-    for round in 0..5 {
-        for mode in ["isolated", "filtered"] {
-            let begun = Instant::now();
-            let script = "for n in 1 2 3 4 5; do srun -Q -N1 -n1 true; done";
-            let call = network.inside(script).set(&format!("network.mode={mode}"));
-            call.run().good();
-            println!("{round} {mode}: {:?} for five steps", begun.elapsed());
-        }
-    }
 }
