@@ -165,7 +165,11 @@ fn beside_code(page: &str) -> String {
     let mut plain = String::new();
     while let Some(c) = all.next() {
         match c {
-            '\\' => drop(all.next()),
+            // It stays between its neighbours, which are no sign together.
+            '\\' => {
+                all.next();
+                plain.push(char::REPLACEMENT_CHARACTER);
+            }
             c => plain.push(c),
         }
     }
