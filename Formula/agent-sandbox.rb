@@ -50,7 +50,7 @@ class AgentSandbox < Formula
       assert_match "hidden", answer
     end
     assert_path_exists man1/"agent-sandbox.1"
-    %w[chaperon shim tracer trail].each do |name|
+    %w[chaperon filter shim tracer trail].each do |name|
       assert_path_exists libexec/"agent-sandbox/agent-sandbox-#{name}"
     end
   end

@@ -131,7 +131,6 @@ impl Chaperon {
         let given = [&order, &listener, &theirs];
         self.running = Some(Companion::start(
             &self.program,
-            "serve",
             &given,
             life.into(),
             &self.log,
@@ -187,16 +186,16 @@ pub fn explain(program: &Path, question: &Question) -> Result<u8> {
         .unwrap_or(failure::FAILED))
 }
 
-/// The chaperon's program, for questions alone.
+/// A program of ours, by its name.
 ///
 /// # Errors
 /// It is not installed.
-pub fn program() -> Result<PathBuf> {
+pub fn program(name: &str) -> Result<PathBuf> {
     let executable = crate::host::executable()?;
     let files = HostFiles::new(FIRST_TIMEOUT);
-    let found = slurm::program(slurm::CHAPERON, &executable, &files);
+    let found = slurm::program(name, &executable, &files);
     Ok(found.ok_or_else(|| {
-        Failure::new(format!("`{}` is not installed", slurm::CHAPERON))
+        Failure::new(format!("`{name}` is not installed"))
             .hint("install agent-sandbox again with all of its programs")
     })?)
 }

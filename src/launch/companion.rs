@@ -35,14 +35,13 @@ pub(super) struct Companion {
 }
 
 impl Companion {
-    /// Starts a program with a verb and the numbers of descriptors that it is given, the last of which is the other end of `life`.
+    /// Starts a program, which serves with descriptors that it is given by their numbers; the last of them is the other end of `life`.
     /// What it has to say goes into the file `log`.
     ///
     /// # Errors
     /// What `fork(2)` answers, or opening its standard streams.
     pub(super) fn start(
         program: &Path,
-        verb: &str,
         given: &[&OwnedFd],
         life: OwnedFd,
         log_file: &Path,
@@ -50,10 +49,12 @@ impl Companion {
         let log = log(log_file)?;
         let null = OpenOptions::new().read(true).open("/dev/null")?;
         let numbers: Vec<String> = given.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
-        let words = ["agent-sandbox-chaperon", verb]
-            .into_iter()
-            .chain(numbers.iter().map(String::as_str));
-        let argv: Vec<CString> = words.map(CString::new).collect::<Result<_, _>>()?;
+        let name = program.file_name().unwrap_or_default().as_bytes();
+        let words = [name, b"serve"].into_iter();
+        let argv: Vec<CString> = words
+            .chain(numbers.iter().map(String::as_bytes))
+            .map(CString::new)
+            .collect::<Result<_, _>>()?;
         let path = CString::new(program.as_os_str().as_bytes())?;
         let filter = logging::filter().map(|filter| format!("{}={filter}", env_vars::LOG));
         let environment: Vec<CString> = filter.map(CString::new).transpose()?.into_iter().collect();
@@ -74,7 +75,7 @@ impl Companion {
             }
             Side::Parent(pid) => {
                 let (program, log) = (program.display(), log_file.display());
-                tracing::info!(target: "chaperon", %pid, %program, verb, %log, "chaperon started");
+                tracing::info!(target: "chaperon", %pid, %program, %log, "started");
                 Ok(Self { pid, life })
             }
         }
@@ -96,7 +97,7 @@ impl Companion {
             let _ = kill(pid, Signal::SIGKILL);
         }
         while let Err(Errno::EINTR) = waitpid(pid, None::<WaitPidFlag>) {}
-        tracing::info!(target: "chaperon", %pid, "chaperon ended");
+        tracing::info!(target: "chaperon", %pid, "ended");
     }
 }
 

@@ -55,6 +55,8 @@ const LONGEST_REASON: usize = 4096;
 const OWN: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 /// Where names are asked for inside.
 const NAMES: u16 = 53;
+/// File name of the filter's program.
+const FILTER: &str = "agent-sandbox-filter";
 
 /// A filter.
 #[derive(Debug)]
@@ -124,7 +126,7 @@ impl Filter {
         let text = postcard::to_allocvec(&order).context("cannot write the filter's order")?;
         let text = Zeroizing::new(text);
         Ok(Some(Self {
-            program: chaperon::program()?,
+            program: chaperon::program(FILTER)?,
             order: Some(fds::memory_file(c"agent-sandbox-network", &text)?),
             log: host.state_directory.join(LOG),
             network: filter.clone(),
@@ -160,7 +162,7 @@ impl Filter {
         // It holds the values of credentials, and is the filter's alone from here on.
         let order = self.order.take().ok_or(io::ErrorKind::AlreadyExists)?;
         let given = [&order, &errors, &theirs];
-        let running = Companion::start(&self.program, "filter", &given, life, &self.log)?;
+        let running = Companion::start(&self.program, &given, life, &self.log)?;
         if self.brokers {
             drop(theirs);
             self.certificate = certificate(running.life())?;

@@ -2,18 +2,16 @@
 //! is not in the launcher, which starts often and should be small.
 
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use agent_sandbox_events::ask::{PROGRAM, Untraced, What};
 use anyhow::{Context, Result};
 
-use super::prepared::FIRST_TIMEOUT;
-use super::untraced;
+use super::{chaperon, untraced};
 use crate::cli::TrailCall;
-use crate::failure::{self, Failure, one_line};
-use crate::host::files::HostFiles;
-use crate::host::{self, slurm};
+use crate::failure::{self, one_line};
+use crate::host;
 use crate::users::{self, Known, User};
 
 /// Becomes the program; it returns only if that does not work.
@@ -28,7 +26,7 @@ pub fn show(call: TrailCall) -> Result<u8> {
         command,
         user,
     } = call;
-    let program = program()?;
+    let program = chaperon::program(PROGRAM)?;
     if ask.socket.is_empty() {
         // The policy is in the way where it is broken, and then says so.
         let socket = super::prepare::prepare(&options, &[])?
@@ -90,14 +88,4 @@ fn notes(users: Vec<User>, which: Option<&str>) -> Result<Vec<Untraced>> {
         own.map(move |note| Untraced { uid, ..note })
     });
     Ok(noted.collect())
-}
-
-fn program() -> Result<PathBuf> {
-    let executable = host::executable()?;
-    let files = HostFiles::new(FIRST_TIMEOUT);
-    let found = slurm::program(PROGRAM, &executable, &files);
-    Ok(found.ok_or_else(|| {
-        Failure::new(format!("`{PROGRAM}` is not installed"))
-            .hint("install agent-sandbox again with all of its programs")
-    })?)
 }

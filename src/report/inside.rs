@@ -12,6 +12,7 @@ use super::print::{print, print_json};
 use super::{backend, plan};
 use crate::cli::{Backend, Call, Options, Question};
 use crate::failure::{Failure, one_line};
+use crate::host::slurm::CHAPERON;
 use crate::inside::{self, Around};
 use crate::launch;
 use crate::plan::explain::hosts::{self, Peer};
@@ -175,7 +176,7 @@ fn slurm(document: &Document, line: &OsStr, json: bool) -> Result<u8> {
     }
     // Never a path out of the document: whoever is misled by a forged one starts nothing of its choice.
     let program = match document.landlock {
-        true => launch::chaperon::program()?,
+        true => launch::chaperon::program(CHAPERON)?,
         false => PathBuf::from(CHAPERON_INSIDE),
     };
     let question = SlurmQuestion {

@@ -27,6 +27,7 @@ pub use self::render::{parts, render};
 use crate::cli::{self, Call, Options, Question};
 use crate::failure::{self, FAILED, Failure};
 use crate::host;
+use crate::host::slurm::CHAPERON;
 use crate::launch::backend::with_reason;
 use crate::launch::choice;
 use crate::launch::ending::NOT_FOUND;
@@ -300,5 +301,6 @@ fn explain_slurm(prepared: &Prepared, ways: &Ways<'_>, line: &OsStr, json: bool)
         limits: prepared.policy.slurm.limits.values(),
         rules: explain::slurm::rules(ways),
     };
-    launch::chaperon::explain(&launch::chaperon::program()?, &question)
+    let program = launch::chaperon::program(CHAPERON)?;
+    launch::chaperon::explain(&program, &question)
 }

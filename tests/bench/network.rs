@@ -180,7 +180,7 @@ impl Held {
             .map(|child| PathBuf::from("/proc").join(child));
         let is_filter = |at: &PathBuf| {
             let words = std::fs::read(at.join("cmdline")).unwrap_or_default();
-            words.starts_with(b"agent-sandbox-chaperon\0filter")
+            words.starts_with(b"agent-sandbox-filter\0")
         };
         all.find(is_filter).context("the session has no filter")
     }

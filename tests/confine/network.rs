@@ -207,7 +207,7 @@ fn without_its_filter_nothing_is_reached() {
     assert_eq!(other.stdout, "served\n", "{}", other.stderr);
     let filter = below(first.pid()).into_iter().find(|process| {
         let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        words.starts_with(b"agent-sandbox-chaperon\0filter")
+        words.starts_with(b"agent-sandbox-filter\0")
     });
     kill(Pid::from_raw(filter.unwrap()), Signal::SIGKILL).unwrap();
     fs::write(world.project("killed"), "").unwrap();

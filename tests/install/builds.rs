@@ -24,7 +24,7 @@ impl Builder {
                  case \"$*\" in *--target*musl*) d={target}/$(uname -m)-unknown-linux-musl ;; *) d={target} ;; esac\n\
                  case \"$*\" in *--release*) d=$d/release ;; *) d=$d/debug ;; esac\n\
                  mkdir -p \"$d/examples\"\n\
-                 for p in '' -chaperon -shim -tracer -trail; do : > \"$d/agent-sandbox$p\"; done\n\
+                 for p in '' -chaperon -filter -shim -tracer -trail; do : > \"$d/agent-sandbox$p\"; done\n\
                  printf '#!/bin/sh\\nmkdir -p \"$1/man/man1\"\\n' > \"$d/examples/pages\"\n\
                  chmod 755 \"$d/examples/pages\"\n",
                 log = log.display(),
@@ -77,7 +77,7 @@ fn the_sites_directory_is_built_in_and_another_one_builds_again() {
         launcher(&first).ends_with(" SITE=/etc/agent-sandbox"),
         "{first:?}"
     );
-    // The chaperon and the shim know no site.
+    // The others know no site.
     for name in ["shim", "chaperon", "tracer", "trail"] {
         let asked = |call: &String| call.contains(&format!("agent-sandbox-{name}"));
         assert!(first.iter().any(asked), "{name}: {first:?}");

@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use crate::world::{Done, TestPrefix, built, root, same_trees, tree, version};
 
 /// What a prefix holds, a few of each kind.
-const INSTALLED: [&str; 17] = [
+const INSTALLED: [&str; 18] = [
     "bin/agent-sandbox",
     "lib/systemd/system/agent-sandbox-tracer.service",
     "libexec/agent-sandbox/agent-sandbox-chaperon",
+    "libexec/agent-sandbox/agent-sandbox-filter",
     "libexec/agent-sandbox/agent-sandbox-shim",
     "libexec/agent-sandbox/agent-sandbox-tracer",
     "libexec/agent-sandbox/agent-sandbox-trail",

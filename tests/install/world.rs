@@ -63,6 +63,7 @@ pub(crate) fn built() -> &'static Path {
         assert!(done.success());
         for name in [
             "agent-sandbox-chaperon",
+            "agent-sandbox-filter",
             "agent-sandbox-shim",
             "agent-sandbox-tracer",
             "agent-sandbox-trail",

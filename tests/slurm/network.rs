@@ -160,11 +160,10 @@ fn ranks_on_a_node_with_a_filtered_network() {
 /// The filters of a job's steps.
 fn filters(world: &World, job: &str) -> Vec<Pid> {
     let servers: Vec<i32> = servers(world, job).iter().map(|one| one.pid).collect();
-    let all = crate::processes::marked(world, "agent-sandbox-chaperon");
-    let filters = all.iter().filter(|process| {
-        process.words.get(1).is_some_and(|verb| verb == "filter")
-            && servers.contains(&parent(process))
-    });
+    let all = crate::processes::marked(world, "agent-sandbox-filter");
+    let filters = all
+        .iter()
+        .filter(|process| servers.contains(&parent(process)));
     filters.map(|process| Pid::from_raw(process.pid)).collect()
 }
 
@@ -438,16 +437,17 @@ fn with_a_filter_that_can_fail(own: &Own) -> tempfile::TempDir {
     for (name, to) in [
         ("agent-sandbox", "agent-sandbox"),
         ("agent-sandbox-shim", "agent-sandbox-shim"),
-        ("agent-sandbox-chaperon", "real-chaperon"),
+        ("agent-sandbox-chaperon", "agent-sandbox-chaperon"),
+        ("agent-sandbox-filter", "real-filter"),
     ] {
         fs::copy(from.join(name), place.path().join(to)).unwrap();
         mode(&place.path().join(to));
     }
-    let program = place.path().join("agent-sandbox-chaperon");
+    let program = place.path().join("agent-sandbox-filter");
     let home = own.cluster.alice.dir.display();
     let text = format!(
-        "#!/bin/bash\n[ \"$1\" = filter ] && compgen -G '{home}/slurm-suite.*/project/broken' > /dev/null && exit 1\n\
-         exec {}/real-chaperon \"$@\"\n",
+        "#!/bin/bash\ncompgen -G '{home}/slurm-suite.*/project/broken' > /dev/null && exit 1\n\
+         exec {}/real-filter \"$@\"\n",
         place.path().display()
     );
     fs::write(&program, text).unwrap();

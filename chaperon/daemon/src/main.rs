@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use agent_sandbox_chaperon::slurm::explain::explain;
-use agent_sandbox_chaperon::{network, server};
+use agent_sandbox_chaperon::server;
 use agent_sandbox_wire::explain::{LONGEST_QUESTION, Question};
 
 const USAGE: &str =
@@ -28,20 +28,6 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             };
             match server::serve(order, listen, life) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => {
-                    eprintln!("agent-sandbox-chaperon: error: {error}");
-                    ExitCode::FAILURE
-                }
-            }
-        }
-        ["filter", order, errors, life] => {
-            let numbers = [order, errors, life].map(|text| text.parse().ok());
-            let [Some(order), Some(errors), Some(life)] = numbers else {
-                eprint!("{USAGE}");
-                return ExitCode::from(2);
-            };
-            match network::filter(order, errors, life) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
                     eprintln!("agent-sandbox-chaperon: error: {error}");
