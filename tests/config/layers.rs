@@ -20,7 +20,7 @@ fn read(layer: &RawLayer) -> Vec<&str> {
         .as_ref()
         .unwrap()
         .iter()
-        .map(|path| path.get_ref().as_str())
+        .map(|path| path.get_ref().as_ref())
         .collect()
 }
 
@@ -424,7 +424,7 @@ fn set() {
     let variable = |at: usize| {
         let set = sections[at].env.as_ref().unwrap().set.as_ref().unwrap();
         set.iter()
-            .map(|(name, value)| (name.get_ref().as_str(), value.get_ref().as_str()))
+            .map(|(name, value)| (name.get_ref().as_ref(), value.get_ref().as_ref()))
             .next()
             .unwrap()
     };
@@ -464,7 +464,7 @@ fn set_is_one_value_and_nothing_else() {
         .unwrap();
     assert_eq!(
         set.values()
-            .map(|value| value.get_ref().as_str())
+            .map(|value| value.get_ref().as_ref())
             .collect::<Vec<_>>(),
         ["1\nY = 2"]
     );

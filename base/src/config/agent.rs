@@ -2,7 +2,6 @@
 //! an error that points at it. Nothing is looked at on disk, and nothing is decided: the policy and the
 //! plan make of it what the site and the user allow.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Component, Path};
@@ -11,7 +10,7 @@ use agent_sandbox_hosts::{HostRule, RuleError};
 use toml::Spanned;
 
 use super::diagnostic::ConfigError;
-use super::schema::{ProfileSection, Strings};
+use super::schema::{Pairs, ProfileSection, Strings, Text};
 use super::source::{Source, Sourced};
 use super::text::Written;
 
@@ -207,7 +206,7 @@ impl Reader<'_> {
     fn each<T>(
         &self,
         written: &Strings,
-        one: impl Fn(&Self, &Spanned<String>) -> Result<T, ConfigError>,
+        one: impl Fn(&Self, &Text) -> Result<T, ConfigError>,
     ) -> Result<Vec<T>, ConfigError> {
         written.iter().map(|entry| one(self, entry)).collect()
     }
@@ -222,7 +221,7 @@ impl Reader<'_> {
     }
 
     /// Text that users read in one line, or that is wrapped for them.
-    fn line(&self, written: &Spanned<String>) -> Result<String, ConfigError> {
+    fn line(&self, written: &Text) -> Result<String, ConfigError> {
         let text = written.get_ref();
         if text.trim().is_empty() {
             let hint = "leave the key away where there is nothing to say";
@@ -236,17 +235,14 @@ impl Reader<'_> {
                 Some(hint),
             ));
         }
-        Ok(text.clone())
+        Ok(text.to_string())
     }
 
-    fn optional_line(
-        &self,
-        written: &Option<Spanned<String>>,
-    ) -> Result<Option<String>, ConfigError> {
+    fn optional_line(&self, written: &Option<Text>) -> Result<Option<String>, ConfigError> {
         written.as_ref().map(|text| self.line(text)).transpose()
     }
 
-    fn command(&self, written: &Spanned<String>) -> Result<Sourced<String>, ConfigError> {
+    fn command(&self, written: &Text) -> Result<Sourced<String>, ConfigError> {
         let name = written.get_ref();
         if name.is_empty() || name.contains('/') {
             let message = "expected the name of a command, without a directory";
@@ -255,7 +251,7 @@ impl Reader<'_> {
         Ok(Sourced::new(self.line(written)?, self.source(written)))
     }
 
-    fn marker(&self, written: &Spanned<String>) -> Result<Marker, ConfigError> {
+    fn marker(&self, written: &Text) -> Result<Marker, ConfigError> {
         match written.get_ref().strip_prefix('$') {
             Some(name) if is_variable(name) => Ok(Marker::Variable(name.to_owned())),
             None if written.get_ref().starts_with("~/") => self.path(written).map(Marker::File),
@@ -267,7 +263,7 @@ impl Reader<'_> {
         }
     }
 
-    fn host(&self, written: &Spanned<String>) -> Result<HostRule, ConfigError> {
+    fn host(&self, written: &Text) -> Result<HostRule, ConfigError> {
         let host = written.get_ref();
         host.parse().map_err(|error: RuleError| {
             let message = format!("`{}` is not a host: {error}", host.escape_debug());
@@ -277,7 +273,7 @@ impl Reader<'_> {
         })
     }
 
-    fn path(&self, written: &Spanned<String>) -> Result<HomePath, ConfigError> {
+    fn path(&self, written: &Text) -> Result<HomePath, ConfigError> {
         HomePath::parse(written.get_ref()).map_err(|why| {
             let message = format!("path `{}` {why}", written.get_ref().escape_debug());
             self.reject(
@@ -288,22 +284,19 @@ impl Reader<'_> {
         })
     }
 
-    fn sourced_path(&self, written: &Spanned<String>) -> Result<Sourced<HomePath>, ConfigError> {
+    fn sourced_path(&self, written: &Text) -> Result<Sourced<HomePath>, ConfigError> {
         Ok(Sourced::new(self.path(written)?, self.source(written)))
     }
 
     /// Any text that a variable, an argument or a file can hold.
-    fn text(&self, written: &Spanned<String>) -> Result<String, ConfigError> {
+    fn text(&self, written: &Text) -> Result<String, ConfigError> {
         if written.get_ref().contains('\0') {
             return Err(self.reject(written, "holds a NUL byte", None));
         }
-        Ok(written.get_ref().clone())
+        Ok(written.get_ref().to_string())
     }
 
-    fn variables(
-        &self,
-        written: &BTreeMap<Spanned<String>, Spanned<String>>,
-    ) -> Result<Vec<(Sourced<String>, String)>, ConfigError> {
+    fn variables(&self, written: &Pairs) -> Result<Vec<(Sourced<String>, String)>, ConfigError> {
         let pairs = written.iter().map(|(name, value)| {
             if !is_variable(name.get_ref()) {
                 let message = format!("`{}` cannot name a variable", name.get_ref().escape_debug());
@@ -312,7 +305,7 @@ impl Reader<'_> {
             }
             let source = self.source(name);
             Ok((
-                Sourced::new(name.get_ref().clone(), source),
+                Sourced::new(name.get_ref().to_string(), source),
                 self.text(value)?,
             ))
         });

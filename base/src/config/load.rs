@@ -9,8 +9,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use toml::Spanned;
-
 pub use super::parse::{Parsed, RawLayer, parse};
 pub use super::profiles::{Owner, ProfileEntry, built_in_profiles, place_of_new, profiles};
 pub use super::request::{Locations, Request};
@@ -18,7 +16,7 @@ pub use super::request::{Locations, Request};
 use super::diagnostic::ConfigError;
 use super::files::{decode, read};
 use super::parse::{DEFAULT, DEFAULT_NAME, parse_set};
-use super::schema::Sections;
+use super::schema::{self, Sections};
 use super::site::{Site, SiteFile};
 use super::source::Layer;
 use super::text::Text;
@@ -176,7 +174,7 @@ fn project_layer(file: Arc<str>, text: Arc<Text>, written: &str, sections: Secti
 fn for_project(
     locations: &Locations,
     project: Option<&Path>,
-    sections: Vec<(Spanned<String>, Sections)>,
+    sections: Vec<(schema::Text, Sections)>,
 ) -> Vec<(String, Sections)> {
     let Some(project) = project else {
         return Vec::new();
@@ -192,7 +190,7 @@ fn for_project(
         let covers = |path: &Path| project.starts_with(path) || real.starts_with(path);
         if covers(&path) || covers(&resolve_system_links(&path)) {
             let start = written.span().start;
-            let written = written.into_inner();
+            let written = written.into_inner().into_owned();
             matching.push((path.components().count(), start, written, sections));
         }
     }
@@ -215,7 +213,10 @@ pub fn projects_that_are_missing(locations: &Locations) -> Result<Vec<String>, C
         return Ok(Vec::new());
     };
     let user = parse(Layer::User, &file, &decode(&file, bytes)?)?;
-    let written = user.projects.into_iter().map(|(path, _)| path.into_inner());
+    let written = user
+        .projects
+        .into_iter()
+        .map(|(path, _)| path.into_inner().into_owned());
     Ok(written
         .filter(|written| {
             let found = fs::metadata(in_home(locations, written));

@@ -12,7 +12,7 @@ use super::agent::Agent;
 use super::built_in;
 use super::diagnostic::{self, ConfigError};
 use super::index;
-use super::schema::{CredentialSection, Document, Sections};
+use super::schema::{self, CredentialSection, Document, Sections};
 use super::source::{Layer, Source};
 use super::text::{Text, Written, addressed, named, reject};
 use super::when::When;
@@ -72,7 +72,7 @@ pub struct Parsed {
     pub raw: RawLayer,
     /// The sections that hold for one project, in the user's file: the path as written, and what
     /// holds below it.
-    pub projects: Vec<(Spanned<String>, Sections)>,
+    pub projects: Vec<(schema::Text, Sections)>,
     /// The sections that hold under conditions, in the site's files.
     pub when: Vec<When>,
 }

@@ -2,6 +2,7 @@
 //! every value keeps its span, so that later messages can point at it. Nothing here decides anything; what
 //! the keys mean stands in `profiles/default.toml`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -9,6 +10,7 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use super::index::{Indexed, Reader, Torn, indexed};
 use super::keys::keys;
 
 mod credential;
@@ -19,8 +21,8 @@ pub use profile::{
     GivenSection, InstructionsSection, ProfileSection, QuirkSection, SeedSection, StateSection,
 };
 
-/// A text.
-pub type Text = Spanned<String>;
+/// A text. That of a policy which is built in stands where it was compiled in.
+pub type Text = Spanned<Cow<'static, str>>;
 /// A whole number.
 pub type Number = Spanned<i64>;
 /// `true` or `false`.
@@ -41,6 +43,8 @@ macro_rules! table {
         pub struct $name {
             $($(#[$line])* pub $key: Option<$form>,)*
         }
+
+        indexed! { $name { $($key,)* } }
     };
 }
 
@@ -58,6 +62,8 @@ macro_rules! with_sections {
             $($(#[$line])* pub $key: $kind,)*
             $(#[allow(missing_docs, reason = "a section, explained at its type")] pub $section: Option<$Section>,)*
         }
+
+        indexed! { $name { $($key,)* $($section,)* } }
 
         impl $name {
             /// Takes the sections out.
@@ -122,7 +128,7 @@ macro_rules! schema {
                 /// `[profile]`: only in profile files.
                 profile: Option<Spanned<ProfileSection>>,
                 /// `[projects."PATH"]`: only in the user's `config.toml`.
-                projects: Option<Spanned<BTreeMap<Spanned<String>, Sections>>>,
+                projects: Option<Spanned<BTreeMap<Text, Sections>>>,
                 /// `[[credential]]`: not in the site's enforced file.
                 #[serde(default)]
                 credential: Vec<Spanned<CredentialSection>>,
@@ -180,5 +186,11 @@ impl<'de> Deserialize<'de> for Patterns {
         }
 
         deserializer.deserialize_any(OneOrMore)
+    }
+}
+
+impl Indexed for Patterns {
+    fn read(reader: &mut Reader) -> Result<Self, Torn> {
+        reader.next().map(Self)
     }
 }

@@ -61,12 +61,12 @@ type ByPath<T> = HashMap<OsString, T, foldhash::fast::RandomState>;
 impl State {
     /// Whether it follows from earlier answers that nothing stands at `path`: a directory above it is missing, or its
     /// listing lacks the next name.
-    fn is_known_missing(&self, path: &Path, automounts: &HashSet<PathBuf>) -> bool {
+    fn is_known_missing(&mut self, path: &Path, automounts: &HashSet<PathBuf>) -> bool {
         let text = path.as_os_str().as_bytes();
         let mut end = text.len();
         while let Some(slash) = memchr::memrchr(b'/', &text[..end]) {
             let directory = OsStr::from_bytes(&text[..slash.max(1)]);
-            let name = &text[slash + 1..end];
+            let (name, whole) = (&text[slash + 1..end], &text[..end]);
             end = slash;
             // What is not written plainly is not judged by its text.
             if matches!(name, b"" | b"." | b"..") {
@@ -85,6 +85,11 @@ impl State {
                 && !automounts.contains(Path::new(directory))
                 && !automounts.contains(real)
             {
+                // Much else may be asked for below it.
+                if whole.len() < text.len() {
+                    let whole = OsStr::from_bytes(whole).to_owned();
+                    self.looks.insert(whole, Look::Missing);
+                }
                 return true;
             }
         }
@@ -268,7 +273,7 @@ impl Files for HostFiles {
 
     fn entries(&self, directory: &Path) -> Option<Rc<[Entry]>> {
         {
-            let state = self.state.borrow();
+            let mut state = self.state.borrow_mut();
             if let Some(entries) = state.entries.get(directory.as_os_str()) {
                 return entries.clone();
             }
@@ -340,6 +345,18 @@ pub fn split(path: &Path) -> Option<(&OsStr, &OsStr)> {
     Some((OsStr::from_bytes(above), OsStr::from_bytes(name)))
 }
 
+/// Whether a path is another one or lies below it, as [`Path::starts_with`] says. A plan asks it thousands of times, of paths
+/// most of which differ in a letter of their first names: then they are not taken apart.
+pub fn lies_in(path: &Path, above: &Path) -> bool {
+    let [path_text, above_text] = [path, above].map(|path| path.as_os_str().as_bytes());
+    let mut pairs = path_text.iter().zip(above_text);
+    match pairs.find(|(one, other)| one != other) {
+        // Up to here they are taken apart alike. Neither a slash nor a dot: each has another name here.
+        Some((one, other)) if ![one, other].iter().any(|byte| matches!(byte, b'/' | b'.')) => false,
+        _ => path.starts_with(above),
+    }
+}
+
 /// `path` with the longest existing beginning replaced by its real path.
 pub fn real_as_far_as_it_exists(files: &dyn Files, path: &Path) -> PathBuf {
     for above in path.ancestors() {
@@ -409,6 +426,23 @@ mod tests {
             // A relative name stands in no directory.
             let parts = parts.filter(|(above, _)| !above.is_empty());
             assert_eq!(split(path), parts, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_lies_in_another_as_the_standard_library_says() {
+        let all = [
+            "/", "", "/a", "/a/", "/a/b", "/a//b", "/a/./b", "/a/../b", "/a.", "/a./b", "/ab",
+            "/ab/c", "//a", "/./a", "a", "a/b", "./a", "/b", "/a/b/c", "/a/bc", "/a/.b", "/a/..b",
+            "/.", "/..", "/a/.", "/a/..", "/a/b.", "/a/b/.c",
+        ];
+        for (path, above) in all.iter().flat_map(|path| all.map(|above| (path, above))) {
+            let (path, above) = (Path::new(path), Path::new(above));
+            assert_eq!(
+                lies_in(path, above),
+                path.starts_with(above),
+                "{path:?} in {above:?}"
+            );
         }
     }
 

@@ -121,7 +121,7 @@ impl HostFacts {
             .and_then(|line| line.split(':').next())
             .map(str::to_owned);
         let executable = executable()?;
-        let groups = nix::unistd::getgroups().context("cannot read the supplementary groups")?;
+        let groups = groups().context("cannot read the supplementary groups")?;
         let home_reals = reals(files, std::iter::once(&home).chain(&passwd_home));
         let home_aliases: Vec<Alias> = home_reals
             .iter()
@@ -130,7 +130,7 @@ impl HostFacts {
         Ok(Self {
             uid: uid.as_raw(),
             gid: Gid::current().as_raw(),
-            groups: groups.into_iter().map(Gid::as_raw).collect(),
+            groups,
             user,
             own_directories: own_directories(&directories, &home_aliases, files),
             state_directory: directories.state,
@@ -258,11 +258,7 @@ impl Databases {
                 // Not in the file: LDAP or SSSD. The name service is asked once, for the caller alone.
                 Some(accounts::account(uid).ok().flatten()?.line)
             });
-        let mut ids: Vec<u32> = nix::unistd::getgroups()
-            .into_iter()
-            .flatten()
-            .map(Gid::as_raw)
-            .collect();
+        let mut ids: Vec<u32> = groups().unwrap_or_default();
         ids.push(Gid::current().as_raw());
         ids.sort_unstable();
         ids.dedup();
@@ -301,6 +297,12 @@ fn group_name(group: &[u8], gid: u32) -> Option<String> {
         .lines()
         .find(|line| line.split(':').nth(2) == Some(&wanted))?;
     line.split(':').next().map(str::to_owned)
+}
+
+/// The supplementary groups of this process, by the call itself: nix asks for a file below `/proc` first, each time.
+fn groups() -> std::io::Result<Vec<u32>> {
+    let groups = rustix::process::getgroups()?;
+    Ok(groups.into_iter().map(|group| group.as_raw()).collect())
 }
 
 /// Landlock's ABI version by asking the kernel (`landlock_create_ruleset(2)`).

@@ -20,7 +20,7 @@ use super::model::{Access, Mount, Plan, PlanError, Step, Variable, Why, persiste
 use crate::config::source::{Layer, Sourced};
 use crate::env_vars;
 use crate::host::HostFacts;
-use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
+use crate::host::files::{Files, Kind, Look, lies_in, real_as_far_as_it_exists};
 use crate::host::slurm::Slurm;
 use crate::policy::values::Stricter;
 use crate::policy::{NetworkMode, PathSpec, Policy, SlurmMode};
@@ -157,6 +157,9 @@ impl Checks<'_> {
                 let Mount::Bind { from, access, .. } = &step.mount else {
                     continue;
                 };
+                if !lies_in(&hidden.path, from) {
+                    continue;
+                }
                 let Ok(below) = hidden.path.strip_prefix(from) else {
                     continue;
                 };
@@ -178,7 +181,7 @@ impl Checks<'_> {
     fn tasks_meet_unseen(&self) -> Result<(), String> {
         for place in &self.host.join_directories {
             let shown = self.plan.steps.iter().any(
-                |step| matches!(&step.mount, Mount::Bind { from, .. } if from.starts_with(place)),
+                |step| matches!(&step.mount, Mount::Bind { from, .. } if lies_in(from, place)),
             );
             if shown || shows(self.plan, place, place) {
                 return Err(format!("`{}` is where tasks meet", place.display()));
@@ -519,7 +522,7 @@ fn writes(step: &Step) -> bool {
 /// The step that decides at a path inside: of those at it and above it, the last.
 fn deciding<'a>(plan: &'a Plan, inside: &Path) -> Option<&'a Step> {
     let mut steps = plan.steps.iter().rev();
-    steps.find(|step| inside.starts_with(&step.at))
+    steps.find(|step| lies_in(inside, &step.at))
 }
 
 /// Whether a path inside leads to `target` on the host.

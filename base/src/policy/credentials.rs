@@ -189,23 +189,23 @@ fn read(layer: &RawLayer, section: &Spanned<CredentialSection>) -> Result<Creden
         return Err(layer.reject(section.hosts.span(), "a credential for nobody", Some(hint)));
     }
     let pairs = section.base_url.iter();
-    let pairs = pairs.map(|(name, path)| (name.get_ref().clone(), path.get_ref().clone()));
+    let pairs = pairs.map(|(name, path)| (name.get_ref().to_string(), path.get_ref().to_string()));
     Ok(Credential {
-        name: section.name.get_ref().clone(),
+        name: section.name.get_ref().to_string(),
         hosts,
-        env: section.env.get_ref().clone(),
+        env: section.env.get_ref().to_string(),
         from: value_source(section.from.get_ref())
             .map_err(|why| reject(&section.from, why, &format!("one of {FORMS}")))?,
         prefix: section
             .prefix
             .as_ref()
-            .map(|text| text.get_ref().clone())
+            .map(|text| text.get_ref().to_string())
             .unwrap_or_default(),
         base_url: pairs.collect(),
         unless: section
             .unless
             .iter()
-            .map(|name| name.get_ref().clone())
+            .map(|name| name.get_ref().to_string())
             .collect(),
         source: layer.source(span),
     })

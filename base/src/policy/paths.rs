@@ -2,8 +2,11 @@
 //! directory that an environment variable names (`$SCRATCH/…`); `*` in the last component only,
 //! so that no pattern ever walks a tree.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -31,8 +34,41 @@ pub enum Anchor {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathSpec {
     anchor: Anchor,
-    /// Shared, for what is planned names the rule that it goes back to.
-    rest: Arc<Path>,
+    rest: Rest,
+}
+
+/// A relative path, each part of which is a plain name. It is copied nowhere: what is planned names the rule that it goes back to.
+#[derive(Clone, Debug)]
+enum Rest {
+    /// It stands in what is compiled in.
+    BuiltIn(&'static Path),
+    /// It is shared.
+    Read(Arc<Path>),
+}
+
+impl Deref for Rest {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        match self {
+            Self::BuiltIn(path) => path,
+            Self::Read(path) => path,
+        }
+    }
+}
+
+impl PartialEq for Rest {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_os_str() == other.as_os_str()
+    }
+}
+
+impl Eq for Rest {}
+
+impl Hash for Rest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_os_str().hash(state);
+    }
 }
 
 /// What a [`PathSpec`] is expanded with.
@@ -50,6 +86,18 @@ pub trait Expansion {
 impl PathSpec {
     /// Reads a path as written. The error is a phrase that completes "`PATH` …".
     pub fn parse(written: &str) -> Result<Self, String> {
+        Self::read(written, |rest| Rest::Read(Arc::from(rest)))
+    }
+
+    /// The same of a text that may be compiled in.
+    pub fn of_text(written: &Cow<'static, str>) -> Result<Self, String> {
+        match written {
+            Cow::Borrowed(written) => Self::read(written, Rest::BuiltIn),
+            Cow::Owned(written) => Self::parse(written),
+        }
+    }
+
+    fn read<'a>(written: &'a str, keep: impl FnOnce(&'a Path) -> Rest) -> Result<Self, String> {
         if written.is_empty() {
             return Err("is empty".into());
         }
@@ -72,7 +120,7 @@ impl PathSpec {
         } else {
             return Err("is relative; write `/…`, `~/…` or `$NAME/…`".into());
         };
-        Self::new(anchor, Path::new(rest.trim_start_matches('/')))
+        Self::new(anchor, Path::new(rest.trim_start_matches('/')), keep)
     }
 
     /// An absolute path, taken literally but for `*` (command-line options, after the shell).
@@ -80,10 +128,14 @@ impl PathSpec {
         let rest = path
             .strip_prefix("/")
             .map_err(|_| "is relative".to_string())?;
-        Self::new(Anchor::Root, rest)
+        Self::new(Anchor::Root, rest, |rest| Rest::Read(Arc::from(rest)))
     }
 
-    fn new(anchor: Anchor, rest: &Path) -> Result<Self, String> {
+    fn new<'a>(
+        anchor: Anchor,
+        rest: &'a Path,
+        keep: impl FnOnce(&'a Path) -> Rest,
+    ) -> Result<Self, String> {
         if rest.as_os_str().len() > LONGEST {
             return Err(format!(
                 "is longer than {LONGEST} bytes, which no path can be"
@@ -92,7 +144,7 @@ impl PathSpec {
         // Most paths are clean as they are: checked here, rewritten below only where needed.
         let text = rest.as_os_str().as_bytes();
         if is_clean(text) {
-            let rest = Arc::from(rest);
+            let rest = keep(rest);
             return Ok(Self { anchor, rest });
         }
         let mut clean = PathBuf::new();
@@ -116,7 +168,7 @@ impl PathSpec {
         }
         Ok(Self {
             anchor,
-            rest: clean.into(),
+            rest: Rest::Read(clean.into()),
         })
     }
 
@@ -216,17 +268,15 @@ impl PathSpec {
 
 /// Whether each part of a relative path is a plain name. An empty path has none.
 fn is_clean(text: &[u8]) -> bool {
-    // What is behind a slash, and behind one dot or two.
-    let mut dots = Some(0);
-    for &byte in text {
-        dots = match (byte, dots) {
-            (b'*', _) | (b'/', Some(_)) => return false,
-            (b'/', None) => Some(0),
-            (b'.', Some(count @ 0..2)) => Some(count + 1),
-            _ => None,
-        };
+    let is_name = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
+    let mut from = 0;
+    for slash in memchr::memchr_iter(b'/', text) {
+        if !is_name(&text[from..slash]) {
+            return false;
+        }
+        from = slash + 1;
     }
-    dots.is_none()
+    is_name(&text[from..]) && memchr::memchr(b'*', text).is_none()
 }
 
 fn variable(named: &str) -> Result<(&str, &str), String> {
@@ -248,13 +298,18 @@ fn variable(named: &str) -> Result<(&str, &str), String> {
 
 impl fmt::Display for PathSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rest = self.rest.display();
         match &self.anchor {
-            Anchor::Root => write!(f, "/{rest}"),
-            Anchor::Home if self.rest.as_os_str().is_empty() => f.write_str("~"),
-            Anchor::Home => write!(f, "~/{rest}"),
-            Anchor::Variable(name) if self.rest.as_os_str().is_empty() => write!(f, "${name}"),
-            Anchor::Variable(name) => write!(f, "${name}/{rest}"),
+            Anchor::Root => {}
+            Anchor::Home => f.write_str("~")?,
+            Anchor::Variable(name) => write!(f, "${name}")?,
+        }
+        if self.anchor != Anchor::Root && self.rest.as_os_str().is_empty() {
+            return Ok(());
+        }
+        f.write_str("/")?;
+        match self.rest.to_str() {
+            Some(rest) => f.write_str(rest),
+            None => write!(f, "{}", self.rest.display()),
         }
     }
 }

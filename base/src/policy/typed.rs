@@ -114,8 +114,11 @@ impl<'a> Reader<'a> {
         entry: impl Fn(&Text) -> Result<Sourced<T>, ConfigError>,
     ) -> Result<L, ConfigError> {
         let named = written.as_ref().map(|_| self.whole());
-        let entries = written.iter().flatten().map(entry);
-        Ok(L::of(named, entries.collect::<Result<_, _>>()?))
+        let mut entries = Vec::with_capacity(written.as_ref().map_or(0, Vec::len));
+        for one in written.iter().flatten() {
+            entries.push(entry(one)?);
+        }
+        Ok(L::of(named, entries))
     }
 
     /// One of the words that `known` lists.
@@ -184,7 +187,7 @@ impl<'a> Reader<'a> {
         written: &Option<Text>,
     ) -> Result<Single<ShmSize>, ConfigError> {
         self.single(written, |written| {
-            match (written.get_ref().as_str(), bytes(written.get_ref())) {
+            match (written.get_ref().as_ref(), bytes(written.get_ref())) {
                 ("auto", _) => Ok(ShmSize::Auto),
                 (_, Some(size)) => Ok(ShmSize::Bytes(size)),
                 (_, None) => Err(self.no_size(written, &format!("{SIZE_HINT}, or \"auto\""))),
@@ -203,7 +206,7 @@ impl<'a> Reader<'a> {
             return Err(self.reject(written.span(), "holds a NUL byte", None));
         }
         Ok(Sourced::new(
-            written.get_ref().clone(),
+            written.get_ref().to_string(),
             self.0.source(written.span()),
         ))
     }
@@ -224,7 +227,7 @@ impl<'a> Reader<'a> {
     }
 
     fn path(&self, written: &Text) -> Result<Sourced<PathSpec>, ConfigError> {
-        let spec = PathSpec::parse(written.get_ref()).map_err(|why| {
+        let spec = PathSpec::of_text(written.get_ref()).map_err(|why| {
             self.reject(
                 written.span(),
                 &format!("path `{}` {why}", written.get_ref()),

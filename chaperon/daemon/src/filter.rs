@@ -1,9 +1,6 @@
 //! `agent-sandbox-filter`: started by the launcher, not by people.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "effects: reads arguments"
-)]
+#![allow(clippy::disallowed_methods, reason = "effects: reads arguments")]
 
 use std::process::ExitCode;
 

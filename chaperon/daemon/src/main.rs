@@ -10,8 +10,8 @@ use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use agent_sandbox_chaperon::slurm::explain::explain;
 use agent_sandbox_chaperon::server;
+use agent_sandbox_chaperon::slurm::explain::explain;
 use agent_sandbox_wire::explain::{LONGEST_QUESTION, Question};
 
 const USAGE: &str =

@@ -4,7 +4,7 @@ use toml::Spanned;
 
 use super::{HomePath, Reader};
 use crate::config::diagnostic::ConfigError;
-use crate::config::schema::{GivenSection, InstructionsSection, ProfileSection};
+use crate::config::schema::{GivenSection, InstructionsSection, ProfileSection, Text};
 use crate::config::source::{Source, Sourced};
 
 /// Stands for the file's path in variables and arguments.
@@ -123,7 +123,7 @@ pub(super) fn distinct(read: &Reader<'_>, profile: &ProfileSection) -> Result<()
     let given = profile.given.iter().map(|one| &one.get_ref().name);
     let mut names: Vec<&str> = Vec::new();
     for name in instructions.chain(given) {
-        if names.contains(&name.get_ref().as_str()) {
+        if names.contains(&name.get_ref().as_ref()) {
             let message = format!("two files are called `{}`", name.get_ref());
             return Err(read.reject(name, &message, Some("they stand in one directory")));
         }
@@ -132,7 +132,7 @@ pub(super) fn distinct(read: &Reader<'_>, profile: &ProfileSection) -> Result<()
     Ok(())
 }
 
-fn plain_name(read: &Reader<'_>, written: &Spanned<String>) -> Result<String, ConfigError> {
+fn plain_name(read: &Reader<'_>, written: &Text) -> Result<String, ConfigError> {
     let name = written.get_ref();
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || name.starts_with(['.', '-']) || !name.chars().all(plain) {
@@ -143,5 +143,5 @@ fn plain_name(read: &Reader<'_>, written: &Spanned<String>) -> Result<String, Co
         let hint = "letters, digits and `._-`, beginning with a letter or a digit: `AGENTS.md`";
         return Err(read.reject(written, &message, Some(hint)));
     }
-    Ok(name.clone())
+    Ok(name.to_string())
 }

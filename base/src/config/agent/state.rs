@@ -1,10 +1,8 @@
 //! `[profile.state]`: where an agent keeps what it remembers.
 
-use toml::Spanned;
-
 use super::{HomePath, Reader};
 use crate::config::diagnostic::ConfigError;
-use crate::config::schema::{SeedSection, StateSection};
+use crate::config::schema::{SeedSection, StateSection, Text};
 use crate::config::source::{Source, Sourced};
 
 /// Where an agent keeps what it remembers.
@@ -114,11 +112,7 @@ impl State {
     }
 
     /// A login or settings path: not a whole directory of the state, nor one above it.
-    fn part(
-        &self,
-        read: &Reader<'_>,
-        written: &Spanned<String>,
-    ) -> Result<Sourced<HomePath>, ConfigError> {
+    fn part(&self, read: &Reader<'_>, written: &Text) -> Result<Sourced<HomePath>, ConfigError> {
         let path = read.sourced_path(written)?;
         let mut directories = self.directories.iter().map(|one| &one.value);
         if let Some(whole) = directories.find(|directory| directory.is_within(&path.value)) {
@@ -160,7 +154,7 @@ impl State {
         }
         for value in back {
             let first = value.get_ref().split('.').next();
-            if !keys.iter().any(|key| Some(key.get_ref().as_str()) == first) {
+            if !keys.iter().any(|key| Some(key.get_ref().as_ref()) == first) {
                 let message = format!("`{}` is not carried over", value.get_ref());
                 let hint = "name its first part in `keys`";
                 return Err(read.reject(value, &message, Some(hint)));

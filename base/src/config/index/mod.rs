@@ -1,12 +1,11 @@
 //! Reads a policy that is built in without parsing its text: by the index that the build wrote of it. What
-//! comes out is what parsing it would give, every span included (tested).
+//! comes out is what parsing it would give, every span included (tested), but for texts: these are not copied.
 
-use serde::de::value::{BorrowedStrDeserializer, Error};
-use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, Error as _, IntoDeserializer, MapAccess, SeqAccess,
-    Visitor,
-};
-use serde::forward_to_deserialize_any;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+use toml::Spanned;
 
 mod format;
 
@@ -28,14 +27,55 @@ const TAGS: [Tag; 8] = [
 ///
 /// # Errors
 /// The index is not one of this text.
-pub(super) fn read<'a, T: Deserialize<'a>>(text: &'a str, index: &'a [u8]) -> Result<T, Error> {
-    T::deserialize(Next(&mut Reader { text, rest: index }))
+pub(super) fn read<T: Indexed>(text: &'static str, index: &'static [u8]) -> Result<T, Torn> {
+    T::read(&mut Reader { text, rest: index })
 }
 
+/// What an index says is not of the form that is read, or is not in the text.
+#[derive(Debug, Error)]
+#[error("not the index of this text")]
+pub(super) struct Torn;
+
+/// What can be read by an index.
+pub(super) trait Indexed: Sized {
+    /// Reads the next node.
+    ///
+    /// # Errors
+    /// It is another one.
+    fn read(reader: &mut Reader) -> Result<Self, Torn>;
+
+    /// What holds where a table lacks the key.
+    fn missing() -> Option<Self> {
+        None
+    }
+}
+
+/// A table of keys that are known: what a struct is read from.
+macro_rules! indexed {
+    ($name:ident { $($key:ident,)* }) => {
+        impl crate::config::index::Indexed for $name {
+            fn read(
+                reader: &mut crate::config::index::Reader,
+            ) -> Result<Self, crate::config::index::Torn> {
+                $(let mut $key = None;)*
+                for _ in 0..reader.pairs()? {
+                    match reader.string()? {
+                        $(stringify!($key) => $key = Some(reader.next()?),)*
+                        _ => return Err(crate::config::index::Torn),
+                    }
+                }
+                Ok(Self { $($key: reader.or_missing($key)?,)* })
+            }
+        }
+    };
+}
+
+pub(super) use indexed;
+
 /// On the way through an index.
-struct Reader<'a> {
-    text: &'a str,
-    rest: &'a [u8],
+pub(super) struct Reader {
+    text: &'static str,
+    rest: &'static [u8],
 }
 
 /// What stands in front of each node.
@@ -45,170 +85,143 @@ struct Head {
     end: usize,
 }
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Error> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or_else(torn)?;
+impl Reader {
+    fn take(&mut self, count: usize) -> Result<&'static [u8], Torn> {
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(Torn)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn number(&mut self) -> Result<usize, Error> {
-        let bytes = self.take(4)?.try_into().map_err(|_| torn())?;
-        usize::try_from(u32::from_le_bytes(bytes)).map_err(|_| torn())
+    fn number(&mut self) -> Result<usize, Torn> {
+        let bytes = self.take(4)?.try_into().map_err(|_| Torn)?;
+        usize::try_from(u32::from_le_bytes(bytes)).map_err(|_| Torn)
     }
 
-    fn head(&mut self) -> Result<Head, Error> {
+    fn head(&mut self) -> Result<Head, Torn> {
         let byte = usize::from(self.take(1)?[0]);
         Ok(Head {
-            tag: *TAGS.get(byte).ok_or_else(torn)?,
+            tag: *TAGS.get(byte).ok_or(Torn)?,
             start: self.number()?,
             end: self.number()?,
         })
     }
-}
 
-fn torn() -> Error {
-    Error::custom("not the index of this text")
-}
+    /// How many nodes a list or a table has.
+    fn nodes(&mut self, tag: Tag) -> Result<usize, Torn> {
+        match self.head()?.tag == tag {
+            true => self.number(),
+            false => Err(Torn),
+        }
+    }
 
-/// The next node.
-struct Next<'r, 'a>(&'r mut Reader<'a>);
+    /// The beginning of a table: how many keys with values follow.
+    pub(super) fn pairs(&mut self) -> Result<usize, Torn> {
+        Ok(self.nodes(Tag::Table)? / 2)
+    }
 
-impl<'a> Deserializer<'a> for Next<'_, 'a> {
-    type Error = Error;
-
-    fn deserialize_any<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Error> {
-        let Head { tag, start, end } = self.0.head()?;
-        let within = |span| self.0.text.get(span).ok_or_else(torn);
+    /// A text, or a key.
+    pub(super) fn string(&mut self) -> Result<&'static str, Torn> {
+        let Head { tag, start, end } = self.head()?;
+        let within = |span| self.text.get(span).ok_or(Torn);
         match tag {
-            Tag::Bare => visitor.visit_borrowed_str(within(start..end)?),
-            Tag::Quoted => visitor.visit_borrowed_str(within(start + 1..end.saturating_sub(1))?),
+            Tag::Bare => within(start..end),
+            Tag::Quoted => within(start + 1..end.saturating_sub(1)),
             Tag::Text => {
-                let length = self.0.number()?;
-                let text = std::str::from_utf8(self.0.take(length)?).map_err(|_| torn())?;
-                visitor.visit_borrowed_str(text)
+                let length = self.number()?;
+                std::str::from_utf8(self.take(length)?).map_err(|_| Torn)
             }
+            _ => Err(Torn),
+        }
+    }
+
+    /// The next value.
+    pub(super) fn next<T: Indexed>(&mut self) -> Result<T, Torn> {
+        T::read(self)
+    }
+
+    /// The value of a key, or what holds without it.
+    pub(super) fn or_missing<T: Indexed>(&self, value: Option<T>) -> Result<T, Torn> {
+        value.or_else(T::missing).ok_or(Torn)
+    }
+}
+
+impl Indexed for Cow<'static, str> {
+    fn read(reader: &mut Reader) -> Result<Self, Torn> {
+        reader.string().map(Cow::Borrowed)
+    }
+}
+
+impl Indexed for String {
+    fn read(reader: &mut Reader) -> Result<Self, Torn> {
+        reader.string().map(str::to_owned)
+    }
+}
+
+impl Indexed for i64 {
+    fn read(reader: &mut Reader) -> Result<Self, Torn> {
+        match reader.head()?.tag {
             Tag::Number => {
-                let bytes = self.0.take(8)?.try_into().map_err(|_| torn())?;
-                visitor.visit_i64(i64::from_le_bytes(bytes))
+                let bytes = reader.take(8)?.try_into().map_err(|_| Torn)?;
+                Ok(Self::from_le_bytes(bytes))
             }
-            Tag::True => visitor.visit_bool(true),
-            Tag::False => visitor.visit_bool(false),
-            Tag::List | Tag::Table => {
-                let left = self.0.number()?;
-                let nodes = Nodes {
-                    reader: self.0,
-                    left,
-                };
-                match tag {
-                    Tag::List => visitor.visit_seq(nodes),
-                    _ => visitor.visit_map(nodes),
-                }
-            }
+            _ => Err(Torn),
         }
     }
+}
 
-    fn deserialize_option<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_some(self)
-    }
-
-    fn deserialize_struct<V: Visitor<'a>>(
-        self,
-        name: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Error> {
-        // How `toml::Spanned` asks for the two ends of a span, and for the value.
-        match (name, fields) {
-            ("$__serde_spanned_private_Spanned", [start, end, value]) => {
-                let mut ahead = Reader { ..*self.0 };
-                let head = ahead.head()?;
-                visitor.visit_map(Spanned {
-                    names: [value, end, start],
-                    ends: [head.end, head.start],
-                    left: 3,
-                    reader: self.0,
-                })
-            }
-            _ => self.deserialize_any(visitor),
+impl Indexed for bool {
+    fn read(reader: &mut Reader) -> Result<Self, Torn> {
+        match reader.head()?.tag {
+            Tag::True => Ok(true),
+            Tag::False => Ok(false),
+            _ => Err(Torn),
         }
     }
+}
 
-    forward_to_deserialize_any! {
-        <V: Visitor<'a>>
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+impl<T: Indexed> Indexed for Spanned<T> {
+    fn read(reader: &mut Reader) -> Result<Self, Torn> {
+        let Head { start, end, .. } = Reader { ..*reader }.head()?;
+        Ok(Self::new(start..end, reader.next()?))
     }
 }
 
-/// Nodes of a list or a table.
-struct Nodes<'r, 'a> {
-    reader: &'r mut Reader<'a>,
-    left: usize,
-}
-
-impl<'a> SeqAccess<'a> for Nodes<'_, 'a> {
-    type Error = Error;
-
-    fn next_element_seed<T: DeserializeSeed<'a>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, Error> {
-        let Some(left) = self.left.checked_sub(1) else {
-            return Ok(None);
-        };
-        self.left = left;
-        seed.deserialize(Next(self.reader)).map(Some)
+impl<T: Indexed> Indexed for Option<T> {
+    fn read(reader: &mut Reader) -> Result<Self, Torn> {
+        reader.next().map(Some)
     }
 
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.left)
+    fn missing() -> Option<Self> {
+        Some(None)
     }
 }
 
-impl<'a> MapAccess<'a> for Nodes<'_, 'a> {
-    type Error = Error;
-
-    fn next_key_seed<K: DeserializeSeed<'a>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Error> {
-        self.next_element_seed(seed)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Error> {
-        self.next_element_seed(seed)?.ok_or_else(torn)
-    }
-}
-
-/// A node with its span, as three fields; the last comes first.
-struct Spanned<'r, 'a> {
-    names: [&'static str; 3],
-    ends: [usize; 2],
-    left: usize,
-    reader: &'r mut Reader<'a>,
-}
-
-impl<'a> MapAccess<'a> for Spanned<'_, 'a> {
-    type Error = Error;
-
-    fn next_key_seed<K: DeserializeSeed<'a>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Error> {
-        let Some(left) = self.left.checked_sub(1) else {
-            return Ok(None);
-        };
-        self.left = left;
-        let name = BorrowedStrDeserializer::new(self.names[left]);
-        seed.deserialize(name).map(Some)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Error> {
-        match self.left.checked_sub(1) {
-            Some(end) => seed.deserialize(self.ends[end].into_deserializer()),
-            None => seed.deserialize(Next(self.reader)),
+impl<T: Indexed> Indexed for Vec<T> {
+    fn read(reader: &mut Reader) -> Result<Self, Torn> {
+        let nodes = reader.nodes(Tag::List)?;
+        // A wrong number asks for no more room than the index could fill.
+        let mut all = Self::with_capacity(nodes.min(reader.rest.len()));
+        for _ in 0..nodes {
+            all.push(reader.next()?);
         }
+        Ok(all)
+    }
+
+    fn missing() -> Option<Self> {
+        Some(Self::new())
+    }
+}
+
+impl<K: Indexed + Ord, V: Indexed> Indexed for BTreeMap<K, V> {
+    fn read(reader: &mut Reader) -> Result<Self, Torn> {
+        let pairs = 0..reader.pairs()?;
+        pairs
+            .map(|_| Ok((reader.next()?, reader.next()?)))
+            .collect()
+    }
+
+    fn missing() -> Option<Self> {
+        Some(Self::new())
     }
 }
 

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Pairs, Strings, Text};
+use crate::config::index::indexed;
 
 /// `[[credential]]`: what stands for the value inside, where the value comes from, and to whom it goes.
 #[derive(Debug, Deserialize)]
@@ -26,3 +27,5 @@ pub struct CredentialSection {
     #[serde(default)]
     pub unless: Strings,
 }
+
+indexed! { CredentialSection { name, hosts, env, from, prefix, base_url, unless, } }

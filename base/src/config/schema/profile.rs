@@ -1,27 +1,26 @@
 //! `[profile]`: what a profile file says of an agent, beside the sections that every layer may hold.
 //! Data alone: what is done with it is decided in the policy and the plan.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::Strings;
+use super::{Pairs, Strings, Text};
+use crate::config::index::indexed;
 
 /// `[profile]`: an agent, or another program that needs more than the built-in policy gives.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileSection {
     /// One line for `agent-sandbox profile list`.
-    pub description: Option<Spanned<String>>,
+    pub description: Option<Text>,
     /// Command names that choose this profile by themselves.
     #[serde(default)]
     pub commands: Strings,
     /// The version with which the profile was tried; none: it is written from the agent's
     /// documentation alone.
-    pub seen: Option<Spanned<String>>,
+    pub seen: Option<Text>,
     /// What a user does to log in.
-    pub login: Option<Spanned<String>>,
+    pub login: Option<Text>,
     /// Files (`~/…`) and variables (`$NAME`); one of them is there where the user is logged in.
     #[serde(default)]
     pub authentication: Strings,
@@ -29,7 +28,7 @@ pub struct ProfileSection {
     #[serde(default)]
     pub hosts: Strings,
     /// What its own sandbox needs in the jail.
-    pub nested: Option<Spanned<String>>,
+    pub nested: Option<Text>,
     /// What it cannot do in the jail.
     #[serde(default)]
     pub cannot: Strings,
@@ -45,15 +44,19 @@ pub struct ProfileSection {
     pub given: Vec<Spanned<GivenSection>>,
 }
 
+indexed! { ProfileSection { description, commands, seen, login, authentication, hosts, nested, cannot, quirks, state, instructions, given, } }
+
 /// `[[profile.quirks]]`: something to know of one version.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuirkSection {
     /// The version on which it was seen.
-    pub version: Spanned<String>,
+    pub version: Text,
     /// What it does, and what follows.
-    pub text: Spanned<String>,
+    pub text: Text,
 }
+
+indexed! { QuirkSection { version, text, } }
 
 /// `[profile.state]`: where an agent keeps what it remembers. Paths below home.
 #[derive(Debug, Default, Deserialize)]
@@ -73,23 +76,25 @@ pub struct StateSection {
     pub settings: Strings,
     /// What a state file that is missing is made with.
     #[serde(default)]
-    pub initial: BTreeMap<Spanned<String>, Spanned<String>>,
+    pub initial: Pairs,
     /// `[[profile.state.seed]]`
     #[serde(default)]
     pub seed: Vec<SeedSection>,
     /// Variables that are set where the state is the project's.
     #[serde(default)]
-    pub variables: BTreeMap<Spanned<String>, Spanned<String>>,
+    pub variables: Pairs,
 }
+
+indexed! { StateSection { directories, files, login, settings, initial, seed, variables, } }
 
 /// `[[profile.state.seed]]`: keys of a JSON file that the project's copy gets.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SeedSection {
     /// The user's file.
-    pub from: Spanned<String>,
+    pub from: Text,
     /// The project's copy, below one of the directories.
-    pub to: Spanned<String>,
+    pub to: Text,
     /// Keys of the object that the file holds.
     pub keys: Strings,
     /// Values that come back from the copy: `key`, or `key.key` for one in an object.
@@ -97,37 +102,43 @@ pub struct SeedSection {
     pub back: Strings,
 }
 
+indexed! { SeedSection { from, to, keys, back, } }
+
 /// `[profile.instructions]`: how the agent gets the text about its jail. One of `at`, `variables` and
 /// `arguments`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstructionsSection {
     /// The name of the file that holds it.
-    pub name: Spanned<String>,
+    pub name: Text,
     /// Where the agent looks for the user's own instructions: the merged text is shown there.
-    pub at: Option<Spanned<String>>,
+    pub at: Option<Text>,
     /// The user's own files that the text is merged with.
     pub user: Option<Strings>,
     /// Variables that lead to it. `{file}`, `{directory}` and `{text}` in a value stand for these.
     #[serde(default)]
-    pub variables: BTreeMap<Spanned<String>, Spanned<String>>,
+    pub variables: Pairs,
     /// Arguments right behind the command's name that lead to it, with the same words.
     #[serde(default)]
     pub arguments: Strings,
 }
+
+indexed! { InstructionsSection { name, at, user, variables, arguments, } }
 
 /// `[[profile.given]]`: another read-only file that the program gets.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GivenSection {
     /// The name of the file.
-    pub name: Spanned<String>,
+    pub name: Text,
     /// Its text.
-    pub text: Spanned<String>,
+    pub text: Text,
     /// As in `[profile.instructions]`.
     #[serde(default)]
-    pub variables: BTreeMap<Spanned<String>, Spanned<String>>,
+    pub variables: Pairs,
     /// As in `[profile.instructions]`.
     #[serde(default)]
     pub arguments: Strings,
 }
+
+indexed! { GivenSection { name, text, variables, arguments, } }

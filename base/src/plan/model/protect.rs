@@ -11,7 +11,7 @@ use crate::policy::{PathSpec, Policy};
 /// wherever `HOME` points, and all of it stands under the other names of a home, too.
 pub fn protected(rule: &Sourced<PathSpec>, host: &HostFacts, files: &dyn Files) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = rule.value.expand(host).into_iter().collect();
-    let other = host.database_home().filter(|_| is_enforced(rule));
+    let other = is_enforced(rule).then(|| host.database_home()).flatten();
     let below = other.and_then(|home| {
         let named = all.first()?;
         Some(home.join(named.strip_prefix(&host.home).ok()?))

@@ -1,6 +1,6 @@
 //! The steps by which the file system of a jail is built, each with its reason.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -23,6 +23,9 @@ pub const GIT_SSH: &str = "/run/agent-sandbox/bin/agent-sandbox-git-ssh";
 /// Where a file that is standard input is bound read-only.
 pub const INPUT: &str = "/run/agent-sandbox/input";
 
+/// Bytes that a value takes, but for a few.
+const ROOM: usize = 48;
+
 /// Why something is in the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -40,8 +43,13 @@ pub enum Why {
 impl Why {
     /// A rule, by its key and value.
     pub fn rule<T: fmt::Display>(key: &str, rule: &Sourced<T>) -> Self {
+        // A plan has hundreds: with room from the start none is moved.
+        let mut text = String::with_capacity(key.len() + ROOM);
+        text.push_str(key);
+        // To a string nothing fails.
+        let _ = write!(text, " `{}`", rule.value);
         Self::Rule {
-            key: format!("{key} `{}`", rule.value),
+            key: text,
             source: rule.source.clone(),
         }
     }

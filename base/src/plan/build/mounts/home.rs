@@ -90,16 +90,13 @@ impl Builder<'_> {
     /// `home.protect`: read-only wherever a writable bind would show it.
     pub(super) fn protect(&mut self, project: Option<&Project>) -> Result<(), PlanError> {
         let rules = self.policy.home.protect.iter();
-        let places: Vec<(PathBuf, &Sourced<PathSpec>)> = rules
-            .flat_map(|rule| {
-                protected(rule, self.host, self.files)
-                    .into_iter()
-                    .map(move |path| (path, rule))
-            })
-            .collect();
-        let paths: Vec<PathBuf> = places.iter().map(|(path, _)| path.clone()).collect();
+        let places = rules.flat_map(|rule| {
+            let places = protected(rule, self.host, self.files).into_iter();
+            places.map(move |path| (path, rule))
+        });
+        let (paths, rules): (Vec<PathBuf>, Vec<&Sourced<PathSpec>>) = places.unzip();
         self.files.prefetch(&paths);
-        for (path, rule) in places {
+        for (path, rule) in paths.into_iter().zip(rules) {
             let found = match self.files.look(&path) {
                 Look::Found(found) => found,
                 Look::Closed(directory) if self.tree.access(&directory) == Some(Access::Write) => {
@@ -108,9 +105,9 @@ impl Builder<'_> {
                 Look::Hung if self.may_be_written(&path) => return Err(stalled(&path)),
                 _ => continue,
             };
-            let what = format!("home.protect `{}` ({})", rule.value, rule.source);
+            let what = || format!("home.protect `{}` ({})", rule.value, rule.source);
             self.followed
-                .extend(found.links.iter().map(|(at, _)| (at.clone(), what.clone())));
+                .extend(found.links.iter().map(|(at, _)| (at.clone(), what())));
             let around = project.is_some_and(|project| project.real.starts_with(&found.real));
             let hidden = self.hides.rule_for(&found.real).is_some();
             // What another list gives below it is not writable either.

@@ -289,8 +289,8 @@ impl Builder<'_> {
             return Ok(());
         }
         self.links.extend(found.links.iter().cloned());
-        let what = format!("{key} `{}` ({})", rule.value, rule.source);
-        let followed = found.links.iter().map(|(at, _)| (at.clone(), what.clone()));
+        let what = || format!("{key} `{}` ({})", rule.value, rule.source);
+        let followed = found.links.iter().map(|(at, _)| (at.clone(), what()));
         self.followed.extend(followed);
         if let Some(at) = self.in_kept(named) {
             self.show_in_kept((key, rule), &at, found, access);
