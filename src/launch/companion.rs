@@ -86,11 +86,16 @@ impl Companion {
         &self.life
     }
 
+    /// Tells it to end.
+    pub(super) fn leave(&self) {
+        let _ = shutdown(self.life.as_raw_fd(), Shutdown::Write);
+    }
+
     /// Ends it and waits for its end, for a bounded time.
     pub(super) fn end(self) {
+        self.leave();
         let Self { pid, life } = self;
         // The other end is the program's alone: it is closed when the process is gone.
-        let _ = shutdown(life.as_raw_fd(), Shutdown::Write);
         let mut gone = [PollFd::new(life.as_fd(), PollFlags::POLLIN)];
         while let Err(Errno::EINTR) = poll(&mut gone, PollTimeout::from(PATIENCE_MS)) {}
         if gone[0].revents().is_none_or(|events| events.is_empty()) {

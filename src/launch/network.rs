@@ -35,6 +35,7 @@ use super::finish::owner_of_jail;
 use super::prepared::Prepared;
 use crate::cli::Options;
 use crate::failure::Failure;
+use crate::host::FILTER;
 use crate::plan::Plan;
 use crate::plan::model::network::FilteredNetwork;
 use crate::sys::namespaces::{self, Kind};
@@ -55,8 +56,6 @@ const LONGEST_REASON: usize = 4096;
 const OWN: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 /// Where names are asked for inside.
 const NAMES: u16 = 53;
-/// File name of the filter's program.
-const FILTER: &str = "agent-sandbox-filter";
 
 /// A filter.
 #[derive(Debug)]
@@ -73,6 +72,8 @@ pub struct Filter {
     brokers: bool,
     /// By which programs inside know it where it does, as PEM.
     certificate: Vec<u8>,
+    /// Who will follow the policy, made while the jail is.
+    standby: Option<io::Result<Keeper>>,
     keeper: Option<Pid>,
 }
 
@@ -135,6 +136,7 @@ impl Filter {
             running: None,
             brokers: !credentials.is_empty(),
             certificate: Vec::new(),
+            standby: None,
             keeper: None,
         }))
     }
@@ -197,16 +199,34 @@ impl Filter {
             Some(why) => failed(why),
             None => failed(format!("its filter ended (see `{}`)", self.log.display())),
         })?;
-        if let Some(now) = self.now.take() {
-            let keeper = network.try_clone_to_owned().and_then(|network| {
-                Keeper::new(now, self.network.clone(), network, life, &self.log)
-            });
-            self.keeper = keeper
-                .and_then(Keeper::start)
-                .map_err(|error| failed(format!("nobody can stand by it: {error}")))
-                .map(Some)?;
+        if let Some(keeper) = self.standby.take() {
+            let network = network.try_clone_to_owned();
+            let started = keeper.and_then(|keeper| keeper.start(network?));
+            let started =
+                started.map_err(|error| failed(format!("nobody can stand by it: {error}")))?;
+            self.keeper = Some(started);
         }
         Ok(())
+    }
+
+    /// While the jail is built: makes what need not wait for its network.
+    pub fn make_ready(&mut self) {
+        if let (Some(now), Some(running)) = (self.now.take(), &self.running) {
+            let keeper = Keeper::new(now, self.network.clone(), running.life(), &self.log);
+            self.standby = Some(keeper);
+        }
+    }
+
+    /// Nothing runs inside any more: tells it to end, which it does while the launcher waits for the rest of the jail.
+    pub fn leave(&mut self) {
+        // It would say that the filter is gone. It runs no further, and is not waited for: the kernel takes 10 to 20 ms to end
+        // whoever watches files (inotify(7)).
+        if let Some(keeper) = self.keeper.take() {
+            let _ = kill(keeper, Signal::SIGKILL);
+        }
+        if let Some(running) = &self.running {
+            running.leave();
+        }
     }
 }
 
@@ -303,11 +323,7 @@ fn heard(socket: &OwnedFd, who: &str) -> std::result::Result<(), Option<String>>
 
 impl Drop for Filter {
     fn drop(&mut self) {
-        // It would say that the filter is gone. It runs no further, and is not waited for: the kernel takes 10 to 20 ms to end
-        // whoever watches files (inotify(7)).
-        if let Some(keeper) = self.keeper.take() {
-            let _ = kill(keeper, Signal::SIGKILL);
-        }
+        self.leave();
         if let Some(running) = self.running.take() {
             running.end();
         }

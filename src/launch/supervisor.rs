@@ -169,6 +169,9 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
         mediator: None,
     };
     supervisor.make_group(&jail);
+    if let Some(filter) = &mut supervisor.company.network {
+        filter.make_ready();
+    }
     supervisor.wait(&mut jail)?;
     if let Some(recorder) = &supervisor.company.recorder {
         recorder.borrow_mut().finish();
@@ -284,6 +287,9 @@ impl Supervisor<'_> {
                     Some(report) => self.note(report)?,
                     None => {
                         // Init is gone; what stands around it follows.
+                        if let Some(filter) = &mut self.company.network {
+                            filter.leave();
+                        }
                         jail.wait()?;
                         return Ok(());
                     }

@@ -23,9 +23,12 @@ use super::step::{self, Jail, StepNamespaces};
 use super::{join, peer};
 use crate::env_vars;
 use crate::failure::{self, Failure};
+use crate::host::HostFacts;
+use crate::host::files::HostFiles;
 use crate::launch::chaperon::Chaperon;
 use crate::launch::{self, Prepared, start_messages, state, tracer};
 use crate::plan::{self, NetworkMode, Plan};
+use crate::policy::Policy;
 use crate::sys::{fds, passing, process};
 
 /// A step's join socket, and the right to it.
@@ -112,13 +115,22 @@ fn keep(join_point: JoinPoint, wanted: &Wanted, terminal: Option<OwnedFd>) -> Re
         refusal,
         parent,
         members: Vec::new(),
+        has_answered: false,
         last: None,
         own_job: peer::job_of_cgroup("self"),
     };
-    process::release_memory();
     server.serve()?;
     if let Some(made) = server.made {
-        made.step.end();
+        let Made {
+            step,
+            policy,
+            host,
+            plan,
+            ..
+        } = made;
+        step.end();
+        // The last task waits for the end of this process, which gives all memory back at once.
+        std::mem::forget((policy, host, plan));
     }
     drop(server.last);
     Ok(())
@@ -126,8 +138,11 @@ fn keep(join_point: JoinPoint, wanted: &Wanted, terminal: Option<OwnedFd>) -> Re
 
 /// A step with what was planned for it.
 struct Made {
-    prepared: Prepared,
+    policy: Policy,
+    host: HostFacts,
     plan: Plan,
+    /// What was known of files, until somebody has been answered.
+    files: Option<HostFiles>,
     step: StepNamespaces,
     lacking: Vec<String>,
     ranks: bool,
@@ -144,9 +159,17 @@ fn make(earlier: &[StepId], wanted: &Wanted, of_its_own: (u64, Option<OwnedFd>))
     lacking.retain(|line| !prepared.snapshot.told.contains(line));
     lacking.extend(of_network(&plan, wanted.step));
     let step = step::make(&prepared, &plan, wanted, of_its_own, jail)?;
+    let Prepared {
+        policy,
+        host,
+        files,
+        ..
+    } = prepared;
     Ok(Made {
-        prepared,
+        policy,
+        host,
         plan,
+        files: Some(files),
         step,
         lacking,
         ranks: wanted.ranks,
@@ -224,6 +247,8 @@ struct Server {
     /// slurmstepd.
     parent: Option<OwnedFd>,
     members: Vec<OwnedFd>,
+    /// Whether a task was answered since it was last looked.
+    has_answered: bool,
     /// The member that left last, which waits for the end of the step.
     last: Option<OwnedFd>,
 }
@@ -251,6 +276,9 @@ impl Server {
                 }
             }
             self.dismiss();
+            if std::mem::take(&mut self.has_answered) {
+                self.release();
+            }
             let woken = self.wait()?;
             if woken.orphaned {
                 return Ok(());
@@ -279,6 +307,15 @@ impl Server {
             if woken.arrived {
                 self.accept()?;
             }
+        }
+    }
+
+    /// Gives back what making the step took. The first task does not wait for that.
+    fn release(&mut self) {
+        let files = self.made.as_mut().and_then(|made| made.files.take());
+        if files.is_some() {
+            drop(files);
+            process::release_memory();
         }
     }
 
@@ -371,7 +408,10 @@ impl Server {
             .context("cannot understand who arrives")
             .and_then(|hello| self.answer(connection, descriptors.pop(), hello));
         match answered {
-            Ok(()) => true,
+            Ok(()) => {
+                self.has_answered = true;
+                true
+            }
             Err(error) => {
                 let refused = Answer::Refused(Refusal::of(&error));
                 let _ = super::protocol::send(connection, &refused, &(), &[]);
@@ -449,12 +489,8 @@ impl Server {
 impl Made {
     /// On what terms a task with this environment joins.
     fn terms(&self, environment: Vec<Vec<u8>>) -> Terms {
-        let variables = plan::environment_of_task(
-            &self.prepared.policy,
-            &self.prepared.host,
-            &self.plan,
-            &environment,
-        );
+        let variables =
+            plan::environment_of_task(&self.policy, &self.host, &self.plan, &environment);
         let StepNamespaces { jail, sockets, .. } = &self.step;
         let mut restrictions: Restrictions = jail.restrictions.clone();
         if self.ranks {
@@ -476,7 +512,7 @@ impl Made {
             sockets: sockets.as_ref().map(|(_, program)| program.clone()),
             mediated: mediated.filter(|_| sockets.is_none()),
             lacking: self.lacking.clone(),
-            state: bytes(self.prepared.host.state_directory.as_os_str()),
+            state: bytes(self.host.state_directory.as_os_str()),
             trace_request: self.plan.trace.request.clone(),
         }
     }

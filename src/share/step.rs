@@ -94,8 +94,6 @@ pub fn make(
         true => Some(Maker::begin(relay).context(NO_MAKER)?),
         false => None,
     };
-    let told = start_messages::shortcomings(plan, false);
-    let chaperon = Chaperon::new(prepared, plan, told, Some(wanted.job.clone()))?;
     let joins = jail
         .as_ref()
         .is_some_and(|(terms, _)| terms.filtered_to_the_end);
@@ -117,16 +115,19 @@ pub fn make(
             (restrictions, begun, None)
         }
         None => {
+            prepared.make_places(plan)?;
+            let begun = Begun::with_bwrap(plan)?;
+            // While bubblewrap works. Where this fails, init ends with the socket to it.
             let restrictions = Restrictions {
                 filter: launch::filter(plan)?,
                 confinement: launch::confinement(plan),
             };
             let left = finish(&restrictions)?;
-            prepared.make_places(plan)?;
-            (restrictions, Begun::with_bwrap(plan)?, Some(left))
+            (restrictions, begun, Some(left))
         }
     };
-    let mut chaperon = chaperon;
+    let told = start_messages::shortcomings(plan, false);
+    let mut chaperon = Chaperon::new(prepared, plan, told, Some(wanted.job.clone()))?;
     let namespaces = begun.wait(chaperon.as_mut())?;
     if let Some(left) = left {
         left.in_child(&namespaces)

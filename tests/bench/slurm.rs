@@ -214,6 +214,31 @@ impl Bench {
         self.row("wake-ups of the idle chaperon in 2 s", 0.0, woken, "");
         let what = "200 chaperons (own memory, shared once)";
         self.row(what, 60.0, 200.0 * own + shared, " MB");
+        session.end()?;
+        self.used_slurm()
+    }
+
+    /// Launcher and chaperon of a session that asked and submitted; its shims have ended. What is mapped from files is shared by
+    /// all sessions of a machine, and noted beside.
+    fn used_slurm(&mut self) -> anyhow::Result<()> {
+        let mut jail = Command::new(&self.binary);
+        let mut session = Runner::new(jail.arg("-q"))?;
+        session.time("squeue")?;
+        session.time("sbatch --hold --output=/dev/null --wrap=true")?;
+        std::thread::sleep(Duration::from_secs(1));
+        let launcher = session.child.id();
+        let (mut own, mut shared) = (0.0, 0.0);
+        for pid in chaperons(launcher)?.into_iter().chain([launcher]) {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+            own += field(&status, "RssAnon:") as f64 / 1024.0;
+            shared += field(&status, "RssFile:") as f64 / 1024.0;
+        }
+        self.row("a session that used Slurm: own memory", 1.5, own, " MB");
+        self.note(
+            "– mapped from files, shared by all sessions",
+            &format!("{shared:.2} MB"),
+        );
+        session.time("scancel --me --quiet")?;
         session.end()
     }
 }

@@ -91,6 +91,7 @@ pub(crate) fn facts() -> HostFacts {
         ],
         carried: None,
         executable: "/usr/bin/agent-sandbox".into(),
+        companions: Vec::new(),
         loader: None,
         own_directories: vec![
             home.join(".config/agent-sandbox"),

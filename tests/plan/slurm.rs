@@ -505,3 +505,16 @@ fn a_project_around_the_chaperon_is_refused() {
         "{text}"
     );
 }
+
+/// Nor is what runs outside where there is no Slurm.
+#[test]
+fn a_project_around_the_filter_is_refused() {
+    let tree = plain().file("/home/ada/project/libexec/x", "");
+    let scenario = Scenario::new(tree)
+        .facts(|host| host.companions = vec!["/home/ada/project/libexec/x".into()]);
+    let text = scenario.text();
+    assert!(
+        text.contains("agent-sandbox itself is installed in it"),
+        "{text}"
+    );
+}

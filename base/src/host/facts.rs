@@ -35,6 +35,8 @@ pub struct HostFacts {
     pub carried: Option<Vec<(OsString, OsString)>>,
     /// The running executable, symbolic links resolved.
     pub executable: PathBuf,
+    /// Programs of ours beside it that run outside whether or not the host has Slurm.
+    pub companions: Vec<PathBuf>,
     /// The dynamic linker that starts it, if it needs one.
     pub loader: Option<PathBuf>,
     /// Directories of ours that no jail may write: configuration, state; by every name.
@@ -98,6 +100,14 @@ impl Expansion for HostFacts {
 }
 
 impl HostFacts {
+    /// Our own programs, which no jail may write.
+    pub fn programs(&self) -> impl Iterator<Item = &PathBuf> {
+        let of_slurm = self.slurm.iter().flat_map(Slurm::programs);
+        std::iter::once(&self.executable)
+            .chain(&self.companions)
+            .chain(of_slurm)
+    }
+
     /// A variable of the caller's environment.
     pub fn variable(&self, name: &str) -> Option<&OsStr> {
         value_in(&self.environment, name)

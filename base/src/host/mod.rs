@@ -43,6 +43,12 @@ use places::Places;
 /// The largest user database that is read; a site with more system users than this has LDAP.
 const LARGEST_DATABASE: u64 = 8 << 20;
 
+/// File name of the program that filters a network.
+pub const FILTER: &str = "agent-sandbox-filter";
+
+/// Programs of ours that run outside whether or not the host has Slurm: what filters, and what shows trails.
+const COMPANIONS: [&str; 2] = [FILTER, agent_sandbox_events::ask::PROGRAM];
+
 /// Where bubblewrap is looked for: directories that only an administrator can write. `PATH` is
 /// not asked, for it may begin with a directory of the project.
 const TRUSTED_DIRECTORIES: [&str; 4] =
@@ -142,6 +148,10 @@ impl HostFacts {
             passwd_home,
             environment: std::env::vars_os().collect(),
             carried,
+            companions: COMPANIONS
+                .iter()
+                .filter_map(|name| slurm::program(name, &executable, files))
+                .collect(),
             executable,
             loader: loader::find(),
             databases,

@@ -21,7 +21,6 @@ use crate::config::source::{Layer, Sourced};
 use crate::env_vars;
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look, lies_in, real_as_far_as_it_exists};
-use crate::host::slurm::Slurm;
 use crate::policy::values::Stricter;
 use crate::policy::{NetworkMode, PathSpec, Policy, SlurmMode};
 
@@ -107,7 +106,6 @@ impl Checks<'_> {
     /// What each step shows, and how.
     fn sources(&self) -> Result<(), String> {
         let Self { plan, host, .. } = self;
-        let programs = || host.slurm.iter().flat_map(Slurm::programs);
         for step in &plan.steps {
             let at = step.at.display();
             if !is_plain(&step.at) {
@@ -135,8 +133,7 @@ impl Checks<'_> {
             if ["/run", "/home"].map(Path::new).contains(&from.as_path()) {
                 return Err(format!("`{at}` is writable as a whole"));
             }
-            let own = host.own_directories.iter().chain([&host.executable]);
-            for own in own.chain(programs()) {
+            for own in host.own_directories.iter().chain(host.programs()) {
                 if reaches(plan, from, own) {
                     return Err(format!("`{at}` makes `{}` writable", own.display()));
                 }

@@ -90,10 +90,10 @@ impl PathSpec {
     }
 
     /// The same of a text that may be compiled in.
-    pub fn of_text(written: &Cow<'static, str>) -> Result<Self, String> {
+    pub fn of_text(written: Cow<'static, str>) -> Result<Self, String> {
         match written {
             Cow::Borrowed(written) => Self::read(written, Rest::BuiltIn),
-            Cow::Owned(written) => Self::parse(written),
+            Cow::Owned(written) => Self::parse(&written),
         }
     }
 

@@ -227,7 +227,7 @@ impl<'a> Reader<'a> {
     }
 
     fn path(&self, written: &Text) -> Result<Sourced<PathSpec>, ConfigError> {
-        let spec = PathSpec::of_text(written.get_ref()).map_err(|why| {
+        let spec = PathSpec::of_text(written.get_ref().clone()).map_err(|why| {
             self.reject(
                 written.span(),
                 &format!("path `{}` {why}", written.get_ref()),

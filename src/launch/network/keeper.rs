@@ -38,6 +38,7 @@ const LONGEST_REQUEST: usize = 64 * 1024;
 const WAITING: i32 = 8;
 
 /// Who gives a filter other rules.
+#[derive(Debug)]
 pub(super) struct Keeper {
     now: PolicyNow,
     /// Hosts that the user has given, as they were written.
@@ -46,7 +47,8 @@ pub(super) struct Keeper {
     rules: HostRules,
     /// Ports at which it listens.
     ports: BTreeSet<u16>,
-    network: OwnedFd,
+    /// The jail's, once it is there.
+    network: Option<OwnedFd>,
     filter: OwnedFd,
     log: PathBuf,
     changes: Inotify,
@@ -56,15 +58,14 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Listens and watches already, so that nothing is missed that happens once the command runs. `network` is the jail's,
-    /// `filter` the socket to the filter, which has these rules.
+    /// Listens and watches already, so that nothing is missed that happens once the command runs. `filter` is the socket to the
+    /// filter, which has these rules.
     ///
     /// # Errors
     /// What `inotify_init1(2)` or `dup(2)` answer.
     pub(super) fn new(
         now: PolicyNow,
         has: FilteredNetwork,
-        network: OwnedFd,
         filter: &OwnedFd,
         log: &Path,
     ) -> io::Result<Self> {
@@ -75,7 +76,7 @@ impl Keeper {
             given: Vec::new(),
             rules: has.rules,
             ports: has.ports.into_iter().collect(),
-            network,
+            network: None,
             filter: filter.try_clone()?,
             log: log.to_owned(),
             changes: Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?,
@@ -87,11 +88,12 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Lets it go on in a process of its own.
+    /// Lets it go on in a process of its own, with the jail's network.
     ///
     /// # Errors
     /// What `fork(2)` answers.
-    pub(super) fn start(mut self) -> io::Result<Pid> {
+    pub(super) fn start(mut self, network: OwnedFd) -> io::Result<Pid> {
+        self.network = Some(network);
         let parent = getpid();
         match process::fork()? {
             Side::Parent(keeper) => Ok(keeper),
@@ -100,7 +102,7 @@ impl Keeper {
                     privileges::end_with_parent(Some(parent))?;
                     // Away from the terminal, whose keys are for the command inside.
                     setsid()?;
-                    let own = [&self.network, &self.filter].into_iter();
+                    let own = self.network.iter().chain([&self.filter]);
                     let own = own.chain(&self.listener).map(AsRawFd::as_raw_fd);
                     let changes = self.changes.as_fd().as_raw_fd();
                     fds::close_all_but(&own.chain([changes]).collect::<Vec<_>>())
@@ -254,7 +256,9 @@ impl Keeper {
             );
         }
         if !more.is_empty() {
-            let made = in_jail(self.network.as_fd(), || hand_over_more(&more, &self.filter));
+            let network = self.network.as_ref();
+            let network = network.context("the jail's network is not there")?;
+            let made = in_jail(network.as_fd(), || hand_over_more(&more, &self.filter));
             made.map_err(anyhow::Error::msg)?;
             self.ports.extend(more);
         }

@@ -2,7 +2,6 @@
 
 use crate::host::HostFacts;
 use crate::host::files::{Files, real_as_far_as_it_exists};
-use crate::host::slurm::Slurm;
 use crate::plan::model::bounds::SiteBounds;
 use crate::plan::model::hides::Hides;
 use std::path::Path;
@@ -81,9 +80,8 @@ impl Refusal<'_> {
                 ));
             }
         }
-        let programs = self.host.slurm.iter().flat_map(Slurm::programs);
-        let mut installed = std::iter::once(&self.host.executable).chain(programs);
-        installed
+        self.host
+            .programs()
             .find(|program| program.starts_with(real))
             .map(|program| {
                 format!(
