@@ -30,7 +30,7 @@ PAGES       := $(BUILT)/pages
 SITE_RECORD := $(BUILT)/.site-dir
 SITE_DIR    ?= $(or $(shell cat '$(SITE_RECORD)' 2>/dev/null),/etc/agent-sandbox)
 # Everything that they are made of: with it, `sudo make install` after `make build` needs no cargo.
-SOURCES     := $(shell find src base landlock chaperon ebpf profiles docs/pages docs/reference/cli.md build.rs Cargo.toml Cargo.lock \
+SOURCES     := $(shell find src base landlock chaperon network ebpf profiles docs/pages docs/reference/cli.md build.rs Cargo.toml Cargo.lock \
                  -type f 2>/dev/null)
 
 .PHONY: help demo recording quick fuzz test test-agents bench build static install uninstall lint clean

@@ -4,6 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::unistd::{SysconfVar, getpid, gettid, sysconf};
 
 use crate::closing::Received;
 pub(crate) use exec_filter::FilteredProgram;
@@ -119,13 +120,43 @@ pub(crate) fn detach(
     }
 }
 
-/// Gives memory that the allocator keeps for later back to the kernel (`malloc_trim(3)`).
+/// How far calls below the one that waits have used the stack, at most, in bytes. A request's go some 80 KiB deep.
+const DEPTH: usize = 256 << 10;
+
+/// Gives back to the kernel what the last request took and the next one may need in an hour: memory that the allocator keeps
+/// (`malloc_trim(3)`), and pages of the stack.
 #[allow(unsafe_code)]
 pub(crate) fn release_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it touches no memory that is in use.
     unsafe {
         libc::malloc_trim(0);
+    }
+    release_stack();
+}
+
+/// Gives back the pages of the stack that deeper calls have left (`madvise(2)`).
+#[inline(never)]
+#[allow(unsafe_code)]
+fn release_stack() {
+    let Ok(Some(page)) = sysconf(SysconfVar::PAGE_SIZE) else {
+        return;
+    };
+    let page = usize::try_from(page).unwrap_or(usize::MAX);
+    // Below the first thread's stack the kernel keeps a gap; below another's anything may be.
+    if gettid() != getpid() || !page.is_power_of_two() || page > DEPTH {
+        return;
+    }
+    let here = 0u8;
+    let end = (std::ptr::from_ref(&here).addr() & !(page - 1)) - page;
+    // SAFETY: this function is not inlined, so that `here` is in the innermost frame but that of the call itself, for which more than
+    // a page is left. What lies further down is of calls that are over.
+    unsafe {
+        libc::madvise(
+            std::ptr::without_provenance_mut(end - DEPTH),
+            DEPTH,
+            libc::MADV_DONTNEED,
+        );
     }
 }
 
