@@ -7,5 +7,6 @@
 #![allow(clippy::disallowed_methods)] // effects: files, processes
 
 mod attacks;
+mod brokered;
 mod clients;
 mod outside;

@@ -1,10 +1,11 @@
 """The servers of a network of a test's own: names, HTTP with and without TLS, HTTP/2, git.
 
-The argument is a directory: it has `zone.json`, `leaf.pem`, `leaf.key`, and below `www` a directory for each host
+The argument is a directory: it has `zone.json`, `leaf.pem`, `leaf.key`, and below `www` a directory for each host; what was asked is noted in `asked`
 
 Each listens at every address. It says `ready` on its standard output, and ends with its standard input.
 """
 
+import base64
 import collections
 import http.server
 import json
@@ -20,6 +21,8 @@ import threading
 import urllib.parse
 
 ROOT = sys.argv[1]
+# The value of a credential that is exchanged.
+REAL = "the-real-value-of-a-credential"
 # Of each name and type: answers in turn, the last for ever. An answer is a list of addresses, or the name that it is an alias of.
 ZONE = json.load(open(f"{ROOT}/zone.json"))
 ASKED = collections.Counter()
@@ -101,7 +104,18 @@ class Web(http.server.SimpleHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
+    def note(self):
+        """Notes in `asked` whether the request has the value that no jail has."""
+        said = " ".join(value for name, value in self.headers.items() if name.lower() in ("authorization", "x-api-key"))
+        kind, _, token = said.partition(" ")
+        if kind.lower() == "basic":
+            said = base64.b64decode(token).decode()
+        had = "the value" if REAL in said else "a placeholder" if "placeholder" in said else "nothing"
+        with open(f"{ROOT}/asked", "a") as file:
+            file.write(f"{self.host()} {self.path} {had}\n")
+
     def do_GET(self):
+        self.note()
         target = urllib.parse.urlsplit(self.path)
         if target.path == "/to":
             return self.say(b"elsewhere\n", 302, Location=target.query)
