@@ -1,5 +1,6 @@
 //! What a filtered network costs: the first byte, one stream, many connections, the launch, and nothing while it is idle.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
@@ -21,6 +22,8 @@ const LAUNCH_MAX: f64 = 3.0;
 /// How much of the throughput without a filter one stream has at least, where each of three processes has a processor.
 const STREAM_MIN: f64 = 0.8;
 const STREAM_PROCESSORS: usize = 3;
+/// The same of a stream by TLS in which a credential is exchanged.
+const EXCHANGED_MIN: f64 = 0.3;
 /// Connections at once, and the MB that the filter may take for them.
 const MANY: usize = 1000;
 const MANY_MAX: f64 = 40.0;
@@ -31,6 +34,35 @@ const IDLE: Duration = Duration::from_secs(3);
 const STREAM: usize = 1 << 30;
 const STREAMS: usize = 5;
 const BLOCK: usize = 1 << 18;
+
+/// A server by TLS: its port on a line, then to each request so many bytes; the arguments are that number and the program's directory.
+const SECURED: &str = r#"
+import socket, ssl, sys, threading
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[2] + "/leaf.pem", sys.argv[2] + "/leaf.key")
+length, block = int(sys.argv[1]), bytes(1 << 18)
+def serve(plain):
+    with context.wrap_socket(plain, server_side=True) as stream:
+        asked = b""
+        while not asked.endswith(b"\r\n\r\n"):
+            asked += stream.recv(65536)
+        known = b"Bearer the-real-value" in asked
+        stream.sendall(b"HTTP/1.1 %d x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (200 if known else 401, length))
+        for _ in range(length // len(block)):
+            stream.sendall(block)
+at = socket.create_server(("0.0.0.0", 0))
+print(at.getsockname()[1], flush=True)
+while True:
+    threading.Thread(target=serve, args=at.accept()[:1], daemon=True).start()
+"#;
+/// An authority, and a certificate of it for a host.
+const CERTIFICATES: &str = r#"
+new='req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 9'
+openssl $new -keyout ca.key -out ca.pem -subj /CN=bench -addext keyUsage=critical,keyCertSign &&
+openssl $new -CA ca.pem -CAkey ca.key -keyout leaf.key -out leaf.pem -subj /CN=leaf -addext basicConstraints=critical,CA:FALSE \
+    -addext extendedKeyUsage=serverAuth -addext "subjectAltName=DNS:$0""#;
+/// Asks such a server, and prints bytes a second.
+const ASK: &str = "exec curl -sSf -o /dev/null -w '%{speed_download}' -H \"Authorization: Bearer $BENCH_TOKEN\" \"$0\"";
 
 /// One byte is asked for, or a stream.
 const BYTE: u8 = 1;
@@ -193,6 +225,16 @@ impl Drop for Held {
     }
 }
 
+/// A process that ends with this.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// How often all threads of a process have been switched to.
 fn switches(process: &std::path::Path) -> anyhow::Result<u64> {
     let mut all = 0;
@@ -220,6 +262,7 @@ impl Bench {
             plain.push(figure(direct)?);
             through.push(figure(filtered)?);
         }
+        self.exchanged(&here)?;
         let held = Held::start(here.filtered(&self.binary, "many")?)?;
         let filter = held.filter()?;
         let status = std::fs::read_to_string(filter.join("status"))?;
@@ -255,6 +298,69 @@ impl Bench {
             0.0,
             woken as f64,
             "",
+        );
+        Ok(())
+    }
+
+    /// What of the throughput of TLS is left where a credential is exchanged.
+    fn exchanged(&mut self, here: &Here) -> anyhow::Result<()> {
+        // Beside the project, for what the jail can write is not trusted.
+        let beside = self
+            .project
+            .path()
+            .parent()
+            .context("the project has no parent")?;
+        let place = tempfile::Builder::new()
+            .prefix("secured")
+            .tempdir_in(beside)?;
+        let at = place.path().to_owned();
+        std::fs::create_dir(at.join("agent-sandbox"))?;
+        let mut openssl = Command::new("sh");
+        openssl.args(["-c", CERTIFICATES, &here.host]);
+        let made = openssl.current_dir(&at).stderr(Stdio::null()).status()?;
+        if !made.success() {
+            println!("not checked: an exchange of credentials: no openssl that makes certificates");
+            return Ok(());
+        }
+        let mut server = Command::new("python3");
+        server.args(["-c", SECURED, &(STREAM / 4).to_string()]);
+        let child = server.arg(&at).stdout(Stdio::piped()).spawn();
+        let mut server = Ended(child.context("cannot start python3")?);
+        let mut port = String::new();
+        let said = server.0.stdout.as_mut().context("no output")?;
+        BufReader::new(said).read_line(&mut port)?;
+        let (host, port) = (&here.host, port.trim());
+        let policy = format!(
+            "[network]\nmode = \"filtered\"\nprivate = [\"{host}:{port}\"]\n[[credential]]\nname = \"bench\"\n\
+             hosts = [\"{host}:{port}\"]\nenv = \"BENCH_TOKEN\"\nfrom = \"env:BENCH_REAL\"\n"
+        );
+        std::fs::write(at.join("agent-sandbox/config.toml"), policy)?;
+        let url = format!("https://{host}:{port}/");
+        let ask = |launcher: Option<&PathBuf>| {
+            let mut command = Command::new(launcher.map_or(OsStr::new("env"), |it| it.as_os_str()));
+            if launcher.is_some() {
+                command.args(["-q", "--"]);
+            }
+            command.args(["bash", "-c", ASK, &url]);
+            command.env("XDG_CONFIG_HOME", &at);
+            for name in ["SSL_CERT_FILE", "CURL_CA_BUNDLE"] {
+                command.env(name, at.join("ca.pem"));
+            }
+            let names = ["BENCH_TOKEN", "BENCH_REAL"];
+            command.env(names[usize::from(launcher.is_some())], "the-real-value");
+            figure(command)
+        };
+        let (mut plain, mut through) = (Vec::new(), Vec::new());
+        for _ in 0..STREAMS {
+            plain.push(ask(None)?);
+            through.push(ask(Some(&self.binary))?);
+        }
+        let ratio = median(&mut through) / median(&mut plain);
+        self.row_at_least(
+            "filtered: TLS with a credential / direct",
+            EXCHANGED_MIN,
+            ratio,
+            " ×",
         );
         Ok(())
     }

@@ -26,7 +26,7 @@ fn zone() -> Value {
 }
 
 /// The first of these programs.
-fn found(names: &[&str]) -> Option<PathBuf> {
+pub(crate) fn found(names: &[&str]) -> Option<PathBuf> {
     let is_there = |name: &&&str| Path::new(name).exists();
     names.iter().find(is_there).map(PathBuf::from)
 }
@@ -82,7 +82,7 @@ fn git_clones_and_pushes_over_https() {
 }
 
 /// A repository with one file that everybody may push to.
-const REPOSITORY: &str = "
+pub(crate) const REPOSITORY: &str = "
     git init -q --bare -b main git/small.git; git -C git/small.git config http.receivepack true
     git init -q -b main work; cd work; echo text > file; git add file
     git -c user.name=a -c user.email=a@b commit -qm one; git push -q ../git/small.git main";
@@ -137,7 +137,7 @@ fn git_and_ssh_reach_a_server_at_the_port_that_is_named() {
 }
 
 /// A package of Python's, with the index in which it stands.
-const WHEEL: &str = r#"python3 - <<'end'
+pub(crate) const WHEEL: &str = r#"python3 - <<'end'
 import pathlib, zipfile
 at = pathlib.Path("www/pip.example/simple/small"); at.mkdir(parents=True)
 meta = "small-1.0.dist-info/"

@@ -6,6 +6,14 @@
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 #![allow(clippy::disallowed_methods)] // effects: files, processes
 
+mod agents;
 mod attacks;
+mod brokered;
 mod clients;
+#[allow(dead_code)] // of the agents fewer are driven here
+#[path = "../agents/dialects.rs"]
+mod dialects;
+#[allow(dead_code)]
+#[path = "../agents/messages_api.rs"]
+mod messages_api;
 mod outside;

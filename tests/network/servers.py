@@ -1,11 +1,14 @@
 """The servers of a network of a test's own: names, HTTP with and without TLS, HTTP/2, git.
 
-The argument is a directory: it has `zone.json`, `leaf.pem`, `leaf.key`, and below `www` a directory for each host
+The argument is a directory: it has `zone.json`, `leaf.pem`, `leaf.key`, and below `www` a directory for each host; what was asked is noted in `asked`; a host with a
+file below `behind`, in which a port stands, is a server of the test's
 
 Each listens at every address. It says `ready` on its standard output, and ends with its standard input.
 """
 
+import base64
 import collections
+import http.client
 import http.server
 import json
 import os
@@ -20,6 +23,8 @@ import threading
 import urllib.parse
 
 ROOT = sys.argv[1]
+# The value of a credential that is exchanged.
+REAL = "the-real-value-of-a-credential"
 # Of each name and type: answers in turn, the last for ever. An answer is a list of addresses, or the name that it is an alias of.
 ZONE = json.load(open(f"{ROOT}/zone.json"))
 ASKED = collections.Counter()
@@ -99,9 +104,32 @@ class Web(http.server.SimpleHTTPRequestHandler):
         for name, value in {"Content-Length": str(len(text)), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(text)
+        if self.command != "HEAD":
+            self.wfile.write(text)
+
+    def note(self):
+        """Notes in `asked` whether the request has the value that no jail has."""
+        said = " ".join(value for name, value in self.headers.items() if name.lower() in ("authorization", "x-api-key", "x-goog-api-key"))
+        kind, _, token = said.partition(" ")
+        if kind.lower() == "basic":
+            said = base64.b64decode(token).decode()
+        had = "the value" if REAL in said else "a placeholder" if "placeholder" in said else "nothing"
+        with open(f"{ROOT}/asked", "a") as file:
+            file.write(f"{self.host()} {self.path} {had}\n")
+
+    def behind(self, port):
+        """Passes the request on to a server of the test's, on a port of its own, as a front of TLS does."""
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        server = http.client.HTTPConnection("127.0.0.1", port)
+        server.request(self.command, self.path, body, dict(self.headers))
+        answer = server.getresponse()
+        self.say(answer.read(), answer.status, **{"Content-Type": answer.getheader("Content-Type", "text/plain")})
 
     def do_GET(self):
+        self.note()
+        behind = f"{ROOT}/behind/{os.path.basename(self.host())}"
+        if os.path.exists(behind):
+            return self.behind(int(open(behind).read()))
         target = urllib.parse.urlsplit(self.path)
         if target.path == "/to":
             return self.say(b"elsewhere\n", 302, Location=target.query)
@@ -112,7 +140,7 @@ class Web(http.server.SimpleHTTPRequestHandler):
         at = self.request.getsockname()[0].removeprefix("::ffff:")
         self.say(f"served {self.host()} at {at}\n".encode())
 
-    do_POST = do_GET
+    do_HEAD = do_POST = do_GET
 
     def git(self, target):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

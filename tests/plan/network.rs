@@ -184,6 +184,36 @@ fn a_credential_leaves_a_placeholder_inside() {
 }
 
 #[test]
+fn java_has_files_of_certificates_of_its_own() {
+    const STORE: &str = "/etc/ssl/certs/java/cacerts";
+    let policy = format!("{FILTERED}{CREDENTIAL}from = \"file:~/.token\"\n");
+    let tree = host::plain()
+        .file(BUNDLE, "CERTIFICATES")
+        .file(STORE, "STORE");
+    let own = "/opt/jdk/lib/security/cacerts";
+    // Whoever is inside could have written this one.
+    let planted = "/home/ada/project/jdk/lib/security/cacerts";
+    let tree = tree.file(own, "OWN").file(planted, "PLANTED");
+    let scenario = |home: &str| {
+        let scenario = Scenario::new(tree.clone()).policy(&policy);
+        scenario.variable("JAVA_HOME", home).plan().unwrap()
+    };
+    let plan = scenario("/opt/jdk");
+    assert_eq!((file(&plan, STORE), file(&plan, own)), ("STORE", "OWN"));
+    let java = &plan.filter.as_ref().unwrap().trust.as_ref().unwrap().java;
+    assert_eq!(java, &[Path::new(STORE), Path::new(own)]);
+    let plan = scenario("/home/ada/project/jdk");
+    let java = &plan.filter.as_ref().unwrap().trust.as_ref().unwrap().java;
+    assert_eq!(java, &[Path::new(STORE)]);
+    let told = plan.omitted.iter().filter(|one| one.loud);
+    assert!(
+        told.clone().any(|one| one.path == planted),
+        "{:?}",
+        told.collect::<Vec<_>>()
+    );
+}
+
+#[test]
 fn a_job_has_a_placeholder_at_most() {
     let policy = format!(
         "{FILTERED}jobs = \"open\"\n{CREDENTIAL}from = \"env:REAL\"\n[env]\npass = [\"A_TOKEN\"]\n"

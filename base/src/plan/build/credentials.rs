@@ -31,16 +31,27 @@ const BUNDLES: [&str; 4] = [
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
+/// Where distributions have those that Java trusts: Debian, Alpine and Arch; Fedora and RHEL; SUSE.
+const JAVA_STORES: [&str; 3] = [
+    "/etc/ssl/certs/java/cacerts",
+    "/etc/pki/ca-trust/extracted/java/cacerts",
+    "/var/lib/ca-certificates/java-cacerts",
+];
+/// Where a Java is that is not the distribution's, and where it has them, before and since Java 9.
+const JAVA_HOME: &str = "JAVA_HOME";
+const JAVA_OWN: [&str; 2] = ["jre/lib/security/cacerts", "lib/security/cacerts"];
 /// Whom OpenSSL, Go and most others trust, if it is set: it comes first.
 const SSL_CERT_FILE: &str = "SSL_CERT_FILE";
 /// Variables that name such a file to programs which do not read the system's.
-const TRUSTING: [&str; 9] = [
+const TRUSTING: [&str; 11] = [
     SSL_CERT_FILE,
     "AWS_CA_BUNDLE",
     "CARGO_HTTP_CAINFO",
     "CODEX_CA_CERTIFICATE",
     "CURL_CA_BUNDLE",
+    "DENO_CERT",
     "GIT_SSL_CAINFO",
+    "NIX_SSL_CERT_FILE",
     "NODE_EXTRA_CA_CERTS",
     "PIP_CERT",
     "REQUESTS_CA_BUNDLE",
@@ -226,7 +237,7 @@ pub(super) struct Bundle {
 /// The files of certificates that programs inside read: the system's, and those that variables name which pass.
 pub(super) fn bundles(policy: &Policy, host: &HostFacts, files: &dyn Files) -> Vec<Bundle> {
     let named = TRUSTING.into_iter().filter_map(|name| {
-        let value = host.variable(name)?;
+        let value = host.path_variable(name)?;
         let passes = matches!(
             env::verdict(policy, name.as_ref(), Some(value)),
             env::Verdict::Passes(_)
@@ -236,20 +247,41 @@ pub(super) fn bundles(policy: &Policy, host: &HostFacts, files: &dyn Files) -> V
     let usual = BUNDLES.map(|path| ("", PathBuf::from(path)));
     let mut all: Vec<Bundle> = Vec::new();
     for (name, path) in named.chain(usual) {
-        let Look::Found(found) = files.look(&path) else {
-            continue;
-        };
-        if found.kind != Kind::File || all.iter().any(|one| one.found.real == found.real) {
-            continue;
-        }
-        if let Some(content) = files.small_file(&found.real, LARGEST_BUNDLE) {
+        if let Some(found) = found(&path, &all, files) {
             let counts = matches!(name, "" | SSL_CERT_FILE) && !all.iter().any(|one| one.first);
             all.push(Bundle {
-                found,
-                content,
                 first: counts,
+                ..found
             });
         }
     }
     all
+}
+
+/// The same for Java.
+pub(super) fn java_stores(host: &HostFacts, files: &dyn Files) -> Vec<Bundle> {
+    let home = host.path_variable(JAVA_HOME).map(Path::new);
+    let own = home.filter(|home| home.is_absolute());
+    let own = own.iter().flat_map(|home| JAVA_OWN.map(|at| home.join(at)));
+    let mut all = Vec::new();
+    for path in JAVA_STORES.map(PathBuf::from).into_iter().chain(own) {
+        all.extend(found(&path, &all, files));
+    }
+    all
+}
+
+/// A file that is none of those that there are.
+fn found(path: &Path, all: &[Bundle], files: &dyn Files) -> Option<Bundle> {
+    let Look::Found(found) = files.look(path) else {
+        return None;
+    };
+    if found.kind != Kind::File || all.iter().any(|one| one.found.real == found.real) {
+        return None;
+    }
+    let content = files.small_file(&found.real, LARGEST_BUNDLE)?;
+    Some(Bundle {
+        found,
+        content,
+        first: false,
+    })
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use agent_sandbox_hosts::{HostRules, Name};
 use serde::Serialize;
 
+use super::java_store;
 use super::step::{Mount, Step};
 use crate::config::source::Source;
 use crate::policy::ValueSource;
@@ -47,6 +48,8 @@ pub struct PlannedCredential {
 pub struct Trust {
     /// Files inside that get the filter's certificate, the usual one first.
     pub bundles: Vec<PathBuf>,
+    /// The same for Java, which has files of its own.
+    pub java: Vec<PathBuf>,
     /// By which the filter knows servers outside, as PEM.
     #[serde(skip)]
     pub trusted: Vec<u8>,
@@ -55,12 +58,16 @@ pub struct Trust {
 impl Trust {
     /// Adds the filter's certificate, as PEM, to each of the files.
     pub fn add(&self, certificate: &[u8], steps: &mut [Step]) {
-        for step in steps
-            .iter_mut()
-            .filter(|step| self.bundles.contains(&step.at))
-        {
-            if let Mount::File { content } = &mut step.mount {
+        for step in steps {
+            let Mount::File { content } = &mut step.mount else {
+                continue;
+            };
+            if self.bundles.contains(&step.at) {
                 content.extend_from_slice(certificate);
+            } else if self.java.contains(&step.at)
+                && let Some(other) = java_store::with(content, &self.trusted, certificate)
+            {
+                *content = other;
             }
         }
     }
