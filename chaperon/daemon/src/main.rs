@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use agent_sandbox_chaperon::slurm::explain::explain;
-use agent_sandbox_chaperon::{network, server};
+use agent_sandbox_chaperon::{forward, network, server};
 use agent_sandbox_wire::explain::{LONGEST_QUESTION, Question};
 
 const USAGE: &str =
@@ -49,6 +49,17 @@ fn main() -> ExitCode {
                 }
             }
         }
+        ["forward", life] => match life.parse().map(forward::forward) {
+            Ok(Ok(())) => ExitCode::SUCCESS,
+            Ok(Err(error)) => {
+                eprintln!("agent-sandbox-chaperon: error: {error}");
+                ExitCode::FAILURE
+            }
+            Err(_) => {
+                eprint!("{USAGE}");
+                ExitCode::from(2)
+            }
+        },
         ["explain"] => answer(),
         ["hold"] => hold(),
         _ => {
