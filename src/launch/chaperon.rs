@@ -135,6 +135,7 @@ impl Chaperon {
             &given,
             life.into(),
             &self.log,
+            || Ok(()),
         )?);
         Ok(())
     }

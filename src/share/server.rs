@@ -24,6 +24,7 @@ use super::{join, peer};
 use crate::env_vars;
 use crate::failure::{self, Failure};
 use crate::launch::chaperon::Chaperon;
+use crate::launch::forward::Forward;
 use crate::launch::{self, Prepared, start_messages, state, tracer};
 use crate::plan::{self, NetworkMode, Plan};
 use crate::sys::{fds, passing, process};
@@ -144,6 +145,7 @@ fn make(earlier: &[StepId], wanted: &Wanted, of_its_own: (u64, Option<OwnedFd>))
     lacking.retain(|line| !prepared.snapshot.told.contains(line));
     lacking.extend(of_network(&plan, wanted.step));
     let step = step::make(&prepared, &plan, wanted, of_its_own, jail)?;
+    lacking.extend(step.forward.as_ref().map(Forward::line));
     Ok(Made {
         prepared,
         plan,
