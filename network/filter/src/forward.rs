@@ -24,7 +24,7 @@ pub const MOST_FORWARDED: usize = 256;
 /// queue fill up.
 const CONNECTING: Duration = Duration::from_secs(10);
 /// How long a connection may go on inside after the user's end of it is gone: what was sent is still taken.
-const LEFT: Duration = Duration::from_secs(30);
+const LEFT: Duration = Duration::from_secs(10);
 
 /// Leads whoever connects to one of these listeners to its port inside, until `life` says something or ends.
 ///
