@@ -14,7 +14,7 @@ use crate::backend::is_landlock;
 use crate::world::{Output, Run, Running, World, launcher, not_checked, wait_for};
 
 /// Whether there is nothing to test, which is said.
-fn has_no_network(what: &str) -> bool {
+pub(crate) fn has_no_network(what: &str) -> bool {
     if is_landlock() {
         not_checked(what, "Landlock makes no network of the jail's own");
     }
@@ -52,7 +52,7 @@ fn ends(world: &World, session: Running<'_>, directory: &str) -> Output {
 }
 
 /// The sockets of a session, by their ports.
-fn sockets(world: &World, session: &Running<'_>) -> Vec<(String, PathBuf)> {
+pub(crate) fn sockets(world: &World, session: &Running<'_>) -> Vec<(String, PathBuf)> {
     let launcher = launcher();
     let said = world
         .outside()

@@ -8,4 +8,6 @@
 
 mod attacks;
 mod clients;
+mod forward;
 mod outside;
+mod sshd;
