@@ -51,23 +51,19 @@ fn ends(world: &World, session: Running<'_>, directory: &str) -> Output {
     session.wait()
 }
 
-/// The sockets of a session, by their ports.
+/// The sockets of a session, by their ports, once it is recorded.
 pub(crate) fn sockets(world: &World, session: &Running<'_>) -> Vec<(String, PathBuf)> {
     let launcher = launcher();
-    let said = world
-        .outside()
-        .run(&[launcher.as_os_str(), "sessions".as_ref(), "--json".as_ref()]);
-    let all: Value = serde_json::from_str(&said.stdout).unwrap();
-    let ours = all
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|one| one["pid"] == session.pid());
-    let forward = ours.unwrap()["forward"].as_object().unwrap();
-    let each = forward
-        .iter()
-        .map(|(port, at)| (port.clone(), at.as_str().unwrap().into()));
-    each.collect()
+    let words = [launcher.to_str().unwrap(), "sessions", "--json"];
+    let found = wait_for("the session's record", || {
+        let all: Value = serde_json::from_str(&world.outside().run(&words).stdout).unwrap();
+        let mut all = all.as_array().unwrap().iter();
+        all.find(|one| one["pid"] == session.pid()).cloned()
+    });
+    let forward = found.unwrap()["forward"].as_object().unwrap().clone();
+    let each = forward.into_iter();
+    each.map(|(port, at)| (port, at.as_str().unwrap().into()))
+        .collect()
 }
 
 /// What is got there.
