@@ -191,6 +191,32 @@ fn the_inside_has_no_hand_in_the_sockets_of_its_ports() {
         assert!(!said.contains(word), "{word}: {said}{errors}");
     }
     assert!(said.is_empty(), "{said}{errors}");
+    // Nor has another session, of either backend, with the host's network and the same directory.
+    for backend in ["bwrap", "landlock"] {
+        let launcher = launcher();
+        let at = socket.display();
+        let script = format!(
+            "curl -sS -m 5 --unix-socket {at} http://localhost/page; rm -f {at}; mv {at} moved; touch {own}/made && echo made; echo ran"
+        );
+        let words = [
+            launcher.to_str().unwrap(),
+            "-q",
+            "--backend",
+            backend,
+            "--write",
+            "/tmp",
+            "--",
+            "bash",
+            "-c",
+            &script,
+        ];
+        let other = world.outside().run(&words);
+        if backend == "landlock" && other.code() == crate::world::REFUSED {
+            not_checked("another session by Landlock", "this kernel has none");
+            continue;
+        }
+        assert_eq!(other.stdout, "ran\n", "{backend}: {other:?}");
+    }
     assert_eq!(get(&world, &socket).stdout, "of one\n");
     ends(&world, session, "one");
     assert!(!socket.exists());
