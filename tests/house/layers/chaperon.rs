@@ -91,7 +91,9 @@ pub(crate) const CHAPERON: &[Row] = &[
     ),
     // The filter of a session's network: a process of its own.
     ("network", &["audit", "closing", "logging", "sys"]),
-    ("main", &["network", "server", "slurm", "sys"]),
+    // Ports of a session's network for the user: another.
+    ("forward", &["closing", "sys"]),
+    ("main", &["forward", "network", "server", "slurm", "sys"]),
 ];
 
 /// Inside the chaperon's `slurm`: `submit`, `control` and `query` use what they share, and nothing of each other.
