@@ -66,6 +66,8 @@ pub const SLURM_JOBID: &str = "SLURM_JOBID";
 pub const SLURMD_NODENAME: &str = "SLURMD_NODENAME";
 /// Set by Slurm in a job that was put back into the queue and runs again (`sbatch(1)`).
 pub const SLURM_RESTART_COUNT: &str = "SLURM_RESTART_COUNT";
+/// Set by Slurm in a job: the host from which it was submitted (`sbatch(1)`).
+pub const SLURM_SUBMIT_HOST: &str = "SLURM_SUBMIT_HOST";
 /// On how many nodes a step runs, as Slurm tells its tasks.
 pub const SLURM_STEP_NUM_NODES: &str = "SLURM_STEP_NUM_NODES";
 /// Set by Slurm's plugin `mpi/pmix` for each task of a step.

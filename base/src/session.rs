@@ -5,6 +5,7 @@
     reason = "an effect module: it keeps records in files"
 )]
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -70,6 +71,22 @@ pub struct Record {
     pub project: PathBuf,
     /// The command's name.
     pub command: String,
+    /// Sockets at which ports inside are reached.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub forward: BTreeMap<u16, PathBuf>,
+}
+
+/// What a launcher knows of its session.
+#[derive(Debug)]
+pub struct Running<'a> {
+    /// The session's id.
+    pub id: &'a str,
+    /// The project directory.
+    pub project: &'a Path,
+    /// The command's name.
+    pub command: &'a str,
+    /// Sockets at which ports inside are reached.
+    pub forward: BTreeMap<u16, PathBuf>,
 }
 
 /// The directory of the records: `$XDG_RUNTIME_DIR`, which is the node's own and in memory, else
@@ -95,7 +112,7 @@ impl Registered {
     ///
     /// # Errors
     /// The directory or the file cannot be written.
-    pub fn new(directory: &Path, id: &str, project: &Path, command: &str) -> Result<Self> {
+    pub fn new(directory: &Path, running: Running<'_>) -> Result<Self> {
         let failed = || format!("cannot record the session in `{}`", directory.display());
         std::fs::DirBuilder::new()
             .recursive(true)
@@ -104,7 +121,7 @@ impl Registered {
             .with_context(failed)?;
         let pid = std::process::id();
         let record = Record {
-            id: id.to_owned(),
+            id: running.id.to_owned(),
             pid,
             start_ticks: start_ticks(pid).unwrap_or(0),
             boot: boot(),
@@ -112,12 +129,13 @@ impl Registered {
                 .map(|name| name.to_string_lossy().into_owned())
                 .unwrap_or_default(),
             started: now(),
-            project: project.to_string_lossy().into_owned().into(),
-            command: command.to_owned(),
+            project: running.project.to_string_lossy().into_owned().into(),
+            command: running.command.to_owned(),
+            forward: running.forward,
         };
         // A project's name need not be UTF-8, and a record that fails leaves no file behind.
         let text = serde_json::to_string(&record)?;
-        let path = directory.join(format!("{id}.json"));
+        let path = directory.join(format!("{}.json", running.id));
         let mut file = std::fs::OpenOptions::new()
             .write(true)
             .create_new(true)

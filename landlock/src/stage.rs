@@ -1,6 +1,6 @@
-//! The directory of a session that has Landlock as its jail: what mounts would show elsewhere stands
-//! in it. It is the launcher's for as long as that lives, and holds a lock to say so; what a killed
-//! launcher left is removed by a later one.
+//! A directory of a session on this node: of one that has Landlock as its jail, in which stands what mounts would show
+//! elsewhere; or for the sockets of ports that are forwarded. It is the launcher's for as long as that lives, and holds a lock to say
+//! so; what a killed launcher left is removed by a later one.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,9 +24,11 @@ use agent_sandbox_base::failure;
 use agent_sandbox_base::own_directory::{self, LOCK, is_at, open_below, take_lock};
 use agent_sandbox_base::session;
 
-/// How the names of such directories begin. No job's directory has a plus in its name
+/// How the name of a jail's directory begins. No job's directory has a plus in its name
 /// (`share::join_socket::names`).
-const PREFIX: &str = "landlock+";
+const JAIL: &str = "landlock+";
+/// How the name of a directory for sockets begins.
+const SOCKETS: &str = "forward+";
 /// How often a directory is made again because another launcher took it for one that was left behind.
 const MOST_ATTEMPTS: u32 = 8;
 /// How long the removal of a session's own directory may take. An agent may have made any number of
@@ -55,20 +57,32 @@ impl Stage {
     pub fn would_be(uid: u32, session: &str) -> Result<PathBuf> {
         let base = own_directory::would_be(uid, &own_directory::parents())
             .context("there is no place for the session's directory on this node")?;
-        Ok(base.join(name(session)?))
+        Ok(base.join(name(JAIL, session)?))
     }
 
-    /// Makes one, empty, and removes what killed launchers left.
+    /// Makes one of a jail's, empty, and removes what killed launchers left.
     ///
     /// # Errors
     /// There is no place for it on this node, or it cannot be made.
     pub fn new(uid: u32, session: &str) -> Result<Self> {
+        Self::made(uid, JAIL, session)
+    }
+
+    /// The same for sockets of a session, or of one of its jobs.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn for_sockets(uid: u32, of: &str) -> Result<Self> {
+        Self::made(uid, SOCKETS, of)
+    }
+
+    fn made(uid: u32, prefix: &str, of: &str) -> Result<Self> {
         let base = own_directory::open_for(uid, &own_directory::parents(), "").map_err(|why| {
             anyhow::anyhow!("there is no place for the session's directory on this node: {why}")
         })?;
-        sweep(&base);
+        sweep(&base, prefix);
         for _ in 0..MOST_ATTEMPTS {
-            if let Some(stage) = Self::attempt(uid, &base, name(session)?)? {
+            if let Some(stage) = Self::attempt(uid, &base, name(prefix, of)?)? {
                 return Ok(stage);
             }
         }
@@ -107,6 +121,11 @@ impl Stage {
         }))
     }
 
+    /// The directory itself.
+    pub fn directory(&self) -> &OwnedFd {
+        &self.directory
+    }
+
     /// Its real path.
     pub fn path(&self) -> &Path {
         &self.path
@@ -137,8 +156,8 @@ impl Drop for Stage {
     }
 }
 
-fn name(session: &str) -> Result<String> {
-    Ok(format!("{PREFIX}{session}.{}", session::new_id()?))
+fn name(prefix: &str, of: &str) -> Result<String> {
+    Ok(format!("{prefix}{of}.{}", session::new_id()?))
 }
 
 fn make(at: &Path, what: &Thing) -> io::Result<()> {
@@ -161,13 +180,13 @@ fn make(at: &Path, what: &Thing) -> io::Result<()> {
     }
 }
 
-/// Removes the directories of launchers that are gone. That nothing can be removed disturbs nobody.
-fn sweep(base: &OwnedFd) {
+/// Removes the directories of one kind whose launchers are gone. That nothing can be removed disturbs nobody.
+fn sweep(base: &OwnedFd, prefix: &str) {
     let until = Instant::now() + PATIENCE_FOR_OTHERS;
     let names = names(base).unwrap_or_default();
     let left = names.iter().filter_map(|name| name.to_str());
     for name in left
-        .filter(|name| name.starts_with(PREFIX))
+        .filter(|name| name.starts_with(prefix))
         .take(MOST_OTHERS)
     {
         let Ok(directory) = open_below(base, name) else {

@@ -185,6 +185,7 @@ impl Running for Begun {
         // What stood by the command goes before its state is put away.
         company.chaperon = None;
         company.network = None;
+        company.forward = None;
         company.tracer = None;
         company.group = None;
         state_changes.end();

@@ -131,9 +131,11 @@ impl Chaperon {
         let given = [&order, &listener, &theirs];
         self.running = Some(Companion::start(
             &self.program,
+            "serve",
             &given,
             life.into(),
             &self.log,
+            || Ok(()),
         )?);
         Ok(())
     }

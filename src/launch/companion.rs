@@ -16,6 +16,7 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, setsid};
 
 use crate::env_vars;
+use crate::failure;
 use crate::logging;
 use crate::sys::fds;
 use crate::sys::process::{self, Side};
@@ -35,22 +36,24 @@ pub(super) struct Companion {
 }
 
 impl Companion {
-    /// Starts a program, which serves with descriptors that it is given by their numbers; the last of them is the other end of `life`.
-    /// What it has to say goes into the file `log`.
+    /// Starts a program with a verb and the numbers of descriptors that it is given, the last of which is the other end of `life`.
+    /// What it has to say goes into the file `log`. Its process does `first` before it becomes the program.
     ///
     /// # Errors
     /// What `fork(2)` answers, or opening its standard streams.
     pub(super) fn start(
         program: &Path,
+        verb: &str,
         given: &[&OwnedFd],
         life: OwnedFd,
         log_file: &Path,
+        first: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<Self> {
         let log = log(log_file)?;
         let null = OpenOptions::new().read(true).open("/dev/null")?;
         let numbers: Vec<String> = given.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
         let name = program.file_name().unwrap_or_default().as_bytes();
-        let words = [name, b"serve"].into_iter();
+        let words = [name, verb.as_bytes()].into_iter();
         let argv: Vec<CString> = words
             .chain(numbers.iter().map(String::as_bytes))
             .map(CString::new)
@@ -68,9 +71,12 @@ impl Companion {
                     fds::become_standard(&log, 1)?;
                     fds::become_standard(&log, 2)?;
                     given.iter().try_for_each(fds::inheritable)?;
+                    first()?;
                     Err(process::exec(&path, &argv, &environment))
                 };
-                let _ = become_it();
+                if let Err(error) = become_it() {
+                    failure::say(&format!("agent-sandbox: {verb}: {error}\n"));
+                }
                 process::exit_now(127)
             }
             Side::Parent(pid) => {

@@ -28,6 +28,7 @@ use agent_sandbox_landlock::{Translated, translate};
 use agent_sandbox_landlock::{handed_over, mediator, missing};
 
 use crate::mediate::sight::calls::WATCHED;
+use crate::plan::build::forward;
 use crate::plan::model::stage::HOME;
 use crate::plan::{Plan, Why};
 use crate::sys::{passing, process};
@@ -144,6 +145,11 @@ fn translated(
     let shown = entries.filter(|entry| entry.permission != Permission::None);
     let shown = rules.chain(shown.map(|entry| entry.path().to_owned()));
     let plan = &mut translated.plan;
+    // The command's own loopback would be the host's, or there is none.
+    if let Some(first) = std::mem::take(&mut plan.forward).first() {
+        let reason = "nothing to forward: Landlock makes no network of the jail's own".to_owned();
+        plan.omitted.push(forward::nothing(first, reason, true));
+    }
     plan.trace
         .forbid(&plan.hidden, shown.collect(), &prepared.files);
     let missing = missing::judge(&prepared.policy, &prepared.host, &translated)?;

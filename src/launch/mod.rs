@@ -17,6 +17,7 @@ mod credentials;
 pub mod diagnose;
 pub mod ending;
 pub mod finish;
+pub mod forward;
 mod jail;
 pub mod join_directories;
 pub mod landlock;

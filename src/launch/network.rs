@@ -37,7 +37,7 @@ use crate::cli::Options;
 use crate::failure::Failure;
 use crate::host::FILTER;
 use crate::plan::Plan;
-use crate::plan::model::network::FilteredNetwork;
+use crate::plan::model::network::{FilteredNetwork, NAMES};
 use crate::sys::namespaces::{self, Kind};
 use crate::sys::process::{self, Side};
 use crate::sys::{fds, passing, routes, sockets};
@@ -54,8 +54,6 @@ const LONGEST_CERTIFICATE: usize = 64 << 10;
 const LONGEST_REASON: usize = 4096;
 /// An address of the jail's that is none of loopback: the last of the filter's range, which no name gets.
 const OWN: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
-/// Where names are asked for inside.
-const NAMES: u16 = 53;
 
 /// A filter.
 #[derive(Debug)]
@@ -164,7 +162,7 @@ impl Filter {
         // It holds the values of credentials, and is the filter's alone from here on.
         let order = self.order.take().ok_or(io::ErrorKind::AlreadyExists)?;
         let given = [&order, &errors, &theirs];
-        let running = Companion::start(&self.program, &given, life, &self.log)?;
+        let running = Companion::start(&self.program, "serve", &given, life, &self.log, || Ok(()))?;
         if self.brokers {
             drop(theirs);
             self.certificate = certificate(running.life())?;
@@ -301,7 +299,7 @@ fn certificate(life: &OwnedFd) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// Why it is not; none if who should say it is gone.
-fn heard(socket: &OwnedFd, who: &str) -> std::result::Result<(), Option<String>> {
+pub(super) fn heard(socket: &OwnedFd, who: &str) -> std::result::Result<(), Option<String>> {
     let mut ready = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
     let ready = loop {
         match poll(&mut ready, PollTimeout::from(PATIENCE_MS)) {

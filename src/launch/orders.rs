@@ -1,12 +1,13 @@
 //! What init and the mediator are told to carry out of a plan.
 
+use super::forward::Forward;
 use crate::backend::bubblewrap::{mediated as handed_over, mediator};
 use crate::env_vars;
 use crate::handoff::{Confinement, Mediated, Run, Streams};
 use crate::host::HostFacts;
 use crate::plan::{Plan, Variable};
 use crate::seccomp;
-use crate::session::{self, Registered};
+use crate::session::{self, Registered, Running};
 use anyhow::{Context, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -21,14 +22,26 @@ pub fn filter(plan: &Plan) -> Result<Vec<u8>> {
 }
 
 /// Records the session for as long as the answer lives.
-pub(super) fn register(host: &HostFacts, plan: &Plan, command: &OsStr) -> Result<Registered> {
+pub(super) fn register(
+    host: &HostFacts,
+    plan: &Plan,
+    command: &OsStr,
+    forward: Option<&Forward>,
+) -> Result<Registered> {
     let name = Path::new(command).file_name().unwrap_or(command);
     let project = plan
         .project
         .as_deref()
         .context("a launch needs a project")?;
     let records = session::directory(host.uid, &host.state_directory);
-    Registered::new(&records, &plan.session, project, &name.to_string_lossy())
+    let forward = forward.iter().flat_map(|forward| forward.sockets());
+    let running = Running {
+        id: &plan.session,
+        project,
+        command: &name.to_string_lossy(),
+        forward: forward.collect(),
+    };
+    Registered::new(&records, running)
 }
 
 /// The plan's command.

@@ -3,6 +3,7 @@
 use super::backend::{Backend, Reason, Running, with_reason};
 use super::chaperon::Chaperon;
 use super::ending::conclude;
+use super::forward::Forward;
 use super::network::Filter;
 use super::orders::{mediated, mediated_terms, register};
 use super::prepare::prepare_session;
@@ -114,16 +115,20 @@ fn start(
         logins + &prepared.shell_hint() + &ready.weaker(options.verbose > 0)
     });
     let values = credentials::read(&prepared, plan)?;
+    let forward = Forward::new(&prepared.host, plan, None)?;
+    let forwarded = forward.as_ref().filter(|_| !options.quiet);
+    let forwarded = forwarded.map(Forward::line).unwrap_or_default();
     let mut company = Company {
         chaperon: Chaperon::new(&prepared, plan, ready.told(), None)?,
         network: Filter::new(&prepared, plan, &values, options)?,
         recorder: prepared.recorder.clone(),
-        announcement: announcement + &prepared.said_of_allocation(options.quiet),
+        announcement: announcement + &forwarded + &prepared.said_of_allocation(options.quiet),
         mediated: mediated_terms(plan),
         ..Company::default()
     };
     let name = plan.command.first().cloned().unwrap_or_default();
-    let registered = register(&prepared.host, plan, &name)?;
+    let registered = register(&prepared.host, plan, &name, forward.as_ref())?;
+    company.forward = forward;
     let mut run = orders::command(plan);
     credentials::conceal(&values, &mut run.environment);
     run.confinement.watch = observed::watch(&prepared, plan, &ready.home());

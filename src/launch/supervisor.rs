@@ -23,6 +23,7 @@ use super::announcements::Announcements;
 use super::cgroup::Group;
 use super::chaperon::Chaperon;
 use super::finish::{self, Finish};
+use super::forward::Forward;
 pub use super::jail::Jail;
 use super::network::Filter;
 use super::traced::Tracer;
@@ -118,6 +119,8 @@ pub struct Company {
     pub chaperon: Option<Chaperon>,
     /// The filter of a network that is filtered.
     pub network: Option<Filter>,
+    /// Ports that are forwarded.
+    pub forward: Option<Forward>,
     /// What Slurm says about the job.
     pub announcements: Option<Announcements>,
     /// Whether Slurm started the launcher.
@@ -141,9 +144,10 @@ pub struct Company {
 }
 
 impl Company {
-    /// Has a command held until the tracer traces it and its network is filtered, if they are, and the announcement is made.
+    /// Has a command held until the tracer traces it, its network is filtered and its ports are forwarded, if they are, and the
+    /// announcement is made.
     pub fn hold(&mut self, run: &mut Run, tracer: Option<Tracer>) {
-        run.lends_network = self.network.is_some();
+        run.lends_network = self.network.is_some() || self.forward.is_some();
         run.held = tracer.is_some() || run.lends_network || !self.announcement.is_empty();
         self.tracer = tracer.map(|tracer| (tracer, run.argv.clone()));
     }
@@ -323,8 +327,13 @@ impl Supervisor<'_> {
                 recorder.borrow_mut().traced = traced;
             }
         }
+        let network = self.lent.take();
+        let network = network.as_ref().map(AsFd::as_fd);
         if let Some(filter) = &mut self.company.network {
-            filter.attach(self.lent.take().as_ref().map(AsFd::as_fd))?;
+            filter.attach(network)?;
+        }
+        if let Some(forward) = &mut self.company.forward {
+            forward.attach(network)?;
         }
         failure::say(&std::mem::take(&mut self.company.announcement));
         self.request(&Request::Go);

@@ -47,6 +47,7 @@ pub fn json(plan: &Plan, layers: &[String], backend: &str) -> Value {
         "weaknesses": plan.weaknesses,
         "syscalls": plan.syscalls,
         "network": plan.network,
+        "forward": plan.forward,
         "filter": plan.filter,
         "nested": plan.nested,
         "max_processes": plan.max_processes,
@@ -79,6 +80,9 @@ pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
     line(format!("jail         {backend}"));
     let network = format!("{:?}", plan.network.value).to_lowercase();
     line(format!("network      {network}  ({})", plan.network.source));
+    for port in &plan.forward {
+        line(format!("forward      {}  ({})", port.value, port.source));
+    }
     for one in plan.filter.iter().flat_map(|filter| &filter.credentials) {
         let hosts: Vec<String> = one
             .hosts

@@ -81,6 +81,11 @@ pub(super) fn list(options: &Options, user: Option<&str>) -> Result<()> {
         );
         text.push_str(&one_line(&line));
         text.push('\n');
+        for (port, socket) in &record.forward {
+            let line = format!("{:<10} port {port} inside: {}", "", socket.display());
+            text.push_str(&one_line(&line));
+            text.push('\n');
+        }
     }
     print(&text)
 }

@@ -26,6 +26,7 @@ use crate::failure::{self, Failure};
 use crate::host::HostFacts;
 use crate::host::files::HostFiles;
 use crate::launch::chaperon::Chaperon;
+use crate::launch::forward::Forward;
 use crate::launch::{self, Prepared, start_messages, state, tracer};
 use crate::plan::{self, NetworkMode, Plan};
 use crate::policy::Policy;
@@ -159,6 +160,7 @@ fn make(earlier: &[StepId], wanted: &Wanted, of_its_own: (u64, Option<OwnedFd>))
     lacking.retain(|line| !prepared.snapshot.told.contains(line));
     lacking.extend(of_network(&plan, wanted.step));
     let step = step::make(&prepared, &plan, wanted, of_its_own, jail)?;
+    lacking.extend(step.forward.as_ref().map(Forward::line));
     let Prepared {
         policy,
         host,

@@ -30,6 +30,7 @@ use crate::handoff::{Order, Report};
 use crate::host::mount_table;
 use crate::init;
 use crate::launch::chaperon::Chaperon;
+use crate::launch::forward::{Forward, is_of_step};
 use crate::launch::network::Filter;
 use crate::launch::supervisor::Outcome;
 use crate::launch::{self, Prepared, bubblewrap, diagnose, ending, finish, start_messages};
@@ -51,6 +52,8 @@ pub struct StepNamespaces {
     pub chaperon: Option<Chaperon>,
     /// The filter of the step's network, if it is filtered and not by that of the batch script.
     filter: Option<Filter>,
+    /// Ports of the step's network that are forwarded, if it was made for the step.
+    pub forward: Option<Forward>,
     /// Where the sockets of its tasks are made, and the filter that sees to it.
     pub sockets: Option<(Maker, Vec<u8>)>,
     mediators: Vec<Standby>,
@@ -101,6 +104,11 @@ pub fn make(
         true => None,
         false => Filter::of_job(prepared, plan)?,
     };
+    let own = is_of_step(plan, jail.is_none(), filter.is_some());
+    let mut forward = match own {
+        true => Forward::new(&prepared.host, plan, wanted.asked.job.step.as_ref())?,
+        false => None,
+    };
     let finish = |jail: &Restrictions| Finish::new(jail, order, terminal);
     let (restrictions, mut begun, left) = match jail {
         Some((JailTerms { restrictions, .. }, namespaces)) => {
@@ -137,6 +145,9 @@ pub fn make(
         // No task has joined yet.
         filter.attach(Some(namespaces.network()))?;
     }
+    if let Some(forward) = &mut forward {
+        forward.attach(Some(namespaces.network()))?;
+    }
     let sockets = match maker.map(|maker| maker.wait_for_ready().map(|()| maker)) {
         None => None,
         Some(Ok(maker)) => {
@@ -163,6 +174,7 @@ pub fn make(
         control: begun.control,
         chaperon,
         filter,
+        forward,
         sockets,
         mediators: relayed
             .zip(terms.clone())
@@ -208,6 +220,7 @@ impl StepNamespaces {
             control,
             chaperon,
             filter,
+            forward,
             sockets,
             mediators,
             holder,
@@ -223,6 +236,7 @@ impl StepNamespaces {
         drop(mediators);
         drop(chaperon);
         drop(filter);
+        drop(forward);
     }
 }
 

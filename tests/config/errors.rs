@@ -53,7 +53,7 @@ unknown key `xyzzy`
   |
 2 | xyzzy = 1
   | ^^^^^
-hint: known here: `mode`, `allow`, `deny`, `private`, `jobs`, `credentials`",
+hint: known here: `mode`, `allow`, `deny`, `private`, `forward`, `jobs`, `credentials`",
     );
 }
 

@@ -21,6 +21,7 @@ mod devices;
 mod environment;
 mod explaining;
 mod files;
+mod forward;
 mod git;
 mod git_config;
 mod group;

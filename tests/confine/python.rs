@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::world::{Output, Run, World, not_checked};
+use crate::forward::{has_no_network, sockets};
+use crate::world::{Output, Run, World, not_checked, wait_for};
 
 /// Where `tests/confine/install` has put uv and Jupyter.
 fn tools(what: &str) -> Option<PathBuf> {
@@ -179,4 +180,63 @@ finally:
 ";
     let said = python(&world, &tools, script);
     assert_eq!(said, "has project python3\n");
+}
+
+/// A server inside a network of the jail's own, in which a notebook's cell runs: the user reaches it by its socket, and its token holds.
+#[test]
+fn a_notebook_server_is_reached_where_its_port_is_forwarded() {
+    let Some(tools) = tools("a Jupyter server that is forwarded") else {
+        return;
+    };
+    if has_no_network("a Jupyter server that is forwarded") {
+        return;
+    }
+    let world = with_kernel(&tools);
+    let run = with(&world, &tools)
+        .env("JUPYTER_PATH", world.project(".venv/share/jupyter"))
+        .option("--set", "network.mode=isolated")
+        .option("--set", "network.forward=[8899]");
+    let script = "$TOOLS/bin/python -m jupyter_server --no-browser --port=8899 --IdentityProvider.token=word > server.log 2>&1 &
+        until [ -e over ]; do sleep 0.1; done; kill %1; wait";
+    let session = run.start(&["bash", "-c", script]);
+    let ask = |more: &[&str], path: &str| {
+        let socket = sockets(&world, &session).remove(0).1;
+        let socket = socket.to_str().unwrap();
+        let words = ["curl", "-sS", "-m", "60", "--unix-socket", socket];
+        let url = format!("http://localhost:8899/{path}");
+        let output = world.outside().run(&[&words[..], more, &[&url]].concat());
+        output.stdout
+    };
+    let token = ["-H", "Authorization: token word"];
+    wait_for("the server", || {
+        ask(&token, "api/kernelspecs")
+            .contains("project")
+            .then_some(())
+    })
+    .unwrap();
+    assert!(ask(&[], "api/kernelspecs").contains("Forbidden"));
+    let body = ["-d", r#"{"name": "project"}"#];
+    let started = ask(&[&token[..], &body].concat(), "api/kernels");
+    assert!(started.contains("execution_state"), "{started}");
+    // Events of a kernel come by WebSocket.
+    let id = serde_json::from_str::<serde_json::Value>(&started).unwrap()["id"].clone();
+    let upgrade = [
+        "-i",
+        "--http1.1",
+        "-m",
+        "5",
+        "-H",
+        "Connection: Upgrade",
+        "-H",
+        "Upgrade: websocket",
+        "-H",
+        "Sec-WebSocket-Version: 13",
+        "-H",
+        "Sec-WebSocket-Key: c29tZXRoaW5nIHNob3J0IQ==",
+    ];
+    let path = format!("api/kernels/{}/channels", id.as_str().unwrap());
+    let upgraded = ask(&[&token[..], &upgrade].concat(), &path);
+    assert!(upgraded.starts_with("HTTP/1.1 101 "), "{upgraded}");
+    std::fs::write(world.project("over"), "").unwrap();
+    works(&session.wait());
 }

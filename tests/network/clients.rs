@@ -1,12 +1,13 @@
 //! Programs as people have them, in a session whose network is filtered: they reach what is allowed with nothing set for them.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use agent_sandbox_support::not_checked;
-use agent_sandbox_support::waiting::until;
 use serde_json::{Value, json};
 
-use crate::outside::{Outside, launcher, outside, start};
+use crate::outside::{Outside, launcher, outside};
+use crate::sshd::sshd;
 
 /// A name for each server.
 fn zone() -> Value {
@@ -90,32 +91,14 @@ pub(crate) const REPOSITORY: &str = "
 #[test]
 fn git_and_ssh_reach_a_server_at_the_port_that_is_named() {
     let test = "clients::git_and_ssh_reach_a_server_at_the_port_that_is_named";
-    let tools = std::env::var("AGENT_SANDBOX_TEST_PYTHON").unwrap_or_default();
-    let own = format!("{tools}/sshd");
-    let Some(sshd) = found(&["/usr/sbin/sshd", &format!("{own}/sshd")]) else {
+    let Some(sshd) = sshd() else {
         return not_checked(test, "no sshd on this machine");
     };
     outside(test, &zone(), |net| {
         net.prepare(REPOSITORY);
         let at = net.served("").display().to_string();
-        net.prepare(&format!(
-            "ssh-keygen -q -t ed25519 -N '' -f host; ssh-keygen -q -t ed25519 -N '' -f user
-            printf '%s\\n' 'Port 22' 'HostKey {at}/host' 'PidFile none' 'UsePAM no' 'StrictModes no' \
-                'AuthorizedKeysFile {at}/user.pub' > sshd_config
-            [ ! -e {own}/more ] || sed 's:ROOT:{own}/root:' {own}/more >> sshd_config"
-        ));
-        std::fs::copy(net.served("user"), net.project("key")).unwrap();
-        let config = net.served("sshd_config");
-        let words = [
-            sshd.as_os_str(),
-            "-De".as_ref(),
-            "-f".as_ref(),
-            config.as_os_str(),
-        ];
-        let server = start(&mut net.command(&words));
-        until("sshd listens", || {
-            std::net::TcpStream::connect("9.9.9.3:22").is_ok()
-        });
+        let server = sshd.start(net);
+        fs::copy(net.served("user"), net.project("key")).unwrap();
         let script = format!(
             "export GIT_SSH_COMMAND='ssh -F none -i key -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=known'
             me=$(id -un)

@@ -13,7 +13,9 @@ mod clients;
 #[allow(dead_code)] // of the agents fewer are driven here
 #[path = "../agents/dialects.rs"]
 mod dialects;
+mod forward;
 #[allow(dead_code)]
 #[path = "../agents/messages_api.rs"]
 mod messages_api;
 mod outside;
+mod sshd;

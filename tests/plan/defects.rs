@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use agent_sandbox::config::source::{Source, Sourced};
 use agent_sandbox::plan::model::persistent::Make;
 use agent_sandbox::plan::model::slurm::Use;
 use agent_sandbox::plan::{Access, Mount, NetworkMode, Plan, Step, Variable, Why, check};
@@ -14,7 +15,7 @@ const ENFORCED: &str = "[project]\nparents = [\"/home/ada\"]\n\
     [files]\nread = [\"/usr\", \"/etc\", \"/bin\", \"/lib\"]\nwrite = []\n\
     [env]\nhide = [\"CI_*\"]\n\
     [devices]\nallow = [\"/dev/null\"]\n\
-    [jail]\nnested = false\nkeyctl = false\n[network]\nmode = \"isolated\"\n[slurm]\nmode = \"off\"\n";
+    [jail]\nnested = false\nkeyctl = false\n[network]\nmode = \"isolated\"\nforward = [8888]\n[slurm]\nmode = \"off\"\n";
 
 /// A user under a site's policy, with something kept, hidden and protected.
 fn scenario() -> Scenario {
@@ -170,6 +171,9 @@ const DEFECTS: &[(&str, Change)] = &[
     ("network.mode is wider", |plan| {
         plan.network.value = NetworkMode::Open
     }),
+    ("port 9 is not in the site's network.forward", |plan| {
+        forward(plan, 9)
+    }),
     ("jail.nested is wider", |plan| plan.nested.value = true),
     ("jail.keyctl is wider", |plan| {
         plan.syscalls.retain(|rule| rule.name != "keyctl")
@@ -178,6 +182,11 @@ const DEFECTS: &[(&str, Change)] = &[
         pass(plan, "CI_TOKEN")
     }),
 ];
+
+fn forward(plan: &mut Plan, port: u16) {
+    plan.forward
+        .push(Sourced::new(port, Source::option("a test")));
+}
 
 fn make(plan: &mut Plan, path: &str) {
     let why = Why::Every("a test");

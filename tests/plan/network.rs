@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_sandbox::plan::{Mount, NetworkMode, Plan};
+use agent_sandbox::plan::{Mount, NetworkMode, Plan, check};
 
 use crate::host;
 use crate::scenario::Scenario;
@@ -102,6 +102,111 @@ fn a_mode_is_no_wider_than_the_sites() {
         let mode = |word: &str| format!("[network]\nmode = \"{word}\"\n");
         let plan = scenario(&mode(asked)).enforced(&mode(most)).plan().unwrap();
         assert_eq!(plan.network.value, held, "{asked} within {most}");
+    }
+}
+
+/// The ports that are forwarded.
+fn forwarded(plan: &Plan) -> Vec<u16> {
+    plan.forward.iter().map(|port| port.value).collect()
+}
+
+#[test]
+fn ports_are_forwarded_from_a_network_of_the_jails_own_within_the_sites_list() {
+    let policy = |mode: &str| {
+        format!(
+            "[network]\nmode = \"{mode}\"\nforward = [9000, 8888, 8888]\nallow = [\"a.org:7000\"]\n"
+        )
+    };
+    for mode in ["isolated", "filtered"] {
+        let asked = scenario(&policy(mode));
+        assert_eq!(forwarded(&asked.plan().unwrap()), [8888, 9000], "{mode}");
+        for (site, held) in [
+            ("forward = [8888, 22]", &[8888][..]),
+            ("forward = []", &[]),
+            ("jobs = \"same\"", &[8888, 9000]),
+        ] {
+            let site = format!("[network]\n{site}\n");
+            let plan = scenario(&policy(mode)).enforced(&site).plan().unwrap();
+            assert_eq!(forwarded(&plan), held, "{mode}, {site}");
+            let clamped = plan
+                .clamped
+                .iter()
+                .filter(|one| one.key == "network.forward");
+            assert!(clamped.clone().all(|one| one.is_users()));
+            assert_eq!(clamped.count(), 2 - held.len(), "{mode}, {site}");
+        }
+    }
+    let open = scenario(&policy("open")).plan().unwrap();
+    assert!(open.forward.is_empty());
+    let said = open
+        .omitted
+        .iter()
+        .find(|one| one.path == "network.forward");
+    let said = said.unwrap();
+    assert!(
+        said.loud && said.reason.contains("network.mode `open` (config.toml:2)"),
+        "{said:?}"
+    );
+    // What nobody asks for is not said.
+    let silent = scenario("[network]\nmode = \"open\"\n").plan().unwrap();
+    assert!(
+        silent
+            .omitted
+            .iter()
+            .all(|one| one.path != "network.forward")
+    );
+}
+
+#[test]
+fn a_port_at_which_the_filter_listens_is_not_forwarded() {
+    for (allow, port, why) in [
+        (
+            "a.org:8000-9000",
+            8888,
+            "for `a.org:8000-9000` (config.toml:3)",
+        ),
+        ("a.org", 443, "for `a.org` (config.toml:3)"),
+        ("a.org", 53, "for names"),
+        ("a.org:53", 53, "for names"),
+    ] {
+        let policy = format!("{FILTERED}allow = [\"{allow}\"]\nforward = [7999, {port}]\n");
+        let refused = scenario(&policy).plan().unwrap_err().to_string();
+        let named = format!("port {port} cannot be forwarded (network.forward (config.toml:4))");
+        assert!(
+            refused.contains(&named) && refused.contains(why),
+            "{refused}"
+        );
+    }
+    // One that is not there to listen.
+    let isolated = "[network]\nmode = \"isolated\"\nallow = [\"a.org:8888\"]\nforward = [8888]\n";
+    assert_eq!(forwarded(&scenario(isolated).plan().unwrap()), [8888]);
+}
+
+#[test]
+fn an_unsafe_plan_of_ports_is_refused() {
+    let policy = format!("{FILTERED}allow = [\"a.org:7000\"]\nforward = [8888]\n");
+    let scenario = scenario(&policy);
+    let plan = scenario.plan().unwrap();
+    let judged = |change: &dyn Fn(&mut Plan)| {
+        let mut plan = plan.clone();
+        change(&mut plan);
+        let checked = check::check(&plan, &scenario.merged(), &scenario.host, &scenario.tree);
+        checked.map_err(|error| error.to_string())
+    };
+    assert_eq!(judged(&|_| {}), Ok(()));
+    let to = |port: u16| move |plan: &mut Plan| plan.forward[0].value = port;
+    for (refused, why) in [
+        (judged(&to(7000)), "the filter listens at port 7000"),
+        (judged(&to(53)), "the filter listens at port 53"),
+        (
+            judged(&|plan| (plan.network.value, plan.filter) = (NetworkMode::Open, None)),
+            "port 8888 of the host is forwarded",
+        ),
+    ] {
+        assert!(
+            refused.clone().is_err_and(|error| error.contains(why)),
+            "{refused:?}"
+        );
     }
 }
 

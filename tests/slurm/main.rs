@@ -26,6 +26,7 @@ mod escape;
 mod failure;
 mod files;
 mod forgery;
+mod forward;
 mod group;
 mod handing;
 mod inherited;

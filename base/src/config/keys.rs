@@ -117,6 +117,8 @@ macro_rules! keys {
                 deny: Strings => Takes<HostEntry>, hosts(true) "list of hosts and named sets";
                 /// Hosts that may have an address which is not public.
                 private: Strings => Hosts, hosts(false) "list of hosts and named sets";
+                /// Ports of servers inside that the user reaches from outside.
+                forward: Numbers => Gives<u16>, ports() "list of ports";
                 /// Which network jobs and steps of a session see.
                 jobs: Text => Single<JobsNetwork>, word() = JobsNetwork::Same;
                 /// Whether a filtered network exchanges credentials.

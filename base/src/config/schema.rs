@@ -29,6 +29,8 @@ pub type Number = Spanned<i64>;
 pub type Switch = Spanned<bool>;
 /// A list of strings, each with its own span.
 pub type Strings = Vec<Text>;
+/// A list of whole numbers, each with its own span.
+pub type Numbers = Vec<Number>;
 /// A list of strings that is one value.
 pub type Whole = Spanned<Strings>;
 /// A table of strings.

@@ -75,6 +75,7 @@ pub fn check(
         Checks::protected_by_the_site,
         Checks::private,
         Checks::filtered,
+        Checks::forwarded,
         Checks::variables,
     ];
     let refuse = |what| PlanError::new(format!("refusing an unsafe plan: {what}")).hint(DEFECT);
@@ -420,6 +421,29 @@ impl Checks<'_> {
         for name in ["ioctl", "io_uring_setup", "bpf", "chmod", "openat2"] {
             if !self.plan.syscalls.iter().any(|rule| rule.name == name) {
                 return Err(format!("the system call filter lacks {name}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ports that are reached from outside: in a network of the jail's own, within the site's lists, and where no filter listens.
+    fn forwarded(&self) -> Result<(), String> {
+        let plan = self.plan;
+        for port in &plan.forward {
+            let port = port.value;
+            if plan.network.value == NetworkMode::Open {
+                return Err(format!("port {port} of the host is forwarded"));
+            }
+            let mut bounds = self.policy.bounds.layers.iter();
+            let lacks = |bound: &[Sourced<u16>]| bound.iter().all(|one| one.value != port);
+            if bounds.any(|layer| layer.network.forward.bound().is_some_and(lacks)) {
+                return Err(format!("port {port} is not in the site's network.forward"));
+            }
+            let filter = plan.filter.as_ref();
+            if filter.is_some_and(|filter| filter.listens_at(port)) {
+                return Err(format!(
+                    "the filter listens at port {port}, which is forwarded"
+                ));
             }
         }
         Ok(())

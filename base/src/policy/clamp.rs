@@ -86,6 +86,9 @@ pub trait Entry: Clone + Display {
 
 impl Entry for String {}
 
+/// A port.
+impl Entry for u16 {}
+
 impl Entry for PathSpec {
     fn variable(&self) -> Option<&str> {
         self.variable()

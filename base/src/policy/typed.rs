@@ -15,7 +15,7 @@ use super::trace::{Events, KINDS, Sampling};
 use super::values::{Bytes, Limit, ShmSize, Words};
 use crate::config::diagnostic::{ConfigError, nearest};
 use crate::config::load::RawLayer;
-use crate::config::schema::{Number, Pairs, Strings, Switch, Text, Whole};
+use crate::config::schema::{Number, Numbers, Pairs, Strings, Switch, Text, Whole};
 use crate::config::source::{Layer, Source, Sourced};
 
 /// No pattern of an argument is longer, in bytes: all of them travel to the tracer in one packet.
@@ -264,6 +264,23 @@ impl<'a> Reader<'a> {
         written: &Option<Strings>,
     ) -> Result<L, ConfigError> {
         self.list(written, |entry| self.in_home(entry, self.path(entry)?))
+    }
+
+    /// Ports.
+    pub(super) fn ports<L: List<u16>>(&self, written: &Option<Numbers>) -> Result<L, ConfigError> {
+        let named = written.as_ref().map(|_| self.whole());
+        let entries = written.iter().flatten().map(|entry| {
+            let port = u16::try_from(*entry.get_ref())
+                .ok()
+                .filter(|port| *port > 0);
+            let port = port.ok_or_else(|| {
+                let message = format!("`{}` is no port", entry.get_ref());
+                let hint = "a whole number from 1 to 65535".to_owned();
+                self.reject(entry.span(), &message, Some(hint))
+            })?;
+            Ok(Sourced::new(port, self.0.source(entry.span())))
+        });
+        Ok(L::of(named, entries.collect::<Result<_, _>>()?))
     }
 
     /// The path, if it lies below the home directory.

@@ -1,21 +1,33 @@
-//! `agent-sandbox-filter`: started by the launcher, not by people.
+//! `agent-sandbox-filter`: what leads out of a jail's network, and into it. Started by the launcher, not by people.
 
 #![allow(clippy::disallowed_methods, reason = "effects: reads arguments")]
 
 use std::process::ExitCode;
 
-use agent_sandbox_chaperon::network;
+use agent_sandbox_chaperon::{forward, network};
 
 fn main() -> ExitCode {
-    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    let number = |at: usize| arguments.get(at)?.to_str()?.parse().ok();
-    let is_serve = arguments.len() == 4 && arguments[0] == "serve";
-    let (true, Some(order), Some(errors), Some(life)) = (is_serve, number(1), number(2), number(3))
-    else {
-        eprintln!("agent-sandbox-filter: started by agent-sandbox; it is no command of its own");
-        return ExitCode::from(2);
+    let arguments: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let numbers: Option<Vec<i32>> = arguments
+        .iter()
+        .skip(1)
+        .map(|number| number.parse().ok())
+        .collect();
+    let verb = arguments.first().map(String::as_str);
+    let done = match (verb, numbers.as_deref()) {
+        (Some("serve"), Some(&[order, errors, life])) => network::filter(order, errors, life),
+        (Some("forward"), Some(&[life])) => forward::forward(life),
+        _ => {
+            eprintln!(
+                "agent-sandbox-filter: started by agent-sandbox; it is no command of its own"
+            );
+            return ExitCode::from(2);
+        }
     };
-    match network::filter(order, errors, life) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("agent-sandbox-filter: error: {error}");

@@ -9,6 +9,7 @@ pub mod cache;
 pub mod closing;
 pub mod conn;
 mod files;
+pub mod forward;
 pub mod intent;
 pub mod limiter;
 mod locks;

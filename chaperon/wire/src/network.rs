@@ -84,6 +84,16 @@ pub struct AllowRequest {
     pub hosts: Vec<String>,
 }
 
+/// The message with the listener of a port that is forwarded, from the launcher to the process that forwards: the port.
+pub fn forwarded(port: u16) -> [u8; 2] {
+    port.to_be_bytes()
+}
+
+/// The port of such a message.
+pub fn read_forwarded(message: &[u8]) -> Option<u16> {
+    message.try_into().map(u16::from_be_bytes).ok()
+}
+
 /// The message behind the last socket.
 pub const COMPLETE: u8 = b'.';
 /// What the filter's first message begins with where credentials are exchanged: behind it stands, as PEM, the certificate by which

@@ -24,7 +24,7 @@ use crate::terminate::terminate;
 /// How long a program may take to say what the judgement needs. Browsers connect before they know what they will ask.
 const OPENING: Duration = Duration::from_secs(30);
 /// After an accept that failed, for want of descriptors as a rule.
-const BREATH: Duration = Duration::from_millis(100);
+pub(crate) const BREATH: Duration = Duration::from_millis(100);
 
 /// Takes connections until it is dropped. One more than there is room for is reset.
 pub(crate) async fn listen(session: Arc<Session>, listener: TcpListener, room: Arc<Semaphore>) {

@@ -250,6 +250,9 @@ impl Keeper {
     fn listen_at(&mut self, ports: &[u16]) -> Result<()> {
         let wanted = ports.iter().copied();
         let more: Vec<u16> = wanted.filter(|port| !self.ports.contains(port)).collect();
+        if let Some(port) = more.iter().find(|port| self.now.forward.contains(port)) {
+            bail!("port {port} of this session is forwarded, so that no filter can listen there");
+        }
         if self.ports.len() + more.len() > MOST_PORTS {
             bail!(
                 "the session would have more than {MOST_PORTS} ports, with those of rules that it had before"

@@ -35,6 +35,8 @@ pub(super) struct PolicyNow {
     project: PathBuf,
     cwd: PathBuf,
     closed: Vec<Endpoint>,
+    /// Ports that are forwarded.
+    pub(super) forward: Vec<u16>,
     /// Directories and files of the host's that are in the jail, and whether it can write there.
     shared: Vec<(PathBuf, bool)>,
     /// The directory of the user's state.
@@ -67,6 +69,7 @@ impl PolicyNow {
             project: project.unwrap_or_default(),
             cwd: invocation.cwd.clone(),
             closed: filter.rules.closed.clone(),
+            forward: plan.forward.iter().map(|port| port.value).collect(),
             shared: shared.collect(),
             state: prepared.host.state_directory.clone(),
             session: plan.session.clone(),

@@ -91,9 +91,11 @@ pub(crate) const CHAPERON: &[Row] = &[
     ),
     // The filter of a session's network: a process of its own.
     ("network", &["audit", "closing", "logging", "sys"]),
+    // Ports of a session's network for the user: another.
+    ("forward", &["closing", "sys"]),
     ("main", &["server", "slurm", "sys"]),
-    // Its program.
-    ("filter", &["network"]),
+    // The program of both.
+    ("filter", &["forward", "network"]),
 ];
 
 /// Inside the chaperon's `slurm`: `submit`, `control` and `query` use what they share, and nothing of each other.

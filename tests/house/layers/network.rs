@@ -51,6 +51,8 @@ pub(super) const FILTER: &[Row] = &[
             "terminate",
         ],
     ),
+    // The other way: the user to servers inside.
+    ("forward", &["relay", "serve"]),
     (
         "start",
         &["broker", "dns", "event", "outside", "serve", "session"],

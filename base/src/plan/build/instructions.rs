@@ -68,6 +68,14 @@ pub fn compose(plan: &Plan, terms: Terms, maker: Maker) -> String {
         }
         .to_owned(),
     });
+    if let [first, rest @ ..] = plan.forward.as_slice() {
+        let rest = rest.iter().map(|port| format!(", {}", port.value));
+        item(format!(
+            "Ports {}{} on your loopback are forwarded to the user: a server that shall be seen outside listens there.",
+            first.value,
+            rest.collect::<String>()
+        ));
+    }
     item(git(plan));
     if plan.trace.records() {
         item(RECORDED.to_owned());

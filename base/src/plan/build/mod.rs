@@ -4,6 +4,7 @@
 mod credentials;
 pub mod devices;
 pub mod env;
+pub mod forward;
 pub mod git;
 pub mod hides;
 pub mod injected_files;
@@ -190,6 +191,9 @@ pub(super) fn build(
     clamped.extend(mounted.clamped);
     clamped.extend(environment.clamped);
     clamped.extend(slurm::clamped(policy, host));
+    let forwarded = forward::of(policy, &network, filter.as_ref(), in_job)?;
+    clamped.extend(forwarded.clamped);
+    omitted.extend(forwarded.omitted);
     let mut told = Vec::new();
     for one in clamped {
         if !told.contains(&one) {
@@ -247,6 +251,7 @@ pub(super) fn build(
         }),
         filter,
         network,
+        forward: forwarded.ports,
         nested: policy.jail.nested.clone(),
         max_processes: limit.map(|most| (most > 0).then(|| most.into())),
         mediated: host.no_mediator.is_none(),

@@ -10,6 +10,9 @@ use super::step::{Mount, Step};
 use crate::config::source::Source;
 use crate::policy::ValueSource;
 
+/// Where a filter is asked for names.
+pub const NAMES: u16 = 53;
+
 /// The network of a jail that is filtered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FilteredNetwork {
@@ -21,6 +24,14 @@ pub struct FilteredNetwork {
     pub credentials: Vec<PlannedCredential>,
     /// Whom programs trust, inside and outside; `None` without credentials.
     pub trust: Option<Trust>,
+}
+
+impl FilteredNetwork {
+    /// Whether the filter listens at a port inside.
+    #[must_use]
+    pub fn listens_at(&self, port: u16) -> bool {
+        port == NAMES || self.ports.contains(&port)
+    }
 }
 
 /// A credential: everything but its value, which no plan holds.

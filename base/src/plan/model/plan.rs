@@ -93,6 +93,8 @@ pub struct Plan {
     pub network: Sourced<NetworkMode>,
     /// To whom a filtered one leads; `None`: it is not filtered.
     pub filter: Option<FilteredNetwork>,
+    /// Ports inside that are reached from outside, in order, each once. There are none with the host's network.
+    pub forward: Vec<Sourced<u16>>,
     /// Whether user namespaces may be created inside.
     pub nested: Sourced<bool>,
     /// `RLIMIT_NPROC` inside; `None`: as outside.
