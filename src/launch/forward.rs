@@ -95,8 +95,12 @@ impl Forward {
         let name = nix::unistd::gethostname().unwrap_or_default();
         let name = name.to_string_lossy().into_owned();
         let by = std::env::var(env_vars::SLURM_SUBMIT_HOST).unwrap_or_default();
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-        let by = match self.in_job && by != name && !by.is_empty() && by.bytes().all(plain) {
+        let letter = |byte: u8| byte.is_ascii_alphanumeric();
+        let plain = by.bytes().next().is_some_and(letter)
+            && by
+                .bytes()
+                .all(|byte| letter(byte) || b".-_".contains(&byte));
+        let by = match self.in_job && by != name && plain {
             true => format!("-J {by} "),
             false => String::new(),
         };
@@ -192,4 +196,25 @@ fn listen(directory: &Stage, port: u16) -> Result<OwnedFd> {
     fchmodat(directory, name.as_str(), mode, follow).with_context(failed)?;
     sockets::listen(&made, WAITING).with_context(failed)?;
     Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_the_users_alone_and_one_with_too_long_a_path_is_refused() {
+        let uid = nix::unistd::getuid().as_raw();
+        let short = Stage::for_sockets(uid, "test").unwrap();
+        let _listener = listen(&short, 8123).unwrap();
+        let mode = nix::sys::stat::stat(&short.path().join("8123"))
+            .unwrap()
+            .st_mode;
+        assert_eq!(mode & 0o7777, 0o600);
+        let long = Stage::for_sockets(uid, &"x".repeat(90)).unwrap();
+        let refused = listen(&long, 8123).unwrap_err().to_string();
+        let length = long.path().join("8123").as_os_str().len();
+        let why = format!("has {length} bytes, and a socket's path has at most 107");
+        assert!(refused.contains(&why), "{refused}");
+    }
 }

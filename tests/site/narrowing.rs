@@ -261,3 +261,38 @@ fn a_copy_of_what_the_site_hides_is_not_set() {
     tried.world.enforced("[env]\nhide = [\"LAB_*\"]\n");
     assert_eq!(copy().stdout, "ran\n");
 }
+
+#[test]
+fn ports_are_forwarded_as_far_as_the_site_allows() {
+    let world = World::new();
+    let asked = "network.forward=[8123, 9123]";
+    let words = [
+        "--backend",
+        "bwrap",
+        "--set",
+        "network.mode=isolated",
+        "--set",
+        asked,
+        "true",
+    ];
+    let launch = || world.run(&words).ok().stderr;
+    let free = launch();
+    assert!(
+        free.contains("-L 8123:/") && free.contains("-L 9123:/"),
+        "{free}"
+    );
+    world.enforced("[network]\nforward = [9123]\n");
+    let held = launch();
+    assert!(
+        !held.contains("-L 8123:") && held.contains("-L 9123:/"),
+        "{held}"
+    );
+    let why = "site: network.forward `8123` (--set network.forward) is not allowed as asked";
+    assert!(held.contains(why), "{held}");
+    world.enforced("[network]\nforward = []\n");
+    let none = launch();
+    assert!(
+        !none.contains("ssh -N") && none.contains("network.forward `9123`"),
+        "{none}"
+    );
+}

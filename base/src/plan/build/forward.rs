@@ -10,7 +10,7 @@ use crate::plan::model::{Omitted, PlanError, Why};
 use crate::policy::{Clamped, NetworkMode, Policy};
 
 /// The key.
-pub const KEY: &str = "network.forward";
+const KEY: &str = "network.forward";
 
 /// What becomes of the ports of a policy.
 #[derive(Debug, Default)]

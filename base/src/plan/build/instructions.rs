@@ -68,12 +68,15 @@ pub fn compose(plan: &Plan, terms: Terms, maker: Maker) -> String {
         }
         .to_owned(),
     });
-    if let [first, rest @ ..] = plan.forward.as_slice() {
-        let rest = rest.iter().map(|port| format!(", {}", port.value));
+    if !plan.forward.is_empty() {
+        let ports: Vec<String> = plan
+            .forward
+            .iter()
+            .map(|port| port.value.to_string())
+            .collect();
         item(format!(
-            "Ports {}{} on your loopback are forwarded to the user: a server that shall be seen outside listens there.",
-            first.value,
-            rest.collect::<String>()
+            "The user reaches from outside what listens on your loopback at: {}.",
+            ports.join(", ")
         ));
     }
     item(git(plan));
