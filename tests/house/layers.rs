@@ -252,6 +252,7 @@ const USES: &[Row] = &[
             "mediate",
             "own_directory",
             "plan",
+            "policy",
             "report",
             "seccomp",
             "sys",
@@ -301,7 +302,7 @@ const CONFIG: &[Row] = &[
     ("index", &[]),
     // The table of keys. Its rows are tokens, and mean something where they are used.
     ("keys", &[]),
-    ("schema", &["keys"]),
+    ("schema", &["index", "keys"]),
     ("text", &["diagnostic", "source"]),
     ("when", &["pattern", "schema"]),
     ("agent", &["diagnostic", "schema", "source", "text"]),

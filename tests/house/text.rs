@@ -40,6 +40,7 @@ pub(crate) const EFFECTS: &[&str] = &[
     "src/doctor/look/",
     "base/src/sys/",
     "chaperon/daemon/src/main.rs",
+    "chaperon/daemon/src/filter.rs",
     "chaperon/daemon/src/server.rs",
     "chaperon/daemon/src/audit.rs",
     "chaperon/daemon/src/logging.rs",
