@@ -4,6 +4,7 @@
 //! options. If it names a subcommand and no `--` stands before it, it is one.
 
 mod explain;
+mod run;
 mod trail;
 
 use std::ffi::{OsStr, OsString};
@@ -13,6 +14,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use explain::ExplainWords;
 pub use explain::Question;
+pub use run::Around;
 pub use trail::TrailCall;
 
 /// What the user asks for.
@@ -24,6 +26,8 @@ pub enum Call {
         options: Options,
         /// The command and its arguments.
         command: Vec<OsString>,
+        /// What a program wants around it.
+        around: Around,
     },
     /// `policy`
     Policy {
@@ -234,7 +238,7 @@ pub const SUBCOMMAND_NAMES: &[&str] = &[
 
 const SUBCOMMANDS: &str = "\
 Subcommands:
-  run COMMAND [ARGS]…     Run a command that is named like a subcommand
+  run COMMAND [ARGS]…     Run a command with --timeout and --result, for programs
   policy                  Every effective value of the policy, with its source
   explain PATH            Why a path is visible, read-only or hidden
   explain --env NAME      The same for an environment variable
@@ -396,11 +400,8 @@ struct DoctorWords {
 ///
 /// [`parse`] reads subcommands by hand, since any other first word is the user's own command.
 pub fn command() -> clap::Command {
-    let run = clap::Command::new("run")
-        .about("Run a command that is named like a subcommand")
-        .override_usage("agent-sandbox [OPTIONS] run [--] COMMAND [ARGS]…");
     Top::command()
-        .subcommand(run)
+        .subcommand(page::<run::RunWords>("run"))
         .subcommand(page::<PolicyWords>("policy"))
         .subcommand(page::<ExplainWords>("explain"))
         .subcommand(page::<ProfileWords>("profile"))
@@ -446,22 +447,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
     let rest = &top.words[1..];
     let subcommand = if escaped { None } else { first.to_str() };
     let called = match subcommand {
-        Some("run") => {
-            let command = match rest {
-                [help] if help == "--help" || help == "-h" => {
-                    return Ok(Call::Print(Top::command().render_help().to_string()));
-                }
-                [dashes, command @ ..] if dashes == "--" => command,
-                command => command,
-            };
-            if command.is_empty() {
-                return Err(Misuse("error: `agent-sandbox run` needs a command".into()));
-            }
-            Ok(Call::Run {
-                options,
-                command: command.to_vec(),
-            })
-        }
+        Some("run") => sub(&first, rest).and_then(|words| run::read(options, words)),
         Some("policy") => sub(&first, rest).map(|words: PolicyWords| Call::Policy {
             options: options.and(words.options),
         }),
@@ -493,6 +479,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
         _ => Ok(Call::Run {
             options,
             command: top.words,
+            around: Around::default(),
         }),
     };
     match called {

@@ -280,7 +280,7 @@ impl Running for Begun {
             stage,
             state_changes,
         } = *self;
-        let outcome = supervisor::supervise(Jail::Joined(mediator), control, company);
+        let outcome = supervisor::supervise(Jail::joined(mediator), control, company);
         // The chaperon is a child as well, and none that is left over.
         company.chaperon = None;
         // A mediator that ends by itself leaves nothing.

@@ -22,8 +22,10 @@ use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
 use super::announcements::Announcements;
 use super::cgroup::Group;
 use super::chaperon::Chaperon;
+use super::deadline::{Deadline, Due};
 use super::finish::{self, Finish};
 pub use super::jail::Jail;
+use super::measured::Measured;
 use super::network::Filter;
 use super::traced::Tracer;
 use crate::backend::bubblewrap::mediator::{Standby, Terms};
@@ -136,8 +138,12 @@ pub struct Company {
     pub tracer: Option<(Tracer, Vec<Vec<u8>>)>,
     /// The session's cgroup, which goes with this.
     pub group: Option<Group>,
+    /// When the command is ended.
+    pub deadline: Deadline,
     /// Says, when [`supervise`] has returned, whether the process below the launcher was killed.
     pub killed: bool,
+    /// What [`supervise`] measured.
+    pub measured: Measured,
 }
 
 impl Company {
@@ -163,7 +169,7 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
         signals,
         company,
         outcome: None,
-        started: false,
+        started: None,
         lent: None,
         listen_again: Vec::new(),
         mediator: None,
@@ -173,8 +179,10 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
     if let Some(recorder) = &supervisor.company.recorder {
         recorder.borrow_mut().finish();
     }
-    supervisor.company.killed = matches!(jail, Jail::Over { killed: true });
-    let started = supervisor.started;
+    supervisor.company.killed = jail.was_killed();
+    supervisor.company.measured.spent = jail.spent();
+    supervisor.company.measured.ran = supervisor.started.map(|since| since.elapsed());
+    let started = supervisor.started.is_some();
     let outcome = supervisor.outcome.unwrap_or_else(|| {
         if started {
             // Killed with everything in it: by the kernel's out-of-memory killer, or by an
@@ -193,8 +201,8 @@ struct Supervisor<'a> {
     signals: SignalFd,
     company: &'a mut Company,
     outcome: Option<Outcome>,
-    /// Whether init got as far as the command.
-    started: bool,
+    /// When init got as far as the command.
+    started: Option<Instant>,
     mediator: Option<Standby>,
     /// The jail's mount namespace, until its mounts are finished; its network, until that is filtered.
     lent: Option<OwnedFd>,
@@ -263,6 +271,25 @@ impl Supervisor<'_> {
                 self.listen_again.retain(|at| *at > now);
                 self.tell();
             }
+            // A command that has ended needs no help.
+            let due = match self.outcome {
+                None => self.company.deadline.due(now),
+                Some(_) => Due::Nothing,
+            };
+            match due {
+                Due::Nothing => {}
+                Due::Terminate(why) => {
+                    failure::say(&why);
+                    self.request(&Request::Signal(Signal::SIGTERM as i32));
+                    // One that is stopped would not see it.
+                    self.request(&Request::Signal(Signal::SIGCONT as i32));
+                }
+                Due::Kill => {
+                    jail.kill();
+                    self.outcome = Some(Outcome::Ended(End::Signal(libc::SIGKILL)));
+                    return jail.wait();
+                }
+            }
             if reported {
                 match self.receive() {
                     Some(Report::Unfinished) => {
@@ -313,6 +340,7 @@ impl Supervisor<'_> {
             self.company.group = self.company.group.take().filter(moved);
             let cgroup = self.company.group.as_ref().map(Group::id);
             let traced = tracer.begin(first, &command, cgroup)?;
+            self.company.measured.traced = traced.is_some();
             if let Some(recorder) = &self.company.recorder {
                 recorder.borrow_mut().traced = traced;
             }
@@ -326,7 +354,9 @@ impl Supervisor<'_> {
     }
 
     fn timeout(&self) -> PollTimeout {
-        let Some(next) = self.listen_again.iter().min() else {
+        let deadline = self.company.deadline.next();
+        let deadline = deadline.filter(|_| self.outcome.is_none());
+        let Some(next) = self.listen_again.iter().copied().chain(deadline).min() else {
             return PollTimeout::NONE;
         };
         // Rounded up: at the end of the wait the moment has come.
@@ -337,7 +367,7 @@ impl Supervisor<'_> {
     fn note(&mut self, report: Report) -> io::Result<()> {
         match report {
             Report::Ready => {
-                self.started = true;
+                self.started = Some(Instant::now());
                 tracing::info!(target: "launch", "the command starts");
                 let before = self
                     .company

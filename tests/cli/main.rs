@@ -19,6 +19,7 @@ mod profile_init;
 mod profiles;
 mod questions;
 mod refusals;
+mod results;
 mod signals;
 mod streams;
 mod tools;
