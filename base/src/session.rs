@@ -11,7 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
+
+use crate::config::source::Sourced;
+use crate::failure::Failure;
 
 /// Letters and digits that are not mistaken for one another (Crockford's base 32).
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
@@ -19,6 +23,9 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const ID_LENGTH: usize = 8;
 /// No record is longer; a longer file is none of ours.
 const LONGEST_RECORD: u64 = 64 * 1024;
+
+/// Held while sessions are counted, beside their records.
+const LOCK: &str = "lock";
 
 /// What the name of a session's socket ends in: on it somebody outside asks something of the session while it runs.
 pub const SOCKET: &str = "socket";
@@ -91,6 +98,38 @@ pub struct Registered {
 }
 
 impl Registered {
+    /// Records this process as the launcher of a session, if no more than `most` run on this node then.
+    ///
+    /// # Errors
+    /// There are as many already; the directory or the file cannot be written, or be locked to count.
+    pub fn within(
+        most: Option<&Sourced<u32>>,
+        directory: &Path,
+        (id, project, command): (&str, &Path, &str),
+    ) -> Result<Self> {
+        let Some(most) = most else {
+            return Self::new(directory, id, project, command);
+        };
+        let alone = lock(directory)?;
+        let running = running(directory)?;
+        if running.len() >= usize::try_from(most.value).unwrap_or(usize::MAX) {
+            let all: Vec<&str> = running.iter().map(|one| one.id.as_str()).collect();
+            let message = format!(
+                "{} sessions of yours run on this node, and no more than {} may (limits.sessions, {})",
+                running.len(),
+                most.value,
+                most.source
+            );
+            return Err(Failure::new(message)
+                .hint(format!("end one of them first: {}", all.join(", ")))
+                .hint("agent-sandbox sessions shows them, with their processes")
+                .into());
+        }
+        let registered = Self::new(directory, id, project, command);
+        drop(alone);
+        registered
+    }
+
     /// Records this process as the launcher of a session.
     ///
     /// # Errors
@@ -128,6 +167,27 @@ impl Registered {
         file.write_all(text.as_bytes()).with_context(failed)?;
         Ok(registered)
     }
+}
+
+/// Waits until nobody else counts the sessions. The lock goes with the answer, and with the process.
+fn lock(directory: &Path) -> Result<Flock<std::fs::File>> {
+    let failed = || format!("cannot count the sessions in `{}`", directory.display());
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .with_context(failed)?;
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(directory.join(LOCK))
+        .with_context(failed)?;
+    Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, errno)| errno)
+        .with_context(failed)
 }
 
 impl Drop for Registered {

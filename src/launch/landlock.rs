@@ -12,7 +12,7 @@ use nix::unistd::{Pid, ttyname};
 
 use super::backend::{Backend, Planned, Ready, Reason, Running};
 use super::observed;
-use super::orders::filter;
+use super::orders::{filter, listed};
 use super::prepared::Prepared;
 use super::state::{self, StateChanges};
 use super::supervisor::{self, Company, Jail, Outcome};
@@ -221,6 +221,8 @@ impl Ready for Planning {
         } = *self;
         run.confinement = Confinement {
             max_processes: translated.plan.max_processes.value,
+            least: run.confinement.least,
+            listed: listed(&translated.plan, &[stage.path()]),
             watch: run.confinement.watch.take().map(observed::without_calls),
             ..Confinement::default()
         };

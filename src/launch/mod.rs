@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "the effect module of a launch")]
 
 mod absent;
+mod activity;
 pub mod agents;
 pub mod allocation;
 pub mod allow;
@@ -22,6 +23,7 @@ mod jail;
 pub mod join_directories;
 pub mod landlock;
 pub mod left;
+mod limits;
 pub mod measured;
 pub mod modules;
 pub mod network;

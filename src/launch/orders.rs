@@ -4,6 +4,7 @@ use crate::backend::bubblewrap::{mediated as handed_over, mediator};
 use crate::env_vars;
 use crate::handoff::{Confinement, Mediated, Run, Streams};
 use crate::host::HostFacts;
+use crate::plan::build::no_walk::around;
 use crate::plan::{Plan, Variable};
 use crate::seccomp;
 use crate::session::{self, Registered};
@@ -28,7 +29,12 @@ pub(super) fn register(host: &HostFacts, plan: &Plan, command: &OsStr) -> Result
         .as_deref()
         .context("a launch needs a project")?;
     let records = session::directory(host.uid, &host.state_directory);
-    Registered::new(&records, &plan.session, project, &name.to_string_lossy())
+    let name = name.to_string_lossy();
+    Registered::within(
+        plan.limits.sessions.as_ref(),
+        &records,
+        (&plan.session, project, &name),
+    )
 }
 
 /// The plan's command.
@@ -84,8 +90,21 @@ pub fn confinement(plan: &Plan) -> Confinement {
         scoped_sockets: plan.landlock_scope,
         writable: plan.landlock_writes.then(writable),
         mediated: plan.mediated.then(|| Box::new(mediated(false))),
+        least: None,
+        listed: listed(plan, &[]),
         watch: None,
     }
+}
+
+/// What alone the plan's command can list, if there is something that it cannot. `own` are places of the jail's own
+/// beside those of the plan.
+pub(super) fn listed(plan: &Plan, own: &[&Path]) -> Option<Vec<Vec<u8>>> {
+    if plan.no_walk.is_empty() {
+        return None;
+    }
+    let own = own.iter().filter_map(|at| around(&plan.no_walk, at));
+    let all = plan.listed.iter().cloned().chain(own);
+    Some(all.map(|at| at.into_os_string().into_vec()).collect())
 }
 
 /// The filter of the calls that a mediator answers, for a jail of this process's user and group.

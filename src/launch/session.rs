@@ -10,10 +10,10 @@ use super::prepare::prepare_session;
 use super::prepared::Prepared;
 use super::result::Collector;
 use super::supervisor::{Company, Outcome};
-use super::{absent, choice, credentials, observed, orders, start_messages};
+use super::{absent, choice, credentials, limits, observed, orders, start_messages};
 use crate::cli::Options;
 use crate::env_vars;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::logging::Stopwatch;
 use crate::plan::Plan;
 use crate::plan::build::git;
@@ -126,9 +126,16 @@ fn run_by(
     course: &mut Course,
 ) -> Result<(Outcome, OsString)> {
     let started = start(backend, options, prepared, instead, course);
-    let (running, mut company, _registered, name) =
-        started.map_err(|error| with_reason(error, instead))?;
+    let (running, mut company, _registered, name) = started?;
+    let memory = std::mem::take(&mut company.memory);
     let outcome = running.supervise(&mut company)?;
+    if let Some(line) = company
+        .measured
+        .taken
+        .and_then(|taken| limits::said_of_memory(&taken, &memory))
+    {
+        failure::say(&line);
+    }
     let over = company.deadline.over();
     course.timed_out = over.is_some();
     if let Some(result) = &mut course.result {
@@ -146,7 +153,9 @@ fn start(
 ) -> Result<(Box<dyn Running>, Company, Registered, OsString)> {
     let mut prepared = prepared;
     let mut watch = Stopwatch::start();
-    let ready = backend.prepare(&mut prepared, instead)?;
+    // What follows of the policy would stop the other backend's jail as well.
+    let because = |error| with_reason(error, instead);
+    let ready = backend.prepare(&mut prepared, instead).map_err(because)?;
     let plan = ready.plan();
     log_plan(plan, &mut watch);
     if let Some(mut result) = course.result.take() {
@@ -156,24 +165,29 @@ fn start(
     }
     let tracer = prepared.tracer(plan, true)?;
     tracing::info!(target: "tracer", took = ?watch.lap(), traced = tracer.is_some(), "tracer asked");
+    let limits = limits::enforce(plan, course.result.is_some())?;
     let announcement = start_messages::announcement(plan, options, || {
         let logins = prepared.login_hint(plan) + &absent::note(&prepared, plan);
         logins + &prepared.shell_hint() + &ready.weaker(options.verbose > 0)
     });
     let values = credentials::read(&prepared, plan)?;
+    let memory = limits::memory(&plan.limits);
     let mut company = Company {
+        memory,
         chaperon: Chaperon::new(&prepared, plan, ready.told(), None)?,
         network: Filter::new(&prepared, plan, &values, options)?,
         recorder: prepared.recorder.clone(),
-        announcement: announcement + &prepared.said_of_allocation(options.quiet),
+        announcement: announcement + &limits.note + &prepared.said_of_allocation(options.quiet),
+        wanted: limits.group.map(|group| (plan.session.clone(), group)),
         mediated: mediated_terms(plan),
-        deadline: Deadline::after(course.timeout),
+        deadline: Deadline::after(course.timeout).idle_for(limits::idle(&plan.limits)),
         ..Company::default()
     };
     let name = plan.command.first().cloned().unwrap_or_default();
     let registered = register(&prepared.host, plan, &name)?;
     let mut run = orders::command(plan);
     credentials::conceal(&values, &mut run.environment);
+    run.confinement.least = limits.least;
     run.confinement.watch = observed::watch(&prepared, plan, &ready.home());
     run.home = (!options.quiet).then(|| ready.home().into_os_string().into_vec());
     // Not in jobs, where one mediator would see the renames of all tasks of a node.
@@ -190,7 +204,7 @@ fn start(
     company.hold(&mut run, tracer);
     // The launcher stays for as long as the command runs; what it knew need not stay with it.
     drop(prepared);
-    let running = ready.start(run, &mut company)?;
+    let running = ready.start(run, &mut company).map_err(because)?;
     tracing::info!(target: "launch", took = ?watch.lap(), "jail started");
     Ok((running, company, registered, name))
 }

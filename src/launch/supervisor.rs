@@ -19,8 +19,9 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
 
+use super::activity::{self, Signs};
 use super::announcements::Announcements;
-use super::cgroup::Group;
+use super::cgroup::{Group, Wanted};
 use super::chaperon::Chaperon;
 use super::deadline::{Deadline, Due};
 use super::finish::{self, Finish};
@@ -136,6 +137,10 @@ pub struct Company {
     pub mediated: Option<Terms>,
     /// The node's tracer, with the command for its trail, of a jail that is held until it is traced.
     pub tracer: Option<(Tracer, Vec<Vec<u8>>)>,
+    /// The session, and what its cgroup is made for.
+    pub wanted: Option<(String, Wanted)>,
+    /// The limit of its memory, in words; empty: there is none of ours.
+    pub memory: String,
     /// The session's cgroup, which goes with this.
     pub group: Option<Group>,
     /// When the command is ended.
@@ -150,7 +155,12 @@ impl Company {
     /// Has a command held until the tracer traces it and its network is filtered, if they are, and the announcement is made.
     pub fn hold(&mut self, run: &mut Run, tracer: Option<Tracer>) {
         run.lends_network = self.network.is_some();
-        run.held = tracer.is_some() || run.lends_network || !self.announcement.is_empty();
+        let limited = self
+            .wanted
+            .as_ref()
+            .is_some_and(|(_, group)| group.required);
+        let says = !self.announcement.is_empty();
+        run.held = tracer.is_some() || run.lends_network || says || limited;
         self.tracer = tracer.map(|tracer| (tracer, run.argv.clone()));
     }
 }
@@ -171,6 +181,7 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
         outcome: None,
         started: None,
         lent: None,
+        ungrouped: None,
         listen_again: Vec::new(),
         mediator: None,
     };
@@ -181,6 +192,7 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
     }
     supervisor.company.killed = jail.was_killed();
     supervisor.company.measured.spent = jail.spent();
+    supervisor.company.measured.taken = supervisor.company.group.as_ref().map(Group::taken);
     supervisor.company.measured.ran = supervisor.started.map(|since| since.elapsed());
     let started = supervisor.started.is_some();
     let outcome = supervisor.outcome.unwrap_or_else(|| {
@@ -206,6 +218,8 @@ struct Supervisor<'a> {
     mediator: Option<Standby>,
     /// The jail's mount namespace, until its mounts are finished; its network, until that is filtered.
     lent: Option<OwnedFd>,
+    /// Why there is no cgroup.
+    ungrouped: Option<io::Error>,
     /// When the announcements is looked at again.
     listen_again: Vec<Instant>,
 }
@@ -273,11 +287,17 @@ impl Supervisor<'_> {
             }
             // A command that has ended needs no help.
             let due = match self.outcome {
-                None => self.company.deadline.due(now),
+                None => self.due(now, jail),
                 Some(_) => Due::Nothing,
             };
             match due {
-                Due::Nothing => {}
+                Due::Nothing | Due::Look => {}
+                Due::Warn(line) => {
+                    failure::say(&line);
+                    // That is no sign of anybody's.
+                    let signs = self.signs(jail);
+                    self.company.deadline.forget(signs);
+                }
                 Due::Terminate(why) => {
                     failure::say(&why);
                     self.request(&Request::Signal(Signal::SIGTERM as i32));
@@ -319,21 +339,74 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Makes the session's cgroup while the jail is built, for it may take as long. Without one it does as well.
-    fn make_group(&mut self, jail: &Jail) {
-        let session = self
-            .company
-            .tracer
-            .as_ref()
-            .and_then(|(tracer, _)| tracer.session());
-        if let (Some(session), Some(first)) = (session, jail.first()) {
-            self.company.group = Group::of_session(session, first).ok();
+    /// What is due, after a look if one is.
+    fn due(&mut self, now: Instant, jail: &Jail) -> Due {
+        match self.company.deadline.due(now) {
+            Due::Look => {
+                let signs = self.signs(jail);
+                self.company.deadline.saw(now, signs)
+            }
+            due => due,
         }
+    }
+
+    fn signs(&self, jail: &Jail) -> Signs {
+        let counted = self
+            .company
+            .group
+            .as_ref()
+            .and_then(|group| group.taken().cpu);
+        let summed = || jail.first().map_or(Duration::ZERO, activity::cpu_of);
+        let chaperon = self.company.chaperon.as_ref().and_then(Chaperon::process);
+        Signs {
+            cpu: counted.unwrap_or_else(summed),
+            terminals: activity::terminals(),
+            asked: chaperon.map_or(Duration::ZERO, activity::cpu_of),
+            asks: chaperon.is_some_and(|pid| !activity::children(pid).is_empty()),
+        }
+    }
+
+    /// Makes the session's cgroup while the jail is built, for it may take as long.
+    fn make_group(&mut self, jail: &Jail) {
+        let Some(first) = jail.first() else { return };
+        let company = &mut *self.company;
+        let tracer = company.tracer.as_ref();
+        let session = tracer.and_then(|(tracer, _)| tracer.session());
+        let made = match (&company.wanted, session) {
+            (Some((session, wanted)), _) => Group::wanted(wanted, session, first),
+            (None, Some(session)) => Group::of_session(session, first),
+            (None, None) => return,
+        };
+        match made {
+            Ok(group) => company.group = Some(group),
+            Err(error) => self.ungrouped = Some(error),
+        }
+    }
+
+    /// Has everything of the jail in a cgroup without which nothing may run.
+    fn enter_group(&mut self, jail: &Jail) -> Result<(), Failure> {
+        let wanted = self.company.wanted.as_ref();
+        if wanted.is_none_or(|(_, group)| !group.required) {
+            return Ok(());
+        }
+        let moved = match (self.ungrouped.take(), &self.company.group, jail.first()) {
+            // What was started since it was made is moved as well.
+            (None, Some(group), Some(first)) => group.take(first),
+            (Some(error), ..) => Err(error),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        };
+        moved.map_err(|error| {
+            Failure::new(format!(
+                "cannot make the session's cgroup, which its limits need: {error}"
+            ))
+            .hint("admin: see limits.cgroup in the policy")
+        })
     }
 
     /// Nothing of the jail has run yet. It goes on when it is traced, or when it need not be, and what there is
     /// to say of it was said.
     fn let_go_on(&mut self, jail: &Jail) -> Result<(), Failure> {
+        self.enter_group(jail)?;
         if let (Some((tracer, command)), Some(first)) = (self.company.tracer.take(), jail.first()) {
             // What was started since it was made is moved as well.
             let moved = |group: &Group| group.take(first).is_ok();

@@ -11,6 +11,7 @@ mod exits;
 mod explaining;
 mod jobs;
 mod landlock;
+mod limits;
 mod logging;
 mod names;
 mod options;

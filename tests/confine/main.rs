@@ -49,6 +49,7 @@ mod sockets;
 mod terminal;
 mod told;
 mod tools;
+mod walks;
 mod world;
 
 /// Every attack that has a name; see [`probe`].
@@ -67,4 +68,5 @@ const ATTACKS: &[&[probe::Attack]] = &[
     project::ATTACKS,
     sockets::ATTACKS,
     terminal::ATTACKS,
+    walks::ATTACKS,
 ];

@@ -121,6 +121,13 @@ pub fn path(plan: &Plan, files: &dyn Files, asked: &Path, ways: &Ways<'_>) -> Ex
     if visible && kind == Some(Kind::Other) {
         notes.push("a socket there can be connected to from inside".to_owned());
     }
+    if let Some(rule) = plan.unlisted(&real).filter(|_| visible) {
+        notes.push(format!(
+            "it cannot be listed (find, ls, du): files.no_walk `{}` ({}); what is in it is there by its name",
+            rule.value.display(),
+            rule.source
+        ));
+    }
     Explanation {
         subject: asked.display().to_string(),
         real: (real != asked).then_some(real),

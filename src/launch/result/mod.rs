@@ -131,11 +131,18 @@ impl Collector {
         let spent = measured.spent.filter(|_| ran);
         let how = match (end, over) {
             (_, Some(Over::Time(_))) => "timeout",
+            (_, Some(Over::Idle(_))) => "idle",
             (Some(End::Code(_)), None) => "exit",
             (Some(End::Signal(_)), None) => "signal",
             (None, None) => "error",
         };
-        let of = |word: &'static str| spent.map(|_| word);
+        let taken = measured.taken.filter(|_| ran);
+        let from = |counted: bool| match counted {
+            true => Some("cgroup"),
+            false => spent.map(|_| "rusage"),
+        };
+        let cpu = taken.and_then(|taken| taken.cpu);
+        let peak = taken.and_then(|taken| taken.peak);
         RunResult {
             version: VERSION,
             session: session.clone(),
@@ -165,14 +172,24 @@ impl Collector {
             wall_seconds: reasons.or("wall_seconds", measured.ran.map(seconds).ok_or(NOT_STARTED)),
             cpu_seconds: reasons.or(
                 "cpu_seconds",
-                spent.map(|spent| seconds(spent.cpu)).ok_or(NOT_STARTED),
+                cpu.or(spent.map(|spent| spent.cpu))
+                    .map(seconds)
+                    .ok_or(NOT_STARTED),
             ),
-            cpu_from: reasons.or("cpu_from", of("rusage").ok_or(NOT_STARTED)),
+            cpu_from: reasons.or("cpu_from", from(cpu.is_some()).ok_or(NOT_STARTED)),
             peak_memory_bytes: reasons.or(
                 "peak_memory_bytes",
-                spent.map(|spent| spent.largest).ok_or(NOT_STARTED),
+                peak.or(spent.map(|spent| spent.largest)).ok_or(NOT_STARTED),
             ),
-            peak_memory_from: reasons.or("peak_memory_from", of("rusage").ok_or(NOT_STARTED)),
+            peak_memory_from: reasons
+                .or("peak_memory_from", from(peak.is_some()).ok_or(NOT_STARTED)),
+            memory_kills: reasons.or(
+                "memory_kills",
+                taken.map(|taken| taken.memory_kills).ok_or(match ran {
+                    true => "the session has no cgroup of its own that would count them",
+                    false => NOT_STARTED,
+                }),
+            ),
             project_changed_files: reasons.or(
                 "project_changed_files",
                 changed.clone().map(|Changed { files, .. }| files),
@@ -215,6 +232,7 @@ struct RunResult {
     cpu_from: Option<&'static str>,
     peak_memory_bytes: Option<u64>,
     peak_memory_from: Option<&'static str>,
+    memory_kills: Option<u64>,
     project_changed_files: Option<u64>,
     project_changed_bytes: Option<u64>,
     jobs: Option<Vec<Job>>,

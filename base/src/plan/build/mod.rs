@@ -9,9 +9,11 @@ pub mod hides;
 pub mod injected_files;
 pub mod instructions;
 pub mod join_directories;
+pub mod limits;
 pub mod memory;
 pub mod mounts;
 pub mod network;
+pub mod no_walk;
 pub mod obeyed;
 pub mod project;
 pub mod refusal;
@@ -226,6 +228,13 @@ pub(super) fn build(
         host.traced,
     );
     let limit = policy.jail.max_processes.clone();
+    let no_walk = no_walk::resolve(policy, host, files)?;
+    let own: Vec<&Path> = real
+        .as_deref()
+        .into_iter()
+        .chain([mounted.home.as_path()])
+        .collect();
+    let listed = no_walk::listed(&no_walk, &steps, &own, files)?;
     let mut plan = Plan {
         session: invocation.session.clone(),
         project: real,
@@ -248,6 +257,9 @@ pub(super) fn build(
         filter,
         network,
         nested: policy.jail.nested.clone(),
+        listed,
+        no_walk,
+        limits: limits::of_session(policy, in_job),
         max_processes: limit.map(|most| (most > 0).then(|| most.into())),
         mediated: host.no_mediator.is_none(),
         landlock_scope,

@@ -8,6 +8,7 @@ pub mod git;
 pub mod hides;
 pub mod injected_files;
 mod invocation;
+pub mod limits;
 pub mod network;
 pub mod persistent;
 mod plan;
