@@ -111,6 +111,8 @@ pub enum Call {
         options: Options,
         /// The partition whose nodes are asked.
         nodes: Option<String>,
+        /// A site's file that is examined instead, and for whom.
+        policy: Option<(PathBuf, Option<String>)>,
     },
     /// `watch`, `report`, `trace`
     Trail(Box<TrailCall>),
@@ -256,6 +258,7 @@ Subcommands:
   log --network           Which hosts filtered sessions reached, and which not and why
   doctor                  Whether a session would start here, and what to repair
   doctor --nodes NAME     The same on the nodes of a partition, compared
+  doctor --policy FILE    What a site's file would mean before it is installed
   watch [SESSION|JOB[@UID]]
                           What a session and its jobs do, live, where a tracer runs
   report [SESSION|JOB[@UID]]
@@ -386,12 +389,20 @@ struct LogWords {
 #[command(
     name = "agent-sandbox doctor",
     after_help = "Each line is `ok`, `degraded` (a session starts, but without this) or `broken` (no session starts).\n\
-                  Exit status: 0 if a session would start, with --nodes on every node that was asked; 1 if not."
+                  Exit status: 0 if a session would start, with --nodes on every node that was asked; 1 if not.\n\
+                  With --policy: 0 if FILE has no mistake, 1 if it has."
 )]
 struct DoctorWords {
     /// Ask the compute nodes of a partition through Slurm, and compare them
     #[arg(long, value_name = "PARTITION", allow_hyphen_values = true)]
     nodes: Option<String>,
+    /// What a site's file, enforced.toml or defaults.toml, would mean before it is installed: mistakes, the sections that
+    /// hold, the values, and what it narrows of the user's own
+    #[arg(long, value_name = "FILE", conflicts_with = "nodes")]
+    policy: Option<PathBuf>,
+    /// With --policy: for this user, by name or number [default: the caller]
+    #[arg(long = "as", value_name = "USER", requires = "policy")]
+    user: Option<String>,
     #[command(flatten)]
     options: Options,
 }
@@ -463,6 +474,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
         Some("doctor") => sub(&first, rest).map(|words: DoctorWords| Call::Doctor {
             options: options.and(words.options),
             nodes: words.nodes,
+            policy: words.policy.map(|file| (file, words.user)),
         }),
         Some("notify") => sub(&first, rest).map(notify),
         Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {

@@ -27,6 +27,14 @@ pub(super) struct Signs {
 }
 
 impl Signs {
+    /// Those before anything was done.
+    pub(super) fn at_the_start() -> Self {
+        Self {
+            terminals: terminals(),
+            ..Self::default()
+        }
+    }
+
     /// Whether something was done since then. Less processors' time than `little` is nothing.
     pub(super) fn is_active_since(&self, before: &Self, little: Duration) -> bool {
         self.cpu.saturating_sub(before.cpu) >= little

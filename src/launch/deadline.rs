@@ -56,7 +56,7 @@ struct Idle {
     /// When something was done last, as far as looks tell.
     since: Instant,
     look: Instant,
-    seen: Option<Signs>,
+    seen: Signs,
     warned: bool,
 }
 
@@ -79,7 +79,7 @@ impl Deadline {
             rule,
             since: now,
             look: now + BETWEEN,
-            seen: None,
+            seen: Signs::at_the_start(),
             warned: false,
         });
         self
@@ -128,11 +128,7 @@ impl Deadline {
         let Some(idle) = &mut self.idle else {
             return Due::Nothing;
         };
-        // At the first look nobody knows what was there before.
-        let before = idle
-            .seen
-            .replace(signs.clone())
-            .unwrap_or_else(|| signs.clone());
+        let before = std::mem::replace(&mut idle.seen, signs.clone());
         if signs.is_active_since(&before, LITTLE) {
             idle.since = now;
             idle.warned = false;
@@ -161,7 +157,7 @@ impl Deadline {
     /// Takes these signs, which are of what was said, for nothing.
     pub(super) fn forget(&mut self, signs: Signs) {
         if let Some(idle) = &mut self.idle {
-            idle.seen = Some(signs);
+            idle.seen = signs;
         }
     }
 
@@ -212,7 +208,7 @@ mod tests {
     fn signs(cpu: u64) -> Signs {
         Signs {
             cpu: Duration::from_secs(cpu),
-            ..Signs::default()
+            ..Signs::at_the_start()
         }
     }
 
@@ -221,15 +217,17 @@ mod tests {
         let most = Duration::from_secs(60 * minutes);
         let mut deadline = Deadline::default().idle_for(Some((most, "rule".to_owned())));
         let start = Instant::now();
-        (1..)
-            .zip(used)
-            .map(|(minute, used)| {
-                let now = start + BETWEEN * minute + Duration::from_secs(1);
-                assert_eq!(deadline.due(now), Due::Look);
-                assert_eq!(deadline.due(now), Due::Nothing, "looked at twice a minute");
-                deadline.saw(now, signs(*used))
-            })
-            .collect()
+        let mut all = Vec::new();
+        for (minute, used) in (1..).zip(used) {
+            let now = start + BETWEEN * minute + Duration::from_secs(1);
+            assert_eq!(deadline.due(now), Due::Look);
+            assert_eq!(deadline.due(now), Due::Nothing, "looked at twice a minute");
+            all.push(deadline.saw(now, signs(*used)));
+            if deadline.over().is_some() {
+                break;
+            }
+        }
+        all
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod cgroup;
 pub mod chaperon;
 pub mod choice;
 mod companion;
+pub mod company;
 mod credentials;
 pub mod deadline;
 pub mod diagnose;

@@ -21,20 +21,17 @@ use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
 
 use super::activity::{self, Signs};
 use super::announcements::Announcements;
-use super::cgroup::{Group, Wanted};
+use super::cgroup::Group;
 use super::chaperon::Chaperon;
-use super::deadline::{Deadline, Due};
-use super::finish::{self, Finish};
+pub use super::company::Company;
+use super::deadline::Due;
+use super::finish;
 pub use super::jail::Jail;
-use super::measured::Measured;
-use super::network::Filter;
-use super::traced::Tracer;
-use crate::backend::bubblewrap::mediator::{Standby, Terms};
+use crate::backend::bubblewrap::mediator::Standby;
 use crate::failure::{self, Failure};
-use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request, Run};
+use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request};
 use crate::init::gone;
 use crate::logging;
-use crate::observe::recorder;
 use crate::sys::{passing, process};
 
 /// Signals that end a process or mean something to it: handed on when a process sent them.
@@ -112,57 +109,6 @@ fn held(by_slurm: bool) -> SigSet {
         held.add(signal);
     }
     held
-}
-
-/// What stands by besides the supervisor.
-#[derive(Default)]
-pub struct Company {
-    /// The way to Slurm.
-    pub chaperon: Option<Chaperon>,
-    /// The filter of a network that is filtered.
-    pub network: Option<Filter>,
-    /// What Slurm says about the job.
-    pub announcements: Option<Announcements>,
-    /// Whether Slurm started the launcher.
-    pub by_slurm: bool,
-    /// The process without which the command must not go on: it becomes readable when that ends.
-    pub parent: Option<OwnedFd>,
-    /// What is left of building the jail.
-    pub finish: Option<Finish>,
-    /// What watches the command.
-    pub recorder: Option<recorder::Shared>,
-    /// What is said when the jail is there, right before the command starts.
-    pub announcement: String,
-    /// What the mediator beside the jail keeps to; `None`: there is none.
-    pub mediated: Option<Terms>,
-    /// The node's tracer, with the command for its trail, of a jail that is held until it is traced.
-    pub tracer: Option<(Tracer, Vec<Vec<u8>>)>,
-    /// The session, and what its cgroup is made for.
-    pub wanted: Option<(String, Wanted)>,
-    /// The limit of its memory, in words; empty: there is none of ours.
-    pub memory: String,
-    /// The session's cgroup, which goes with this.
-    pub group: Option<Group>,
-    /// When the command is ended.
-    pub deadline: Deadline,
-    /// Says, when [`supervise`] has returned, whether the process below the launcher was killed.
-    pub killed: bool,
-    /// What [`supervise`] measured.
-    pub measured: Measured,
-}
-
-impl Company {
-    /// Has a command held until the tracer traces it and its network is filtered, if they are, and the announcement is made.
-    pub fn hold(&mut self, run: &mut Run, tracer: Option<Tracer>) {
-        run.lends_network = self.network.is_some();
-        let limited = self
-            .wanted
-            .as_ref()
-            .is_some_and(|(_, group)| group.required);
-        let says = !self.announcement.is_empty();
-        run.held = tracer.is_some() || run.lends_network || says || limited;
-        self.tracer = tracer.map(|tracer| (tracer, run.argv.clone()));
-    }
 }
 
 /// Waits until the jail is over.

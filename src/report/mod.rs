@@ -120,7 +120,12 @@ fn carry_out(call: Call) -> Result<u8> {
         Call::Notify { title, text } => return notify(&title, &text),
         Call::Allow { session, hosts } => launch::allow::allow(&session, &hosts)?,
         Call::Sessions { options, user } => sessions::list(&options, user.as_deref())?,
-        Call::Doctor { options, nodes } => return doctor::call(&options, nodes.as_deref()),
+        Call::Doctor {
+            options,
+            policy: Some((file, user)),
+            ..
+        } => return doctor::draft(&options, &file, user.as_deref()),
+        Call::Doctor { options, nodes, .. } => return doctor::call(&options, nodes.as_deref()),
         Call::Trail(call) => return launch::trail::show(*call),
     }
     Ok(0)

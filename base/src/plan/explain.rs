@@ -122,11 +122,7 @@ pub fn path(plan: &Plan, files: &dyn Files, asked: &Path, ways: &Ways<'_>) -> Ex
         notes.push("a socket there can be connected to from inside".to_owned());
     }
     if let Some(rule) = plan.unlisted(&real).filter(|_| visible) {
-        notes.push(format!(
-            "it cannot be listed (find, ls, du): files.no_walk `{}` ({}); what is in it is there by its name",
-            rule.value.display(),
-            rule.source
-        ));
+        notes.push(inside::unlisted(rule));
     }
     Explanation {
         subject: asked.display().to_string(),
