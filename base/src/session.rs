@@ -14,9 +14,6 @@ use anyhow::{Context, Result, bail};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use crate::config::source::Sourced;
-use crate::failure::Failure;
-
 /// Letters and digits that are not mistaken for one another (Crockford's base 32).
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// 40 bits: among a thousand sessions of one user two alike are one in two million.
@@ -98,36 +95,22 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Records this process as the launcher of a session, if no more than `most` run on this node then.
+    /// Records this process as the launcher of a session, if no more than `most` run on this node then; else those that
+    /// do are the answer.
     ///
     /// # Errors
-    /// There are as many already; the directory or the file cannot be written, or be locked to count.
+    /// The directory or the file cannot be written, or be locked to count.
     pub fn within(
-        most: Option<&Sourced<u32>>,
+        most: u32,
         directory: &Path,
         (id, project, command): (&str, &Path, &str),
-    ) -> Result<Self> {
-        let Some(most) = most else {
-            return Self::new(directory, id, project, command);
-        };
-        let alone = lock(directory)?;
+    ) -> Result<std::result::Result<Self, Vec<Record>>> {
+        let _alone = lock(directory)?;
         let running = running(directory)?;
-        if running.len() >= usize::try_from(most.value).unwrap_or(usize::MAX) {
-            let all: Vec<&str> = running.iter().map(|one| one.id.as_str()).collect();
-            let message = format!(
-                "{} sessions of yours run on this node, and no more than {} may (limits.sessions, {})",
-                running.len(),
-                most.value,
-                most.source
-            );
-            return Err(Failure::new(message)
-                .hint(format!("end one of them first: {}", all.join(", ")))
-                .hint("agent-sandbox sessions shows them, with their processes")
-                .into());
+        if running.len() >= usize::try_from(most).unwrap_or(usize::MAX) {
+            return Ok(Err(running));
         }
-        let registered = Self::new(directory, id, project, command);
-        drop(alone);
-        registered
+        Ok(Ok(Self::new(directory, id, project, command)?))
     }
 
     /// Records this process as the launcher of a session.

@@ -70,11 +70,12 @@ pub fn examine(file: &Path, named: Option<&str>) -> Result<Meaning> {
     let draft = read_draft(file, &now)?;
     check(&draft)?;
     let (other, beside) = beside(file, draft.file, &now)?;
-    let (text, unread) = match users_own(&user) {
-        Ok(text) => (text, None),
+    // What is wrong with the user's own file is no mistake of the site's.
+    let (own, unread) = match users_own(&user) {
+        Ok(own) => (own, None),
         Err(why) => (None, Some(why)),
     };
-    let users_file = text.as_ref().map(|_| user.config());
+    let users_file = own.as_ref().map(|_| user.config());
     let mut sections = Vec::new();
     for section in &draft.sections {
         let holds = section.holds.clone().map_err(|why| {
@@ -90,10 +91,6 @@ pub fn examine(file: &Path, named: Option<&str>) -> Result<Meaning> {
             holds,
         });
     }
-    let own = text.map(|text| -> Result<RawLayer, ConfigError> {
-        let shown = user.config().display().to_string();
-        Ok(parse(Layer::User, &shown, &text)?.raw)
-    });
     let mut drafts = vec![draft];
     drafts.extend(other);
     // Weakest first: defaults, the user's own, what is enforced.
@@ -102,7 +99,7 @@ pub fn examine(file: &Path, named: Option<&str>) -> Result<Meaning> {
         .partition(|draft| draft.file == SiteFile::Enforced);
     let mut layers = vec![built_in()?];
     layers.extend(defaults.into_iter().flat_map(holding));
-    layers.extend(own.transpose()?);
+    layers.extend(own);
     layers.extend(enforced.into_iter().flat_map(holding));
     Ok(Meaning {
         file: file.to_owned(),
@@ -161,25 +158,34 @@ fn beside(
     Ok((Some(draft), Some(path)))
 }
 
-/// The text of the user's own file. Root reads it as that user, for it is the user's to say what stands there.
+/// The user's own file. Root reads it as that user, for it is the user's to say what stands there.
 ///
 /// # Errors
-/// Why it was not read.
-fn users_own(user: &User) -> Result<Option<String>, String> {
-    let read = |user: &User| {
-        let path = user.config();
-        users_text(&path, &path.display().to_string()).map_err(|error| format!("{error:#}"))
+/// Why it was not read, or what is wrong with it.
+fn users_own(user: &User) -> Result<Option<RawLayer>, String> {
+    let path = user.config();
+    let shown = path.display().to_string();
+    // The line that says it; the picture around it is for who writes the file.
+    let told = |error: ConfigError| {
+        let whole = error.to_string();
+        whole.lines().next().unwrap_or_default().to_owned()
     };
     let own = nix::unistd::geteuid();
-    if own.as_raw() == user.uid {
-        return read(user);
-    }
-    if !own.is_root() {
-        let shown = user.config().display().to_string();
+    let text = if own.as_raw() == user.uid {
+        users_text(&path, &shown).map_err(told)?
+    } else if own.is_root() {
+        let read = |_: &User| Ok(vec![users_text(&path, &shown).map_err(told)]);
+        let all: Vec<Result<Option<String>, String>> = users::read(vec![user.clone()], read)
+            .map_err(|error| format!("{error:#}"))?
+            .into_iter()
+            .flat_map(|(_, texts)| texts)
+            .collect();
+        all.into_iter().next().unwrap_or(Ok(None))?
+    } else {
         return Err(format!("{shown} is read by root and {} alone", user.name));
-    }
-    let all = users::read(vec![user.clone()], |user| Ok(vec![read(user)]));
-    let all = all.map_err(|error| format!("{error:#}"))?;
-    let one = all.into_iter().flat_map(|(_, texts)| texts).next();
-    one.unwrap_or(Ok(None))
+    };
+    let Some(text) = text else { return Ok(None) };
+    let layer = parse(Layer::User, &shown, &text).map_err(told)?.raw;
+    merge(std::slice::from_ref(&layer), &Additions::default()).map_err(told)?;
+    Ok(Some(layer))
 }

@@ -258,7 +258,7 @@ mod tests {
         let busy: Vec<u64> = (1..20).map(|minute| minute * 5).collect();
         assert!(looks(2, &busy).iter().all(|due| *due == Due::Nothing));
         // Warned, then busy, then idle again: warned again before it ends.
-        let all = looks(2, &[0, 0, 30, 30, 30, 30]);
+        let all = looks(3, &[0, 0, 30, 30, 30, 30]);
         let warned = all.iter().filter(|due| matches!(due, Due::Warn(_))).count();
         assert_eq!(warned, 2, "{all:?}");
         assert!(!matches!(all[2], Due::Terminate(_)), "{all:?}");

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
-
 use super::cgroup::{SWAP, Taken, Wanted};
 use crate::failure::Failure;
 use crate::handoff::Least;
@@ -32,7 +30,7 @@ pub(super) struct Enforced {
 ///
 /// # Errors
 /// Somebody demands a limit that cannot be enforced.
-pub(super) fn enforce(plan: &Plan, counts: bool) -> Result<Enforced> {
+pub(super) fn enforce(plan: &Plan, counts: bool) -> anyhow::Result<Enforced> {
     let limits = &plan.limits;
     let rows = limits.of_cgroup();
     if rows.is_empty() {
@@ -41,32 +39,40 @@ pub(super) fn enforce(plan: &Plan, counts: bool) -> Result<Enforced> {
             ..Enforced::default()
         });
     }
-    let mut controllers: Vec<&str> = rows.iter().map(|(_, controller, ..)| *controller).collect();
-    let why = match Wanted::limiting(&controllers, settings(limits)) {
-        Ok(mut group) => {
-            // Processes are counted for each user namespace anyway; here for all of the session.
-            controllers.push("pids");
-            let mut more = settings(limits);
-            more.extend(
-                plan.max_processes
-                    .value
-                    .map(|most| ("pids.max", most.to_string())),
-            );
-            if let Ok(all) = Wanted::limiting(&controllers, more) {
-                group = all;
-            }
-            return Ok(Enforced {
-                group: Some(group),
-                ..Enforced::default()
-            });
+    // systemd delegates some controllers and not others.
+    let alone = |controller: &'static str| Wanted::limiting(&[controller], Vec::new());
+    let (held, missing): (Vec<_>, Vec<_>) = rows
+        .into_iter()
+        .partition(|(_, controller, ..)| alone(controller).is_ok());
+    let mut why = missing
+        .first()
+        .and_then(|(_, controller, ..)| alone(controller).err())
+        .unwrap_or_default();
+    let controllers: Vec<&str> = held.iter().map(|(_, controller, ..)| *controller).collect();
+    let group = match group(&controllers, limits, plan.max_processes.value) {
+        _ if controllers.is_empty() => None,
+        Ok(group) => Some(group),
+        Err(none) => {
+            why = none;
+            None
         }
-        Err(why) => why,
     };
-    let keys: Vec<&str> = rows.iter().map(|(key, ..)| *key).collect();
-    if let Some((key, _, source, Some(by))) = rows.iter().find(|(.., required)| required.is_some())
+    let missing = if group.is_some() {
+        missing
+    } else {
+        [held, missing].concat()
+    };
+    if missing.is_empty() {
+        return Ok(Enforced {
+            group,
+            ..Enforced::default()
+        });
+    }
+    if let Some((key, _, source, Some(by))) =
+        missing.iter().find(|(.., required)| required.is_some())
     {
         return Err(Failure::new(format!(
-            "{key} ({source}) cannot be enforced: the session can have no cgroup of its own: {why}"
+            "{key} ({source}) cannot be enforced: the session can have no cgroup of its own for it: {why}"
         ))
         .hint(format!("what demands it: {by}"))
         .hint("user: where `systemd --user` runs, start it by: systemd-run --user --scope -p Delegate=yes agent-sandbox …")
@@ -74,30 +80,55 @@ pub(super) fn enforce(plan: &Plan, counts: bool) -> Result<Enforced> {
         .hint("admin: give logins a delegated cgroup, or say limits.cgroup = \"degraded\" beside the limit")
         .into());
     }
+    let lacks = |name: &str| {
+        missing
+            .iter()
+            .any(|(_, controller, ..)| *controller == name)
+    };
+    let memory = limits.memory.as_ref().filter(|_| lacks("memory"));
     let mut instead = Vec::new();
-    if let Some(memory) = &limits.memory {
+    if let Some(memory) = memory {
         let most = Bytes(memory.most.value).shown();
         instead.push(format!("{most} of memory for each process alone"));
     }
-    if limits.cpus.is_some() {
+    if lacks("cpu") {
         instead.push("a low priority".to_owned());
     }
-    if limits.io_weight.is_some() {
+    if lacks("io") {
         instead.push("a low priority for disks".to_owned());
     }
+    let keys: Vec<&str> = missing.iter().map(|(key, ..)| *key).collect();
     Ok(Enforced {
-        group: None,
+        group,
         least: Some(Least {
-            data: limits.memory.as_ref().map(|memory| memory.most.value),
-            nicer: limits.cpus.as_ref().map(|_| NICER),
-            idle_disk: limits.io_weight.is_some(),
+            data: memory.map(|memory| memory.most.value),
+            nicer: lacks("cpu").then_some(NICER),
+            idle_disk: lacks("io"),
         }),
         note: format!(
-            "agent-sandbox: warning: {} as far as each process can be kept to it: {}; the session has no cgroup of its own: {why}\n",
+            "agent-sandbox: warning: {} as far as each process can be kept to it: {}; the session can have no cgroup of its own for it: {why}\n",
             keys.join(", "),
             instead.join(", ")
         ),
     })
+}
+
+/// A cgroup with these controllers, and one that counts processes if it may: `jail.max_processes` holds by the jail's user
+/// namespace anyway.
+///
+/// # Errors
+/// There is none.
+fn group(
+    controllers: &[&'static str],
+    limits: &Limits,
+    processes: Option<u64>,
+) -> Result<Wanted, String> {
+    let mut settings = settings(limits);
+    settings.retain(|(file, _)| controllers.iter().any(|name| file.starts_with(name)));
+    let most = processes.map(|most| ("pids.max", most.to_string()));
+    let more = settings.iter().cloned().chain(most).collect();
+    Wanted::limiting(&[controllers, &["pids"]].concat(), more)
+        .or_else(|_| Wanted::limiting(controllers, settings))
 }
 
 fn settings(limits: &Limits) -> Vec<(&'static str, String)> {

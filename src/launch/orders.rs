@@ -2,6 +2,7 @@
 
 use crate::backend::bubblewrap::{mediated as handed_over, mediator};
 use crate::env_vars;
+use crate::failure::Failure;
 use crate::handoff::{Confinement, Mediated, Run, Streams};
 use crate::host::HostFacts;
 use crate::plan::build::no_walk::around;
@@ -30,11 +31,23 @@ pub(super) fn register(host: &HostFacts, plan: &Plan, command: &OsStr) -> Result
         .context("a launch needs a project")?;
     let records = session::directory(host.uid, &host.state_directory);
     let name = name.to_string_lossy();
-    Registered::within(
-        plan.limits.sessions.as_ref(),
-        &records,
-        (&plan.session, project, &name),
-    )
+    let Some(most) = &plan.limits.sessions else {
+        return Registered::new(&records, &plan.session, project, &name);
+    };
+    let registered = Registered::within(most.value, &records, (&plan.session, project, &name))?;
+    registered.map_err(|running| {
+        let ids: Vec<&str> = running.iter().map(|one| one.id.as_str()).collect();
+        let message = format!(
+            "{} sessions of yours run on this node, and no more than {} may (limits.sessions, {})",
+            running.len(),
+            most.value,
+            most.source
+        );
+        Failure::new(message)
+            .hint(format!("end one of them first: {}", ids.join(", ")))
+            .hint("agent-sandbox sessions shows them, with their processes")
+            .into()
+    })
 }
 
 /// The plan's command.

@@ -480,8 +480,8 @@ fn a_sites_file_is_tried_before_it_is_installed() {
         format!("for {own} (groups "),
         format!("line 5    holds: user {own}\n"),
         "line 10   does not hold: user nobody-here\n".to_owned(),
-        format!("jail.max_processes = 100  # {path}:2\n"),
-        format!("limits.sessions = 2  # {path}:8\n"),
+        "jail.max_processes = 100  # [PLACE]/site/enforced.toml:2\n".to_owned(),
+        "limits.sessions = 2  # [PLACE]/site/enforced.toml:8\n".to_owned(),
     ] {
         assert!(text.contains(&words), "no `{words}`: {output}");
     }

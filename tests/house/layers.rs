@@ -218,6 +218,7 @@ const USES: &[Row] = &[
     (
         "launch",
         &[
+            "audit",
             "backend",
             "cli",
             "config",
@@ -287,6 +288,7 @@ const USES: &[Row] = &[
             "policy",
             "session",
             "sys",
+            "users",
         ],
     ),
     ("main", &["init", "job", "plan", "report"]),
@@ -331,6 +333,19 @@ const CONFIG: &[Row] = &[
             "parse",
             "request",
             "source",
+        ],
+    ),
+    // A site's file before it is installed.
+    (
+        "draft",
+        &[
+            "diagnostic",
+            "files",
+            "load",
+            "parse",
+            "site",
+            "source",
+            "when",
         ],
     ),
     (

@@ -55,6 +55,17 @@ fn a_session_keeps_to_its_cgroup() {
                 .is_some_and(|kills| kills > 0);
         wrong.extend(unless(counted, || format!("the result: {result:#}")));
         wrong.extend(silent(said, "cgroup-left"));
+        // Of what is not the user's there is less, and of the rest all.
+        wrong.extend(ended(
+            said,
+            "cgroup-part",
+            0,
+            &[
+                "warning: limits.cpus, limits.io_weight as far as",
+                "hog ended 137",
+                "out of memory: the session may have 64M",
+            ],
+        ));
         wrong
     });
 }
