@@ -4,6 +4,7 @@
 //! options. If it names a subcommand and no `--` stands before it, it is one.
 
 mod explain;
+mod run;
 mod trail;
 
 use std::ffi::{OsStr, OsString};
@@ -13,6 +14,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use explain::ExplainWords;
 pub use explain::Question;
+pub use run::Around;
 pub use trail::TrailCall;
 
 /// What the user asks for.
@@ -24,6 +26,8 @@ pub enum Call {
         options: Options,
         /// The command and its arguments.
         command: Vec<OsString>,
+        /// What a program wants around it.
+        around: Around,
     },
     /// `policy`
     Policy {
@@ -107,6 +111,8 @@ pub enum Call {
         options: Options,
         /// The partition whose nodes are asked.
         nodes: Option<String>,
+        /// A site's file that is examined instead, and for whom.
+        policy: Option<(PathBuf, Option<String>)>,
     },
     /// `watch`, `report`, `trace`
     Trail(Box<TrailCall>),
@@ -234,7 +240,7 @@ pub const SUBCOMMAND_NAMES: &[&str] = &[
 
 const SUBCOMMANDS: &str = "\
 Subcommands:
-  run COMMAND [ARGS]…     Run a command that is named like a subcommand
+  run COMMAND [ARGS]…     Run a command with --timeout and --result, for programs
   policy                  Every effective value of the policy, with its source
   explain PATH            Why a path is visible, read-only or hidden
   explain --env NAME      The same for an environment variable
@@ -252,6 +258,7 @@ Subcommands:
   log --network           Which hosts filtered sessions reached, and which not and why
   doctor                  Whether a session would start here, and what to repair
   doctor --nodes NAME     The same on the nodes of a partition, compared
+  doctor --policy FILE    What a site's file would mean before it is installed
   watch [SESSION|JOB[@UID]]
                           What a session and its jobs do, live, where a tracer runs
   report [SESSION|JOB[@UID]]
@@ -382,12 +389,20 @@ struct LogWords {
 #[command(
     name = "agent-sandbox doctor",
     after_help = "Each line is `ok`, `degraded` (a session starts, but without this) or `broken` (no session starts).\n\
-                  Exit status: 0 if a session would start, with --nodes on every node that was asked; 1 if not."
+                  Exit status: 0 if a session would start, with --nodes on every node that was asked; 1 if not.\n\
+                  With --policy: 0 if FILE has no mistake, 1 if it has."
 )]
 struct DoctorWords {
     /// Ask the compute nodes of a partition through Slurm, and compare them
     #[arg(long, value_name = "PARTITION", allow_hyphen_values = true)]
     nodes: Option<String>,
+    /// What a site's file, enforced.toml or defaults.toml, would mean before it is installed: mistakes, the sections that
+    /// hold, the values, and what it narrows of the user's own
+    #[arg(long, value_name = "FILE", conflicts_with = "nodes")]
+    policy: Option<PathBuf>,
+    /// With --policy: for this user, by name or number [default: the caller]
+    #[arg(long = "as", value_name = "USER", requires = "policy")]
+    user: Option<String>,
     #[command(flatten)]
     options: Options,
 }
@@ -396,11 +411,8 @@ struct DoctorWords {
 ///
 /// [`parse`] reads subcommands by hand, since any other first word is the user's own command.
 pub fn command() -> clap::Command {
-    let run = clap::Command::new("run")
-        .about("Run a command that is named like a subcommand")
-        .override_usage("agent-sandbox [OPTIONS] run [--] COMMAND [ARGS]…");
     Top::command()
-        .subcommand(run)
+        .subcommand(page::<run::RunWords>("run"))
         .subcommand(page::<PolicyWords>("policy"))
         .subcommand(page::<ExplainWords>("explain"))
         .subcommand(page::<ProfileWords>("profile"))
@@ -446,22 +458,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
     let rest = &top.words[1..];
     let subcommand = if escaped { None } else { first.to_str() };
     let called = match subcommand {
-        Some("run") => {
-            let command = match rest {
-                [help] if help == "--help" || help == "-h" => {
-                    return Ok(Call::Print(Top::command().render_help().to_string()));
-                }
-                [dashes, command @ ..] if dashes == "--" => command,
-                command => command,
-            };
-            if command.is_empty() {
-                return Err(Misuse("error: `agent-sandbox run` needs a command".into()));
-            }
-            Ok(Call::Run {
-                options,
-                command: command.to_vec(),
-            })
-        }
+        Some("run") => sub(&first, rest).and_then(|words| run::read(options, words)),
         Some("policy") => sub(&first, rest).map(|words: PolicyWords| Call::Policy {
             options: options.and(words.options),
         }),
@@ -477,6 +474,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
         Some("doctor") => sub(&first, rest).map(|words: DoctorWords| Call::Doctor {
             options: options.and(words.options),
             nodes: words.nodes,
+            policy: words.policy.map(|file| (file, words.user)),
         }),
         Some("notify") => sub(&first, rest).map(notify),
         Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {
@@ -493,6 +491,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
         _ => Ok(Call::Run {
             options,
             command: top.words,
+            around: Around::default(),
         }),
     };
     match called {

@@ -9,6 +9,7 @@
 )]
 
 pub mod compare;
+pub mod draft;
 pub mod facts;
 pub mod judge;
 pub mod line;

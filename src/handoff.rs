@@ -73,8 +73,24 @@ pub struct Confinement {
     /// The filter that hands the calls over of which a mediator outside knows ids that the jail's user
     /// namespace lacks; `None`: there is no mediator, or the process has such a filter already.
     pub mediated: Option<Box<Mediated>>,
+    /// The only places below which directories can be listed, as Landlock sees to it; `None`: everywhere.
+    pub listed: Option<Vec<Vec<u8>>>,
+    /// What it takes of itself in place of limits for the whole jail.
+    pub least: Option<Least>,
     /// Whether it is watched, and how; it takes nothing from the command.
     pub watch: Option<Box<Watch>>,
+}
+
+/// What a process takes of itself, and so of each that it starts, where the jail has no cgroup of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Least {
+    /// `RLIMIT_DATA`, in bytes: heap and private mappings that can be written. `RLIMIT_AS` would count what programs reserve
+    /// and never use (Java, Node, Go).
+    pub data: Option<u64>,
+    /// By how much its nice value grows.
+    pub nicer: Option<i32>,
+    /// Whether it has the lowest priority of all that want the disk, which is none of the idle class's.
+    pub idle_disk: bool,
 }
 
 /// The programs of a filter that a mediator answers, see `backend::bubblewrap::mediated`.

@@ -103,7 +103,8 @@ pub fn look(document: &Document, path: &Path) -> Seen {
     let device = kind.is_char_device() || kind.is_block_device();
     let opened = device || readable && can_be_opened(&real);
     // Landlock lets what it keeps closed be seen to exist.
-    let closed = !opened && !document.leads_on(&real) && (readable || document.landlock);
+    let known = document.leads_on(&real) || document.unlisted(&real).is_some();
+    let closed = !opened && !known && (readable || document.landlock);
     if closed || is_cover(document, &real, &meta) {
         return Seen::Nothing;
     }

@@ -74,6 +74,12 @@ impl User {
         })
     }
 
+    /// The user's own policy file. What `XDG_CONFIG_HOME` says in the user's own shell is not known here.
+    pub fn config(&self) -> PathBuf {
+        let home = Path::new(&self.account.home);
+        home.join(".config/agent-sandbox/config.toml")
+    }
+
     /// Where the user's state stands. What `XDG_STATE_HOME` says in the user's own shell is not known here.
     pub fn state(&self) -> PathBuf {
         let home = Path::new(&self.account.home);

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 /// Letters and digits that are not mistaken for one another (Crockford's base 32).
@@ -20,6 +21,9 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const ID_LENGTH: usize = 8;
 /// No record is longer; a longer file is none of ours.
 const LONGEST_RECORD: u64 = 64 * 1024;
+
+/// Held while sessions are counted, beside their records.
+const LOCK: &str = "lock";
 
 /// What the name of a session's socket ends in: on it somebody outside asks something of the session while it runs.
 pub const SOCKET: &str = "socket";
@@ -108,6 +112,24 @@ pub struct Registered {
 }
 
 impl Registered {
+    /// Records this process as the launcher of a session, if no more than `most` run on this node then; else those that
+    /// do are the answer.
+    ///
+    /// # Errors
+    /// The directory or the file cannot be written, or be locked to count.
+    pub fn within(
+        most: u32,
+        directory: &Path,
+        new: Running<'_>,
+    ) -> Result<std::result::Result<Self, Vec<Record>>> {
+        let _alone = lock(directory)?;
+        let others = running(directory)?;
+        if others.len() >= usize::try_from(most).unwrap_or(usize::MAX) {
+            return Ok(Err(others));
+        }
+        Ok(Ok(Self::new(directory, new)?))
+    }
+
     /// Records this process as the launcher of a session.
     ///
     /// # Errors
@@ -146,6 +168,27 @@ impl Registered {
         file.write_all(text.as_bytes()).with_context(failed)?;
         Ok(registered)
     }
+}
+
+/// Waits until nobody else counts the sessions. The lock goes with the answer, and with the process.
+fn lock(directory: &Path) -> Result<Flock<std::fs::File>> {
+    let failed = || format!("cannot count the sessions in `{}`", directory.display());
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .with_context(failed)?;
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(directory.join(LOCK))
+        .with_context(failed)?;
+    Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, errno)| errno)
+        .with_context(failed)
 }
 
 impl Drop for Registered {

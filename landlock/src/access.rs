@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -197,6 +197,8 @@ pub struct MediatorConfig {
     pub abi: i32,
     /// What is executed in the place of Slurm's commands, if they are in sight.
     pub stand_in: Option<StandIn>,
+    /// Directories of which it opens none for listing, nor any above them: those of `files.no_walk`.
+    pub no_walk: Vec<PathBuf>,
     /// The configuration of git that it writes, if there is one.
     pub git_config: Option<GitConfig>,
 }
@@ -268,6 +270,7 @@ mod tests {
             rules: vec![rule("/p", None), rule("/p/src", Some((1, 2)))],
             abi: 6,
             stand_in: None,
+            no_walk: Vec::new(),
             git_config: None,
         };
         assert_eq!(config.planned(Path::new("/p/src")), Some((1, 2)));

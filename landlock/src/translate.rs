@@ -158,6 +158,8 @@ pub fn translate(
         besides: refused::besides(plan.network.value != NetworkMode::Open),
     });
     plan.mediated = false;
+    let no_walk = plan.no_walk.iter().map(|root| root.value.clone());
+    let no_walk = no_walk.collect();
     let translated = Translated {
         plan,
         rules: widest(given.rules),
@@ -166,6 +168,7 @@ pub fn translate(
             rules: widest(for_mediator),
             abi,
             stand_in,
+            no_walk,
             git_config,
         },
         handed_over,

@@ -9,9 +9,9 @@ use nix::fcntl::OFlag;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 
-use super::streams;
-use crate::handoff::Run;
-use crate::sys::{paths, process};
+use super::{streams, walk};
+use crate::handoff::{Least, Run};
+use crate::sys::{paths, process, remote};
 
 /// What confines the command.
 #[derive(Clone, Copy)]
@@ -40,10 +40,16 @@ pub(super) fn confine<'a>(
         setrlimit(Resource::RLIMIT_NPROC, most, most)
             .map_err(|error| format!("cannot limit processes: {error}"))?;
     }
+    if let Some(least) = &run.confinement.least {
+        take_less(least).map_err(|error| format!("cannot limit the command: {error}"))?;
+    }
     streams::clear(&run.streams).map_err(|error| format!("cannot open `/dev/null`: {error}"))?;
     if let ConfinedBy::Itself(itself) = by {
         let cwd = enter(run)?;
         set_umask(run);
+        if let Some(places) = &run.confinement.listed {
+            walk::only(places)?;
+        }
         itself(parent)?;
         default_signals()?;
         return Ok(cwd);
@@ -55,11 +61,37 @@ pub(super) fn confine<'a>(
         )
         .map_err(|error| format!("cannot confine the command with Landlock: {error}"))?;
     }
+    if let Some(places) = &run.confinement.listed {
+        walk::only(places)?;
+    }
     let cwd = enter(run)?;
     set_umask(run);
     default_signals()?;
     Ok(cwd)
 }
+
+/// Takes of this process, and of all that it starts, what stands in for limits of the whole jail.
+fn take_less(least: &Least) -> std::io::Result<()> {
+    if let Some(most) = least.data {
+        let (_, hard) = getrlimit(Resource::RLIMIT_DATA)?;
+        let most = most.min(hard);
+        setrlimit(Resource::RLIMIT_DATA, most, most)?;
+    }
+    if let Some(more) = least.nicer {
+        // Nobody inside may take it back, whatever the user may.
+        setrlimit(Resource::RLIMIT_NICE, 0, 0)?;
+        remote::set_nice(0, (remote::nice(0)? + more).min(NICEST))?;
+    }
+    if least.idle_disk {
+        remote::set_io_priority(0, LAST_OF_USUAL)?;
+    }
+    Ok(())
+}
+
+/// The highest nice value (`setpriority(2)`).
+const NICEST: i32 = 19;
+/// The last of the usual class: `IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7)`, include/uapi/linux/ioprio.h.
+const LAST_OF_USUAL: i32 = (2 << 13) | 7;
 
 fn set_umask(run: &Run) {
     if let Some(mask) = run.umask {

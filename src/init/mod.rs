@@ -22,6 +22,7 @@ mod keep;
 mod messages;
 pub mod socket;
 mod streams;
+mod walk;
 mod watched;
 
 use std::ffi::{OsStr, OsString};

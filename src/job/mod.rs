@@ -270,7 +270,7 @@ fn stand_by(
     company.hold(&mut run, tracer);
     supervisor::hold_signals(true).context("cannot hold signals back")?;
     let (attendant, control) = join::enter(welcome, connection, &run)?;
-    let outcome = supervisor::supervise(Jail::Joined(attendant), control, &mut company)?;
+    let outcome = supervisor::supervise(Jail::joined(attendant), control, &mut company)?;
     if let Outcome::NoJail(_) = outcome {
         bail!("the jail of this job ended before the command was started");
     }

@@ -1,31 +1,19 @@
 //! Looks for the allocation of Slurm's in which a session is started, and asks Slurm whether it is the one
 //! (`host::allocation` says what proves it).
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io::Read;
 use std::net::{ToSocketAddrs, UdpSocket};
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStringExt;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use agent_sandbox_wire::command::Command as Name;
 use agent_sandbox_wire::order;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::chaperon;
 use super::prepared::Prepared;
+use super::slurm_commands::SlurmCommands;
 use crate::env_vars;
 use crate::host::HostFacts;
 use crate::host::allocation::{self, Allocation, Detected, FORMAT, Job, Session};
 use crate::plan::build::slurm::availability;
 use crate::plan::model::slurm::Use;
 
-/// How long Slurm may take to answer. Without a controller its commands try for minutes.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// An answer of Slurm's is not longer, in bytes: a line of `squeue`, or the processes of a job on a node.
-const LONGEST_ANSWER: u64 = 4 << 20;
 /// How far up the processes are looked at.
 const DEEPEST: usize = 64;
 /// The unit of times in `/proc/PID/stat`, in parts of a second (`proc(5)`; the kernel's `USER_HZ`).
@@ -106,7 +94,14 @@ fn find(host: &HostFacts) -> Detected {
 fn prove(host: &HostFacts, job: u32) -> Result<Allocation, String> {
     let words = ["--noheader", "--all", "--states=all"].map(str::to_owned);
     let rest = [format!("--jobs={job}"), format!("--Format={FORMAT}")];
-    let said = ask(host, Name::Squeue, words.into_iter().chain(rest))?;
+    let about = |why: String| format!("cannot be asked about: {why}");
+    let slurm = SlurmCommands::of(host).map_err(about)?;
+    let said = slurm.ask(Name::Squeue, words.into_iter().chain(rest));
+    // It fails of a number that it does not know.
+    let said = said.map_err(|unanswered| match unanswered.fails {
+        true => "is not known to Slurm".to_owned(),
+        false => about(unanswered.why),
+    })?;
     let found = Job::read(&said, job).ok_or("is not known to Slurm")?;
     if let Some(why) = found.unusable(host.uid) {
         return Err(why);
@@ -121,7 +116,7 @@ fn prove(host: &HostFacts, job: u32) -> Result<Allocation, String> {
         });
         let words = ["listpids".to_owned(), job.to_string()];
         let words = words.into_iter().chain(node.map(str::to_owned));
-        let listed = ask(host, Name::Scontrol, words).unwrap_or_default();
+        let listed = slurm.ask(Name::Scontrol, words).unwrap_or_default();
         if !allocation::lists(&listed, job, std::process::id()) {
             return Err(
                 "was not made for this process, as far as Slurm says: start in the shell that salloc opened, in \
@@ -140,82 +135,6 @@ fn prove(host: &HostFacts, job: u32) -> Result<Allocation, String> {
         on_node: !by_session,
         variables: allocation::described(&host.environment, job),
     })
-}
-
-/// What a real command of Slurm's says on standard output, in the environment that the chaperon gives it.
-///
-/// # Errors
-/// It cannot be trusted or started, takes too long, or fails. Completes "job N …".
-fn ask(
-    host: &HostFacts,
-    name: Name,
-    words: impl Iterator<Item = String>,
-) -> Result<String, String> {
-    let failed = |why: &str| format!("cannot be asked about: {}: {why}", name.name());
-    let slurm = host.slurm.as_ref().ok_or_else(|| failed("there is none"))?;
-    let found = slurm.commands.iter().find(|(known, _)| *known == name);
-    let (_, path) = found.ok_or_else(|| failed("there is none that can be trusted"))?;
-    let environment: BTreeMap<OsString, OsString> = chaperon::environment(host, &slurm.conf)
-        .into_iter()
-        .filter_map(|entry| {
-            let at = entry.iter().position(|&byte| byte == b'=')?;
-            let word = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
-            Some((word(&entry[..at]), word(&entry[at + 1..])))
-        })
-        .collect();
-    let mut child = Command::new(path)
-        .args(words)
-        .env_clear()
-        .envs(environment)
-        .env("SLURM_TIME_FORMAT", "%s")
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|error| failed(&error.to_string()))?;
-    let said = listen(&mut child);
-    if said.is_none() {
-        // It may have ended by now.
-        let _ = child.kill();
-    }
-    let status = child.wait().map_err(|error| failed(&error.to_string()))?;
-    match said {
-        None => Err(failed("it does not answer")),
-        Some(_) if !status.success() => Err(match name {
-            // What it says of a number that it does not know.
-            Name::Squeue => "is not known to Slurm".to_owned(),
-            _ => failed("it fails"),
-        }),
-        Some(said) => Ok(String::from_utf8_lossy(&said).into_owned()),
-    }
-}
-
-/// All that a child writes; `None` if it takes too long, or writes too much.
-fn listen(child: &mut Child) -> Option<Vec<u8>> {
-    let mut output = child.stdout.take()?;
-    let until = Instant::now() + PATIENCE;
-    let mut said = Vec::new();
-    let mut part = [0; 8192];
-    loop {
-        let left = until.saturating_duration_since(Instant::now()).as_millis();
-        let mut fds = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
-        let left = PollTimeout::from(u16::try_from(left).unwrap_or(u16::MAX));
-        match poll(&mut fds, left) {
-            Ok(0) => return None,
-            Ok(_) => {}
-            Err(nix::errno::Errno::EINTR) => continue,
-            Err(_) => return None,
-        }
-        match output.read(&mut part) {
-            Ok(0) => return Some(said),
-            Ok(count) => said.extend_from_slice(&part[..count]),
-            Err(_) => return None,
-        }
-        if said.len() as u64 > LONGEST_ANSWER {
-            return None;
-        }
-    }
 }
 
 /// The terminal sessions of this process and of those that started it. One whose first process has ended

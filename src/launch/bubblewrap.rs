@@ -166,7 +166,7 @@ fn begin(
         finish,
     } = start(program, call, order)?;
     company.finish = finish;
-    Ok((Jail::Built { bwrap, complaint }, control))
+    Ok((Jail::built(&bwrap, complaint), control))
 }
 
 /// A jail that runs.

@@ -1,6 +1,7 @@
 //! A cgroup of a session's own (cgroups(7), version 2), where the user has a part of the tree that they may
-//! change: below `systemd --user`, mostly. It gives what is traced a name that stays when processes come and go;
-//! nothing depends on it, as the tracer's marks do not. Where there can be none nobody is told.
+//! change: below `systemd --user`, mostly. It gives what is traced a name that stays when processes come and go, limits
+//! what a session may take of its node, and counts what it took. Where it is for the name or the numbers alone, nothing
+//! depends on it, and nobody is told that there is none.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -20,10 +21,63 @@ const LEFT: Duration = Duration::from_secs(60);
 const ATTEMPTS: u32 = 5;
 /// See [`ATTEMPTS`].
 const BETWEEN: Duration = Duration::from_millis(4);
+/// The limit of what a cgroup may have in swap.
+pub(super) const SWAP: &str = "memory.swap.max";
 /// As many processes are moved at most: those that make the jail, before anything of it runs.
 const MOST_MOVED: usize = 16;
 /// No file of `/proc` that is read here is longer, in bytes.
 const LONGEST: u64 = 1 << 20;
+
+/// What a cgroup is made for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The directory below which it is made.
+    parent: PathBuf,
+    /// Files of it, and what is written into each.
+    settings: Vec<(&'static str, String)>,
+    /// Whether nothing may run outside of it.
+    pub required: bool,
+}
+
+/// What the processes of a cgroup took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Processors' time; `None`: not known.
+    pub cpu: Option<Duration>,
+    /// The most memory at one time, in bytes; `None`: not known (before Linux 5.19, or not counted).
+    pub peak: Option<u64>,
+    /// How many processes the kernel ended because there was no memory left.
+    pub memory_kills: u64,
+}
+
+impl Wanted {
+    /// One in which these controllers are there, with these settings.
+    ///
+    /// # Errors
+    /// There is no part of the tree that the user may change in which they are. Completes "no cgroup of its own: …".
+    pub fn limiting(
+        controllers: &[&'static str],
+        settings: Vec<(&'static str, String)>,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            parent: with_controllers(controllers)?,
+            settings,
+            required: true,
+        })
+    }
+
+    /// One that counts, as far as that is possible here.
+    ///
+    /// # Errors
+    /// There is no part of the tree that the user may change.
+    pub fn counting() -> io::Result<Self> {
+        Ok(Self {
+            parent: with_controllers(&["memory"]).or_else(|_| own())?,
+            settings: Vec::new(),
+            required: false,
+        })
+    }
+}
 
 /// A cgroup that was made. It is removed when this is dropped, if nothing is left in it.
 #[derive(Debug)]
@@ -43,13 +97,50 @@ impl Group {
         Self::below(&own, session, process)
     }
 
+    /// The same of one that is made for something.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn wanted(wanted: &Wanted, session: &str, process: u32) -> io::Result<Self> {
+        sweep(&wanted.parent);
+        let group = Self::make(&wanted.parent, session)?;
+        for (file, value) in &wanted.settings {
+            let written = fs::OpenOptions::new()
+                .write(true)
+                .open(group.path.join(file))
+                .and_then(|mut file| file.write_all(value.as_bytes()));
+            match written {
+                // A kernel without swap has no limit of it.
+                Err(error) if *file == SWAP && error.kind() == io::ErrorKind::NotFound => {}
+                written => written
+                    .map_err(|error| io::Error::new(error.kind(), format!("{file}: {error}")))?,
+            }
+        }
+        group.take(process)?;
+        Ok(group)
+    }
+
     fn below(parent: &Path, session: &str, process: u32) -> io::Result<Self> {
+        let group = Self::make(parent, session)?;
+        group.take(process)?;
+        Ok(group)
+    }
+
+    fn make(parent: &Path, session: &str) -> io::Result<Self> {
         let path = parent.join(format!("{PREFIX}{session}"));
         fs::DirBuilder::new().mode(0o755).create(&path)?;
         let id = fs::symlink_metadata(&path)?.ino();
-        let group = Self { path, id };
-        group.take(process)?;
-        Ok(group)
+        Ok(Self { path, id })
+    }
+
+    /// What its processes took until now.
+    pub fn taken(&self) -> Taken {
+        let read = |name: &str| fs::read_to_string(self.path.join(name)).unwrap_or_default();
+        Taken {
+            cpu: field(&read("cpu.stat"), "usage_usec").map(Duration::from_micros),
+            peak: read("memory.peak").trim().parse().ok(),
+            memory_kills: field(&read("memory.events"), "oom_kill").unwrap_or(0),
+        }
     }
 
     /// Moves a process there, with all that it has started. The first move on a node that was quiet takes until every
@@ -101,6 +192,51 @@ fn own() -> io::Result<PathBuf> {
     }
     access(&path.join("cgroup.procs"), AccessFlags::W_OK)?;
     Ok(path)
+}
+
+/// The nearest cgroup around this process below which the user may make others that have these controllers. One with
+/// processes of its own can give none to those below it (cgroup-v2.rst of the kernel's documentation, "No Internal
+/// Process Constraint").
+fn with_controllers(wanted: &[&'static str]) -> Result<PathBuf, String> {
+    let mut at = own().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "there are no cgroups of version 2 here".to_owned(),
+        _ => "the cgroup of this login belongs to the system".to_owned(),
+    })?;
+    let uid = nix::unistd::geteuid().as_raw();
+    let has = |at: &Path, file: &str| {
+        let text = fs::read_to_string(at.join(file)).unwrap_or_default();
+        let all: Vec<&str> = text.split_whitespace().collect();
+        wanted.iter().all(|name| all.contains(name))
+    };
+    loop {
+        if has(&at, "cgroup.subtree_control") {
+            return Ok(at);
+        }
+        let is_empty =
+            fs::read_to_string(at.join("cgroup.procs")).is_ok_and(|text| text.is_empty());
+        if is_empty && has(&at, "cgroup.controllers") {
+            let plus: Vec<String> = wanted.iter().map(|name| format!("+{name}")).collect();
+            if fs::write(at.join("cgroup.subtree_control"), plus.join(" ")).is_ok() {
+                return Ok(at);
+            }
+        }
+        // Processes move only within what is the user's.
+        let mine = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.uid() == uid);
+        let writable = |path: &Path| access(&path.join("cgroup.procs"), AccessFlags::W_OK).is_ok();
+        if !at.pop() || !mine(&at) || !writable(&at) {
+            return Err(format!(
+                "none that this user may change has the controllers {}",
+                wanted.join(", ")
+            ));
+        }
+    }
+}
+
+/// A number of a file with a name and a number in each line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    let (_, number) = lines.into_iter().find(|(found, _)| *found == name)?;
+    number.trim().parse().ok()
 }
 
 /// Where the cgroup stands that `/proc/PID/cgroup` names (cgroups(7)).

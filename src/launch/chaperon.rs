@@ -140,6 +140,11 @@ impl Chaperon {
         Ok(())
     }
 
+    /// Its process, once it runs.
+    pub(super) fn process(&self) -> Option<u32> {
+        self.running.as_ref().map(Companion::process)
+    }
+
     /// Ends the chaperon and waits for its end, for a bounded time.
     pub fn end(&mut self) {
         self.listener = None;

@@ -87,6 +87,11 @@ impl Companion {
         }
     }
 
+    /// Its process.
+    pub(super) fn process(&self) -> u32 {
+        self.pid.as_raw().cast_unsigned()
+    }
+
     /// The launcher's end.
     pub(super) fn life(&self) -> &OwnedFd {
         &self.life

@@ -12,7 +12,7 @@ use nix::unistd::{Pid, ttyname};
 
 use super::backend::{Backend, Planned, Ready, Reason, Running};
 use super::observed;
-use super::orders::filter;
+use super::orders::{filter, listed};
 use super::prepared::Prepared;
 use super::state::{self, StateChanges};
 use super::supervisor::{self, Company, Jail, Outcome};
@@ -227,6 +227,8 @@ impl Ready for Planning {
         } = *self;
         run.confinement = Confinement {
             max_processes: translated.plan.max_processes.value,
+            least: run.confinement.least,
+            listed: listed(&translated.plan, &[stage.path()]),
             watch: run.confinement.watch.take().map(observed::without_calls),
             ..Confinement::default()
         };
@@ -286,7 +288,7 @@ impl Running for Begun {
             stage,
             state_changes,
         } = *self;
-        let outcome = supervisor::supervise(Jail::Joined(mediator), control, company);
+        let outcome = supervisor::supervise(Jail::joined(mediator), control, company);
         // The chaperon is a child as well, and none that is left over.
         company.chaperon = None;
         // A mediator that ends by itself leaves nothing.

@@ -3,8 +3,10 @@
 use super::forward::Forward;
 use crate::backend::bubblewrap::{mediated as handed_over, mediator};
 use crate::env_vars;
+use crate::failure::Failure;
 use crate::handoff::{Confinement, Mediated, Run, Streams};
 use crate::host::HostFacts;
+use crate::plan::build::no_walk::around;
 use crate::plan::{Plan, Variable};
 use crate::seccomp;
 use crate::session::{self, Registered, Running};
@@ -34,14 +36,31 @@ pub(super) fn register(
         .as_deref()
         .context("a launch needs a project")?;
     let records = session::directory(host.uid, &host.state_directory);
+    let name = name.to_string_lossy();
     let forward = forward.iter().flat_map(|forward| forward.sockets());
     let running = Running {
         id: &plan.session,
         project,
-        command: &name.to_string_lossy(),
+        command: &name,
         forward: forward.collect(),
     };
-    Registered::new(&records, running)
+    let Some(most) = &plan.limits.sessions else {
+        return Registered::new(&records, running);
+    };
+    let registered = Registered::within(most.value, &records, running)?;
+    registered.map_err(|running| {
+        let ids: Vec<&str> = running.iter().map(|one| one.id.as_str()).collect();
+        let message = format!(
+            "{} sessions of yours run on this node, and no more than {} may (limits.sessions, {})",
+            running.len(),
+            most.value,
+            most.source
+        );
+        Failure::new(message)
+            .hint(format!("end one of them first: {}", ids.join(", ")))
+            .hint("agent-sandbox sessions shows them, with their processes")
+            .into()
+    })
 }
 
 /// The plan's command.
@@ -97,8 +116,21 @@ pub fn confinement(plan: &Plan) -> Confinement {
         scoped_sockets: plan.landlock_scope,
         writable: plan.landlock_writes.then(writable),
         mediated: plan.mediated.then(|| Box::new(mediated(false))),
+        least: None,
+        listed: listed(plan, &[]),
         watch: None,
     }
+}
+
+/// What alone the plan's command can list, if there is something that it cannot. `own` are places of the jail's own
+/// beside those of the plan.
+pub(super) fn listed(plan: &Plan, own: &[&Path]) -> Option<Vec<Vec<u8>>> {
+    if plan.no_walk.is_empty() {
+        return None;
+    }
+    let own = own.iter().filter_map(|at| around(&plan.no_walk, at));
+    let all = plan.listed.iter().cloned().chain(own);
+    Some(all.map(|at| at.into_os_string().into_vec()).collect())
 }
 
 /// The filter of the calls that a mediator answers, for a jail of this process's user and group.

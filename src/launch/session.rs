@@ -2,17 +2,19 @@
 
 use super::backend::{Backend, Reason, Running, with_reason};
 use super::chaperon::Chaperon;
+use super::deadline::{Deadline, TIMED_OUT};
 use super::ending::conclude;
 use super::forward::Forward;
 use super::network::Filter;
 use super::orders::{mediated, mediated_terms, register};
 use super::prepare::prepare_session;
 use super::prepared::Prepared;
+use super::result::Collector;
 use super::supervisor::{Company, Outcome};
-use super::{absent, choice, credentials, observed, orders, start_messages};
+use super::{absent, choice, credentials, limits, observed, orders, start_messages};
 use crate::cli::Options;
 use crate::env_vars;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::logging::Stopwatch;
 use crate::plan::Plan;
 use crate::plan::build::git;
@@ -21,6 +23,7 @@ use crate::sys::fds;
 use anyhow::{Context, Result};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
 
 /// Refuses circumstances in which a jail would not be one. Before anything else of a launch.
 ///
@@ -53,11 +56,38 @@ pub fn refuse_unsafe_start() -> Result<()> {
     Ok(())
 }
 
+/// What a caller that is a program wants around a command.
+#[derive(Debug, Default)]
+pub struct Course {
+    /// After which time the command is ended.
+    pub timeout: Option<Duration>,
+    /// What gathers how it went.
+    pub result: Option<Collector>,
+    /// Whether the command was ended because its time was over.
+    timed_out: bool,
+}
+
+impl Course {
+    /// For a command that may run for so long, whose result somebody gathers.
+    pub fn new(timeout: Option<Duration>, result: Option<Collector>) -> Self {
+        Self {
+            timeout,
+            result,
+            timed_out: false,
+        }
+    }
+}
+
 /// Runs a command in a jail. `prepared` was made of the same options and command.
 ///
 /// # Errors
 /// Everything but the command's own end.
-pub fn run(options: &Options, command: &[OsString], mut prepared: Prepared) -> Result<u8> {
+pub fn run(
+    options: &Options,
+    command: &[OsString],
+    mut prepared: Prepared,
+    course: &mut Course,
+) -> Result<u8> {
     prepared.find_allocation();
     let found = prepared.allocation.clone();
     let asked = options.backend.unwrap_or_default();
@@ -65,7 +95,8 @@ pub fn run(options: &Options, command: &[OsString], mut prepared: Prepared) -> R
     log_choice(backend.as_ref(), instead.as_ref());
     let session = prepared.invocation.session.clone();
     let recorder = prepared.recorder.clone();
-    let (mut outcome, mut name) = run_by(backend.as_ref(), options, prepared, instead.as_ref())?;
+    let by = backend.as_ref();
+    let (mut outcome, mut name) = run_by(by, options, prepared, instead.as_ref(), course)?;
     if let Outcome::NoJail(_) = outcome
         && let Some((other, reason)) = choice::fallback(asked)
     {
@@ -73,9 +104,12 @@ pub fn run(options: &Options, command: &[OsString], mut prepared: Prepared) -> R
         // What the launcher knew of the host is gone, for it does not stay with a jail that works.
         let mut again = prepare_session(options, command, session, recorder)?;
         again.adopt(found);
-        (outcome, name) = run_by(other, options, again, Some(&reason))?;
+        (outcome, name) = run_by(other, options, again, Some(&reason), course)?;
     }
-    conclude(outcome, &name)
+    match outcome {
+        Outcome::Ended(_) if course.timed_out => Ok(TIMED_OUT),
+        outcome => conclude(outcome, &name),
+    }
 }
 
 fn log_choice(backend: &dyn Backend, instead: Option<&Reason>) {
@@ -90,11 +124,25 @@ fn run_by(
     options: &Options,
     prepared: Prepared,
     instead: Option<&Reason>,
+    course: &mut Course,
 ) -> Result<(Outcome, OsString)> {
-    let started = start(backend, options, prepared, instead);
-    let (running, mut company, _registered, name) =
-        started.map_err(|error| with_reason(error, instead))?;
-    Ok((running.supervise(&mut company)?, name))
+    let started = start(backend, options, prepared, instead, course);
+    let (running, mut company, _registered, name) = started?;
+    let memory = std::mem::take(&mut company.memory);
+    let outcome = running.supervise(&mut company)?;
+    if let Some(line) = company
+        .measured
+        .taken
+        .and_then(|taken| limits::said_of_memory(&taken, &memory))
+    {
+        failure::say(&line);
+    }
+    let over = company.deadline.over();
+    course.timed_out = over.is_some();
+    if let Some(result) = &mut course.result {
+        result.end(&outcome, over, std::mem::take(&mut company.measured));
+    }
+    Ok((outcome, name))
 }
 
 fn start(
@@ -102,14 +150,23 @@ fn start(
     options: &Options,
     prepared: Prepared,
     instead: Option<&Reason>,
+    course: &mut Course,
 ) -> Result<(Box<dyn Running>, Company, Registered, OsString)> {
     let mut prepared = prepared;
     let mut watch = Stopwatch::start();
-    let ready = backend.prepare(&mut prepared, instead)?;
+    // What follows of the policy would stop the other backend's jail as well.
+    let because = |error| with_reason(error, instead);
+    let ready = backend.prepare(&mut prepared, instead).map_err(because)?;
     let plan = ready.plan();
     log_plan(plan, &mut watch);
+    if let Some(mut result) = course.result.take() {
+        // Where the jail could change it there is none.
+        result.begin(&prepared, ready.as_ref())?;
+        course.result = Some(result);
+    }
     let tracer = prepared.tracer(plan, true)?;
     tracing::info!(target: "tracer", took = ?watch.lap(), traced = tracer.is_some(), "tracer asked");
+    let limits = limits::enforce(plan, course.result.is_some())?;
     let announcement = start_messages::announcement(plan, options, || {
         let logins = prepared.login_hint(plan) + &absent::note(&prepared, plan);
         logins + &prepared.shell_hint() + &ready.weaker(options.verbose > 0)
@@ -118,12 +175,19 @@ fn start(
     let forward = Forward::new(&prepared.host, plan, None)?;
     let forwarded = forward.as_ref().filter(|_| !options.quiet);
     let forwarded = forwarded.map(Forward::line).unwrap_or_default();
+    let memory = limits::memory(&plan.limits);
     let mut company = Company {
+        memory,
         chaperon: Chaperon::new(&prepared, plan, ready.told(), None)?,
         network: Filter::new(&prepared, plan, &values, options)?,
         recorder: prepared.recorder.clone(),
-        announcement: announcement + &forwarded + &prepared.said_of_allocation(options.quiet),
+        announcement: announcement
+            + &limits.note
+            + &forwarded
+            + &prepared.said_of_allocation(options.quiet),
+        wanted: limits.group.map(|group| (plan.session.clone(), group)),
         mediated: mediated_terms(plan),
+        deadline: Deadline::after(course.timeout).idle_for(limits::idle(&plan.limits)),
         ..Company::default()
     };
     let name = plan.command.first().cloned().unwrap_or_default();
@@ -131,6 +195,7 @@ fn start(
     company.forward = forward;
     let mut run = orders::command(plan);
     credentials::conceal(&values, &mut run.environment);
+    run.confinement.least = limits.least;
     run.confinement.watch = observed::watch(&prepared, plan, &ready.home());
     run.home = (!options.quiet).then(|| ready.home().into_os_string().into_vec());
     // Not in jobs, where one mediator would see the renames of all tasks of a node.
@@ -147,7 +212,7 @@ fn start(
     company.hold(&mut run, tracer);
     // The launcher stays for as long as the command runs; what it knew need not stay with it.
     drop(prepared);
-    let running = ready.start(run, &mut company)?;
+    let running = ready.start(run, &mut company).map_err(because)?;
     tracing::info!(target: "launch", took = ?watch.lap(), "jail started");
     Ok((running, company, registered, name))
 }

@@ -19,20 +19,19 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
 
+use super::activity::{self, Signs};
 use super::announcements::Announcements;
 use super::cgroup::Group;
 use super::chaperon::Chaperon;
-use super::finish::{self, Finish};
-use super::forward::Forward;
+pub use super::company::Company;
+use super::deadline::Due;
+use super::finish;
 pub use super::jail::Jail;
-use super::network::Filter;
-use super::traced::Tracer;
-use crate::backend::bubblewrap::mediator::{Standby, Terms};
+use crate::backend::bubblewrap::mediator::Standby;
 use crate::failure::{self, Failure};
-use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request, Run};
+use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request};
 use crate::init::gone;
 use crate::logging;
-use crate::observe::recorder;
 use crate::sys::{passing, process};
 
 /// Signals that end a process or mean something to it: handed on when a process sent them.
@@ -112,47 +111,6 @@ fn held(by_slurm: bool) -> SigSet {
     held
 }
 
-/// What stands by besides the supervisor.
-#[derive(Default)]
-pub struct Company {
-    /// The way to Slurm.
-    pub chaperon: Option<Chaperon>,
-    /// The filter of a network that is filtered.
-    pub network: Option<Filter>,
-    /// Ports that are forwarded.
-    pub forward: Option<Forward>,
-    /// What Slurm says about the job.
-    pub announcements: Option<Announcements>,
-    /// Whether Slurm started the launcher.
-    pub by_slurm: bool,
-    /// The process without which the command must not go on: it becomes readable when that ends.
-    pub parent: Option<OwnedFd>,
-    /// What is left of building the jail.
-    pub finish: Option<Finish>,
-    /// What watches the command.
-    pub recorder: Option<recorder::Shared>,
-    /// What is said when the jail is there, right before the command starts.
-    pub announcement: String,
-    /// What the mediator beside the jail keeps to; `None`: there is none.
-    pub mediated: Option<Terms>,
-    /// The node's tracer, with the command for its trail, of a jail that is held until it is traced.
-    pub tracer: Option<(Tracer, Vec<Vec<u8>>)>,
-    /// The session's cgroup, which goes with this.
-    pub group: Option<Group>,
-    /// Says, when [`supervise`] has returned, whether the process below the launcher was killed.
-    pub killed: bool,
-}
-
-impl Company {
-    /// Has a command held until the tracer traces it, its network is filtered and its ports are forwarded, if they are, and the
-    /// announcement is made.
-    pub fn hold(&mut self, run: &mut Run, tracer: Option<Tracer>) {
-        run.lends_network = self.network.is_some() || self.forward.is_some();
-        run.held = tracer.is_some() || run.lends_network || !self.announcement.is_empty();
-        self.tracer = tracer.map(|tracer| (tracer, run.argv.clone()));
-    }
-}
-
 /// Waits until the jail is over.
 ///
 /// # Errors
@@ -167,8 +125,9 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
         signals,
         company,
         outcome: None,
-        started: false,
+        started: None,
         lent: None,
+        ungrouped: None,
         listen_again: Vec::new(),
         mediator: None,
     };
@@ -180,8 +139,11 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
     if let Some(recorder) = &supervisor.company.recorder {
         recorder.borrow_mut().finish();
     }
-    supervisor.company.killed = matches!(jail, Jail::Over { killed: true });
-    let started = supervisor.started;
+    supervisor.company.killed = jail.was_killed();
+    supervisor.company.measured.spent = jail.spent();
+    supervisor.company.measured.taken = supervisor.company.group.as_ref().map(Group::taken);
+    supervisor.company.measured.ran = supervisor.started.map(|since| since.elapsed());
+    let started = supervisor.started.is_some();
     let outcome = supervisor.outcome.unwrap_or_else(|| {
         if started {
             // Killed with everything in it: by the kernel's out-of-memory killer, or by an
@@ -200,11 +162,13 @@ struct Supervisor<'a> {
     signals: SignalFd,
     company: &'a mut Company,
     outcome: Option<Outcome>,
-    /// Whether init got as far as the command.
-    started: bool,
+    /// When init got as far as the command.
+    started: Option<Instant>,
     mediator: Option<Standby>,
     /// The jail's mount namespace, until its mounts are finished; its network, until that is filtered.
     lent: Option<OwnedFd>,
+    /// Why there is no cgroup.
+    ungrouped: Option<io::Error>,
     /// When the announcements is looked at again.
     listen_again: Vec<Instant>,
 }
@@ -270,6 +234,31 @@ impl Supervisor<'_> {
                 self.listen_again.retain(|at| *at > now);
                 self.tell();
             }
+            // A command that has ended needs no help.
+            let due = match self.outcome {
+                None => self.due(now, jail),
+                Some(_) => Due::Nothing,
+            };
+            match due {
+                Due::Nothing | Due::Look => {}
+                Due::Warn(line) => {
+                    failure::say(&line);
+                    // That is no sign of anybody's.
+                    let signs = self.signs(jail);
+                    self.company.deadline.forget(signs);
+                }
+                Due::Terminate(why) => {
+                    failure::say(&why);
+                    self.request(&Request::Signal(Signal::SIGTERM as i32));
+                    // One that is stopped would not see it.
+                    self.request(&Request::Signal(Signal::SIGCONT as i32));
+                }
+                Due::Kill => {
+                    jail.kill();
+                    self.outcome = Some(Outcome::Ended(End::Signal(libc::SIGKILL)));
+                    return jail.wait();
+                }
+            }
             if reported {
                 match self.receive() {
                     Some(Report::Unfinished) => {
@@ -302,27 +291,81 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Makes the session's cgroup while the jail is built, for it may take as long. Without one it does as well.
-    fn make_group(&mut self, jail: &Jail) {
-        let session = self
-            .company
-            .tracer
-            .as_ref()
-            .and_then(|(tracer, _)| tracer.session());
-        if let (Some(session), Some(first)) = (session, jail.first()) {
-            self.company.group = Group::of_session(session, first).ok();
+    /// What is due, after a look if one is.
+    fn due(&mut self, now: Instant, jail: &Jail) -> Due {
+        match self.company.deadline.due(now) {
+            Due::Look => {
+                let signs = self.signs(jail);
+                self.company.deadline.saw(now, signs)
+            }
+            due => due,
         }
+    }
+
+    fn signs(&self, jail: &Jail) -> Signs {
+        let counted = self
+            .company
+            .group
+            .as_ref()
+            .and_then(|group| group.taken().cpu);
+        let summed = || jail.first().map_or(Duration::ZERO, activity::cpu_of);
+        let chaperon = self.company.chaperon.as_ref().and_then(Chaperon::process);
+        Signs {
+            cpu: counted.unwrap_or_else(summed),
+            terminals: activity::terminals(),
+            asked: chaperon.map_or(Duration::ZERO, activity::cpu_of),
+            asks: chaperon.is_some_and(|pid| !activity::children(pid).is_empty()),
+        }
+    }
+
+    /// Makes the session's cgroup while the jail is built, for it may take as long.
+    fn make_group(&mut self, jail: &Jail) {
+        let Some(first) = jail.first() else { return };
+        let company = &mut *self.company;
+        let tracer = company.tracer.as_ref();
+        let session = tracer.and_then(|(tracer, _)| tracer.session());
+        let made = match (&company.wanted, session) {
+            (Some((session, wanted)), _) => Group::wanted(wanted, session, first),
+            (None, Some(session)) => Group::of_session(session, first),
+            (None, None) => return,
+        };
+        match made {
+            Ok(group) => company.group = Some(group),
+            Err(error) => self.ungrouped = Some(error),
+        }
+    }
+
+    /// Has everything of the jail in a cgroup without which nothing may run.
+    fn enter_group(&mut self, jail: &Jail) -> Result<(), Failure> {
+        let wanted = self.company.wanted.as_ref();
+        if wanted.is_none_or(|(_, group)| !group.required) {
+            return Ok(());
+        }
+        let moved = match (self.ungrouped.take(), &self.company.group, jail.first()) {
+            // What was started since it was made is moved as well.
+            (None, Some(group), Some(first)) => group.take(first),
+            (Some(error), ..) => Err(error),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        };
+        moved.map_err(|error| {
+            Failure::new(format!(
+                "cannot make the session's cgroup, which its limits need: {error}"
+            ))
+            .hint("admin: see limits.cgroup in the policy")
+        })
     }
 
     /// Nothing of the jail has run yet. It goes on when it is traced, or when it need not be, and what there is
     /// to say of it was said.
     fn let_go_on(&mut self, jail: &Jail) -> Result<(), Failure> {
+        self.enter_group(jail)?;
         if let (Some((tracer, command)), Some(first)) = (self.company.tracer.take(), jail.first()) {
             // What was started since it was made is moved as well.
             let moved = |group: &Group| group.take(first).is_ok();
             self.company.group = self.company.group.take().filter(moved);
             let cgroup = self.company.group.as_ref().map(Group::id);
             let traced = tracer.begin(first, &command, cgroup)?;
+            self.company.measured.traced = traced.is_some();
             if let Some(recorder) = &self.company.recorder {
                 recorder.borrow_mut().traced = traced;
             }
@@ -341,7 +384,9 @@ impl Supervisor<'_> {
     }
 
     fn timeout(&self) -> PollTimeout {
-        let Some(next) = self.listen_again.iter().min() else {
+        let deadline = self.company.deadline.next();
+        let deadline = deadline.filter(|_| self.outcome.is_none());
+        let Some(next) = self.listen_again.iter().copied().chain(deadline).min() else {
             return PollTimeout::NONE;
         };
         // Rounded up: at the end of the wait the moment has come.
@@ -352,7 +397,7 @@ impl Supervisor<'_> {
     fn note(&mut self, report: Report) -> io::Result<()> {
         match report {
             Report::Ready => {
-                self.started = true;
+                self.started = Some(Instant::now());
                 tracing::info!(target: "launch", "the command starts");
                 let before = self
                     .company

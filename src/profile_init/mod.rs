@@ -19,7 +19,7 @@ use crate::config::load::{Owner, ProfileEntry, parse, place_of_new, profiles};
 use crate::config::source::Layer;
 use crate::failure::{self, Failure, one_line};
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
-use crate::launch::{self, Prepared, prepare, replay};
+use crate::launch::{self, Course, Prepared, prepare, replay};
 use crate::observe::recorder::Recorder;
 use crate::observe::seen::TrailSummary;
 use crate::plan::Plan;
@@ -87,7 +87,7 @@ pub fn call(options: &Options, name: &str, command: &[OsString], force: bool) ->
             "agent-sandbox: watched for a new profile: the home is private and empty, nothing written there stays\n",
         );
     }
-    let code = launch::run(options, command, prepared)?;
+    let code = launch::run(options, command, prepared, &mut Course::default())?;
     let (mut seen, traced) = {
         let mut recorder = recorder.borrow_mut();
         (std::mem::take(&mut recorder.seen), recorder.traced.take())

@@ -24,14 +24,15 @@ use serde_json::Value;
 use self::arguments::{expand_home, host_text, meant, slurm_line};
 use self::print::{print, print_json};
 pub use self::render::{parts, render};
-use crate::cli::{self, Call, Options, Question};
+use crate::cli::{self, Around, Call, Options, Question};
 use crate::failure::{self, FAILED, Failure};
 use crate::host;
 use crate::host::slurm::CHAPERON;
 use crate::launch::backend::with_reason;
 use crate::launch::choice;
 use crate::launch::ending::NOT_FOUND;
-use crate::launch::{self, Prepared};
+use crate::launch::result::Collector;
+use crate::launch::{self, Course, Prepared};
 use crate::logging;
 use crate::notice::{self, Untold};
 use crate::plan::explain::change::Ways;
@@ -58,23 +59,23 @@ pub fn call(arguments: &[OsString]) -> u8 {
     };
     done.unwrap_or_else(|error| {
         failure::say(&render(&error));
-        error
-            .downcast_ref::<Failure>()
-            .map_or(FAILED, |failure| failure.code)
+        code_of(&error)
     })
 }
 
 fn carry_out(call: Call) -> Result<u8> {
     match call {
         Call::Print(text) => print(&text)?,
-        Call::Run { options, command } => {
+        Call::Run {
+            options,
+            command,
+            around,
+        } => {
             launch::refuse_unsafe_start()?;
-            let prepared = launch::prepare(&options, &command)?;
             if !options.dry_run {
-                return launch::run(&options, &command, prepared)
-                    .map_err(|error| not_found(error, &options, &command));
+                return run(&options, &command, around);
             }
-            show_plan(&options, &prepared)?;
+            show_plan(&options, &launch::prepare(&options, &command)?)?;
         }
         Call::Policy { options } => {
             let prepared = launch::prepare(&options, &[])?;
@@ -120,10 +121,40 @@ fn carry_out(call: Call) -> Result<u8> {
         Call::Notify { title, text } => return notify(&title, &text),
         Call::Allow { session, hosts } => launch::allow::allow(&session, &hosts)?,
         Call::Sessions { options, user } => sessions::list(&options, user.as_deref())?,
-        Call::Doctor { options, nodes } => return doctor::call(&options, nodes.as_deref()),
+        Call::Doctor {
+            options,
+            policy: Some((file, user)),
+            ..
+        } => return doctor::draft(&options, &file, user.as_deref()),
+        Call::Doctor { options, nodes, .. } => return doctor::call(&options, nodes.as_deref()),
         Call::Trail(call) => return launch::trail::show(*call),
     }
     Ok(0)
+}
+
+/// Runs a command, and says how it went where a caller wants that.
+fn run(options: &Options, command: &[OsString], around: Around) -> Result<u8> {
+    let result = around.result.as_deref().map(Collector::new).transpose()?;
+    let mut course = Course::new(around.timeout, result);
+    let done = launch::prepare(options, command)
+        .and_then(|prepared| launch::run(options, command, prepared, &mut course))
+        .map_err(|error| not_found(error, options, command));
+    match (course.result, done) {
+        (Some(result), Ok(code)) => result.write(code, None).map(|()| code),
+        (Some(result), Err(error)) => {
+            let written = result.write(code_of(&error), Some(format!("{error:#}")));
+            // The first error is the one that matters.
+            written.unwrap_or_else(|unwritten| failure::say(&render(&unwritten)));
+            Err(error)
+        }
+        (None, done) => done,
+    }
+}
+
+/// The exit code of an error.
+fn code_of(error: &anyhow::Error) -> u8 {
+    let failure = error.downcast_ref::<Failure>();
+    failure.map_or(FAILED, |failure| failure.code)
 }
 
 /// Tells the person in front of the terminal, inside as outside.

@@ -8,10 +8,12 @@ use serde_json::{Value, json};
 use crate::failure::one_line;
 use crate::plan::explain::inside::Answer;
 use crate::plan::explain::{Explanation, Visibility};
+use crate::plan::model::limits::{Demand, Limits};
 use crate::plan::model::persistent::{Keeping, Make};
 use crate::plan::model::slurm::Use;
 use crate::plan::model::trace::{RawPath, Trace};
 use crate::plan::{Access, Mount, Plan, Step};
+use crate::policy::values::{Bytes, Stricter};
 
 fn lossy(text: &std::ffi::OsStr) -> String {
     text.to_string_lossy().into_owned()
@@ -51,6 +53,8 @@ pub fn json(plan: &Plan, layers: &[String], backend: &str) -> Value {
         "filter": plan.filter,
         "nested": plan.nested,
         "max_processes": plan.max_processes,
+        "limits": plan.limits,
+        "no_walk": plan.no_walk,
         "mediated": plan.mediated,
         "landlock_scope": plan.landlock_scope,
         "landlock_writes": plan.landlock_writes,
@@ -61,6 +65,37 @@ pub fn json(plan: &Plan, layers: &[String], backend: &str) -> Value {
 
 fn shown(path: &Path) -> String {
     path.display().to_string()
+}
+
+/// A line for each limit of a session that there is.
+fn limits(limits: &Limits) -> Vec<String> {
+    let size = |demand: &Demand<u64>| demand.most.clone().map(|most| Bytes(most).shown());
+    let number = |demand: &Demand<u32>| demand.most.clone().map(|most| most.to_string());
+    let rows = [
+        ("memory", limits.memory.as_ref().map(size)),
+        ("processors", limits.cpus.as_ref().map(number)),
+        ("I/O weight", limits.io_weight.as_ref().map(number)),
+        (
+            "sessions",
+            limits
+                .sessions
+                .clone()
+                .map(|most| most.map(|most| most.to_string())),
+        ),
+        (
+            "idle",
+            limits
+                .idle
+                .clone()
+                .map(|most| most.map(|most| format!("{} min", most.as_secs() / 60))),
+        ),
+    ];
+    let there = rows
+        .into_iter()
+        .filter_map(|(name, most)| Some((name, most?)));
+    there
+        .map(|(name, most)| format!("{name:<12} {}  ({})", most.value, most.source))
+        .collect()
 }
 
 /// For a person.
@@ -112,6 +147,14 @@ pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
         "processes    {most}  ({})",
         plan.max_processes.source
     ));
+    limits(&plan.limits).into_iter().for_each(&mut line);
+    for root in &plan.no_walk {
+        line(format!(
+            "not listed   {}  ({})",
+            root.value.display(),
+            root.source
+        ));
+    }
     line(format!(
         "slurm        {}  ({})",
         match plan.slurm.value {

@@ -501,6 +501,7 @@ impl Made {
             restrictions.confinement.scoped_signals = false;
             restrictions.confinement.scoped_sockets = false;
             restrictions.confinement.writable = None;
+            restrictions.confinement.listed = None;
         }
         if sockets.is_some() {
             restrictions.confinement.scoped_sockets = false;

@@ -80,14 +80,10 @@ fn no_command() {
     world.call::<&str>([]).run().expect(125, "", text);
     world.call(["-q"]).run().expect(125, "", text);
     world.call(["--"]).run().expect(125, "", text);
-    world
-        .call(["run"])
-        .run()
-        .expect(125, "", "error: `agent-sandbox run` needs a command\n");
-    world
-        .call(["run", "--"])
-        .run()
-        .expect(125, "", "error: `agent-sandbox run` needs a command\n");
+    let text =
+        "error: `agent-sandbox run` needs a command\n\nFor more information, try '--help'.\n";
+    world.call(["run"]).run().expect(125, "", text);
+    world.call(["run", "--"]).run().expect(125, "", text);
 }
 
 #[test]

@@ -50,6 +50,7 @@ mod sockets;
 mod terminal;
 mod told;
 mod tools;
+mod walks;
 mod world;
 
 /// Every attack that has a name; see [`probe`].
@@ -68,4 +69,5 @@ const ATTACKS: &[&[probe::Attack]] = &[
     project::ATTACKS,
     sockets::ATTACKS,
     terminal::ATTACKS,
+    walks::ATTACKS,
 ];

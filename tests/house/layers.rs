@@ -218,6 +218,7 @@ const USES: &[Row] = &[
     (
         "launch",
         &[
+            "audit",
             "backend",
             "cli",
             "config",
@@ -288,6 +289,7 @@ const USES: &[Row] = &[
             "policy",
             "session",
             "sys",
+            "users",
         ],
     ),
     ("main", &["init", "job", "plan", "report"]),
@@ -332,6 +334,19 @@ const CONFIG: &[Row] = &[
             "parse",
             "request",
             "source",
+        ],
+    ),
+    // A site's file before it is installed.
+    (
+        "draft",
+        &[
+            "diagnostic",
+            "files",
+            "load",
+            "parse",
+            "site",
+            "source",
+            "when",
         ],
     ),
     (

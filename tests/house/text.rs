@@ -12,6 +12,7 @@ pub(crate) const TABLES: &[&str] = &[];
 /// A name that ends in `/` stands for the directory.
 pub(crate) const EFFECTS: &[&str] = &[
     "src/main.rs",
+    "base/src/config/draft.rs",
     "base/src/config/files.rs",
     "base/src/config/load.rs",
     "base/src/config/site.rs",

@@ -7,6 +7,7 @@
 
 mod attacks;
 mod launches;
+mod limits;
 #[path = "../machine/mod.rs"]
 mod machine;
 

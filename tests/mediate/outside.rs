@@ -77,6 +77,7 @@ impl World {
             rules: [&command[..], &[self.rule("project", Right::Write)]].concat(),
             abi: self.abi,
             stand_in: None,
+            no_walk: Vec::new(),
             git_config: None,
         };
         let refused = compile(&rules(Switches {

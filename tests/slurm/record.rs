@@ -130,3 +130,43 @@ fn what_is_allowed_can_be_asked_for() {
     let job = format!("sbatch -W -o told.txt --wrap \"{ask}\" > /dev/null; cat told.txt");
     says(&world.inside(&job).run().out());
 }
+
+/// What a program is told of a session's jobs, and of what it was refused.
+#[test]
+fn a_result_names_the_jobs_and_their_states() {
+    let Some(world) = World::new() else { return };
+    let file = world.user.dir.join("result.json");
+    let project = world.project();
+    let script = "cd $AGENT_SANDBOX_PROJECT; sbatch --parsable -W -o /dev/null --wrap 'exit 3' > first; sbatch --parsable -H -o /dev/null --array=1-3 --wrap true > second; \
+                  sbatch --uid=0 --wrap true; true";
+    let words = [
+        "-C",
+        project.to_str().unwrap(),
+        "run",
+        "--result",
+        file.to_str().unwrap(),
+        "--",
+        "bash",
+        "-c",
+        script,
+    ];
+    world.launcher(&words).good();
+    let result: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let number = |name: &str| -> u32 { world.read(name).trim().parse().unwrap() };
+    let jobs = result["jobs"].as_array().unwrap();
+    let states = |id: u32| {
+        let job = jobs.iter().find(|job| job["id"] == id);
+        job.unwrap_or_else(|| panic!("no job {id}: {result:#}"))["states"].clone()
+    };
+    assert_eq!(states(number("first")), serde_json::json!({ "FAILED": 1 }));
+    assert_eq!(
+        states(number("second")),
+        serde_json::json!({ "PENDING": 3 })
+    );
+    assert_eq!(jobs.len(), 2, "{result:#}");
+    let refusals = result["refusals"].as_array().unwrap();
+    assert_eq!(refusals.len(), 1, "{result:#}");
+    assert_eq!(refusals[0]["reason"], "option --uid", "{result:#}");
+    assert_eq!(result["project_changed_files"], 2, "{result:#}");
+}

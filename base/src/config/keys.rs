@@ -58,6 +58,8 @@ macro_rules! keys {
                 write: Strings => Gives<PathSpec>, paths() "list of paths";
                 /// Hidden paths.
                 hide: Strings => Takes<PathSpec>, paths() "list of paths";
+                /// Directories that cannot be listed, nor can those above them; what is below is there by its name.
+                no_walk: Strings => Takes<PathSpec>, plain_paths() "list of paths";
                 /// Exact exceptions from `hide`.
                 unhide: Strings => Gives<PathSpec>, paths() "list of paths";
                 /// How long one path may take to answer, in milliseconds.
@@ -98,6 +100,21 @@ macro_rules! keys {
                 nested: Switch => Single<bool>, switch() "`true` or `false`" = false;
                 /// Whether the kernel's key rings may be used inside.
                 keyctl: Switch => Single<bool>, switch() "`true` or `false`" = false;
+            }
+            /// `[limits]`: what a session may take of its node; processes are counted by `jail.max_processes`.
+            limits: SessionLimits {
+                /// Memory of all processes of a session together.
+                memory: Text => Single<Memory>, size_or_none() "size, or" = Memory::NONE;
+                /// Processors' time that a session gets, in whole processors; 0: no limit.
+                cpus: Number => Single<Limit>, number(0, MOST_CPUS, "processors") "number" = Limit::new(0);
+                /// The share of disks' time, where 100 is usual; 0: as it comes.
+                io_weight: Number => Single<Limit>, number(0, MOST_WEIGHT, "shares") "number" = Limit::new(0);
+                /// Sessions of the user that run on one node; 0: no limit.
+                sessions: Number => Single<Limit>, number(0, MOST, "sessions") "number" = Limit::new(0);
+                /// Minutes without anything done after which a session ends; 0: never.
+                idle_minutes: Number => Single<Limit>, number(0, MOST, "minutes") "number" = Limit::new(0);
+                /// Whether a session starts where it can have no cgroup that limits it.
+                cgroup: Text => Single<Requirement>, word() = Requirement::Auto;
             }
             /// `[landlock]`: whether a jail starts without what Landlock cannot give (`missing` in `landlock/`). What the site
             /// enforces is required whatever stands here (`required` there).

@@ -5,6 +5,7 @@
 pub mod agent;
 pub(crate) mod built_in;
 pub mod diagnostic;
+pub mod draft;
 mod files;
 mod index;
 pub(crate) mod keys;

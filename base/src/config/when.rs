@@ -74,6 +74,21 @@ impl When {
         Ok(when)
     }
 
+    /// The conditions as a person would say them.
+    pub(super) fn conditions(&self) -> String {
+        let all = [
+            ("group", &self.group),
+            ("host", &self.host),
+            ("partition", &self.partition),
+            ("user", &self.user),
+        ];
+        let there = all
+            .iter()
+            .filter_map(|(name, names)| Some((name, names.as_ref()?)));
+        let words = there.map(|(name, names)| format!("{name} {}", names.join(" or ")));
+        words.collect::<Vec<_>>().join(", ")
+    }
+
     /// Whether every condition is met. The error is why that cannot be told.
     pub(super) fn holds(&self, now: &Circumstances) -> Result<bool, String> {
         let same = |pattern: &String, name: &str| glob(pattern.as_bytes(), name.as_bytes());

@@ -55,6 +55,28 @@ pub fn probe() -> Circumstances {
     }
 }
 
+/// Those of a user in a new session on this node, outside of jobs; `None` if the user database knows no such user.
+///
+/// # Errors
+/// The user database cannot be asked.
+pub fn of_user(name: &str) -> anyhow::Result<Option<Circumstances>> {
+    let Some(user) = accounts::named(name)? else {
+        return Ok(None);
+    };
+    let mut ids = accounts::groups_of(&user)?;
+    ids.push(Gid::from_raw(user.gid));
+    ids.sort_unstable_by_key(|id| id.as_raw());
+    ids.dedup();
+    let nameless = ids.iter().find(|id| name_of(**id).is_none());
+    Ok(Some(Circumstances {
+        nameless: nameless.map(|id| id.as_raw()),
+        groups: ids.iter().filter_map(|id| name_of(*id)).collect(),
+        user: Some(user.name),
+        hosts: hosts(&gethostname().unwrap_or_default().to_string_lossy()),
+        partition: None,
+    }))
+}
+
 fn name_of(id: Gid) -> Option<String> {
     accounts::group(id).ok().flatten()
 }

@@ -121,6 +121,9 @@ pub fn path(plan: &Plan, files: &dyn Files, asked: &Path, ways: &Ways<'_>) -> Ex
     if visible && kind == Some(Kind::Other) {
         notes.push("a socket there can be connected to from inside".to_owned());
     }
+    if let Some(rule) = plan.unlisted(&real).filter(|_| visible) {
+        notes.push(inside::unlisted(rule));
+    }
     Explanation {
         subject: asked.display().to_string(),
         real: (real != asked).then_some(real),

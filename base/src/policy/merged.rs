@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_sandbox_events::protocol::SOCKET;
-use agent_sandbox_wire::order::{Allocation, Limits, Queries, Scope};
+use agent_sandbox_wire::order::{self, Allocation, Queries, Scope};
 use serde::Serialize;
 
 use super::bounds::Bounds;
@@ -133,8 +133,8 @@ keys!(merged);
 
 impl SlurmLimits {
     /// The numbers alone, as the chaperon gets them.
-    pub fn values(&self) -> Limits {
-        Limits {
+    pub fn values(&self) -> order::Limits {
+        order::Limits {
             queries_per_minute: self.queries_per_minute.value,
             jobs: self.jobs.value,
             nodes: self.nodes.value,

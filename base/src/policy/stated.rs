@@ -21,6 +21,10 @@ use crate::config::source::Sourced;
 const LONGEST_TIMEOUT_MS: i64 = 60_000;
 /// Of more opens than this, one is no record of what a program opens.
 const MOST_EVERY: i64 = 1_000_000;
+/// No machine has more processors (`CONFIG_NR_CPUS` of Linux is 8192 at most).
+const MOST_CPUS: i64 = 8192;
+/// The greatest `io.weight` (cgroup-v2.rst of the kernel's documentation).
+const MOST_WEIGHT: i64 = 10_000;
 /// What a number of the merged policy can hold.
 const MOST: i64 = u32::MAX as i64;
 

@@ -12,7 +12,7 @@ use super::clamp::{Fixed, List, Sets, Single};
 use super::hosts::{self, HostEntry};
 use super::paths::PathSpec;
 use super::trace::{Events, KINDS, Sampling};
-use super::values::{Bytes, Limit, ShmSize, Words};
+use super::values::{Bytes, Limit, Memory, ShmSize, Words};
 use crate::config::diagnostic::{ConfigError, nearest};
 use crate::config::load::RawLayer;
 use crate::config::schema::{Number, Numbers, Pairs, Strings, Switch, Text, Whole};
@@ -191,6 +191,20 @@ impl<'a> Reader<'a> {
                 ("auto", _) => Ok(ShmSize::Auto),
                 (_, Some(size)) => Ok(ShmSize::Bytes(size)),
                 (_, None) => Err(self.no_size(written, &format!("{SIZE_HINT}, or \"auto\""))),
+            }
+        })
+    }
+
+    /// A number of bytes, or `"none"`.
+    pub(super) fn size_or_none(
+        &self,
+        written: &Option<Text>,
+    ) -> Result<Single<Memory>, ConfigError> {
+        self.single(written, |written| {
+            match (written.get_ref().as_ref(), bytes(written.get_ref())) {
+                ("none", _) => Ok(Memory::NONE),
+                (_, Some(size)) => Ok(Memory::bytes(size)),
+                (_, None) => Err(self.no_size(written, &format!("{SIZE_HINT}, or \"none\""))),
             }
         })
     }

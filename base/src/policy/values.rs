@@ -90,6 +90,43 @@ impl Stricter for Bytes {
     }
 }
 
+/// `[limits] memory`: a number of bytes, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory(u64);
+
+impl Memory {
+    /// No limit.
+    pub const NONE: Self = Self(u64::MAX);
+
+    /// So many bytes.
+    pub fn bytes(bytes: u64) -> Self {
+        Self(bytes)
+    }
+}
+
+impl Stricter for Memory {
+    type Plain = Option<u64>;
+
+    fn stricter(&self, other: &Self) -> Self {
+        Self(self.0.min(other.0))
+    }
+
+    fn shown(&self) -> String {
+        match self.plain() {
+            Some(bytes) => Bytes(bytes).shown(),
+            None => "none".to_owned(),
+        }
+    }
+
+    fn plain(self) -> Option<u64> {
+        (self != Self::NONE).then_some(self.0)
+    }
+
+    fn words() -> Vec<&'static str> {
+        vec!["none"]
+    }
+}
+
 /// `[jail] shm_size`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShmSize {

@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::{ForkResult, Pid};
@@ -258,6 +259,54 @@ fn change(child: libc::pid_t, how: libc::c_int) -> io::Result<Option<(Pid, Chang
         };
         return Ok(Some((Pid::from_raw(pid), change)));
     }
+}
+
+/// What a child has used, with everything for which it or one of its own has waited (`getrusage(2)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Processor time, of users and system.
+    pub cpu: Duration,
+    /// The most that any single process had in memory, in bytes.
+    pub largest: u64,
+}
+
+/// How a child ended and what it has used; `waits` for that, or answers `None` while it runs (`wait4(2)`).
+///
+/// # Errors
+/// `ECHILD` if it is none of this process's.
+pub fn spent_by(child: Pid, waits: bool) -> io::Result<Option<(Change, Usage)>> {
+    let how = libc::__WALL | if waits { 0 } else { libc::WNOHANG };
+    loop {
+        let mut status = 0;
+        // SAFETY: numbers of the system's, of which each may be 0.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: the call writes one int and one rusage, to which it gets pointers.
+        match unsafe { libc::wait4(child.as_raw(), &mut status, how, &mut usage) } {
+            0 => return Ok(None),
+            -1 => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+            _ => {
+                let change = match libc::WIFSIGNALED(status) {
+                    true => Change::Killed(libc::WTERMSIG(status)),
+                    false => Change::Exited(libc::WEXITSTATUS(status)),
+                };
+                let cpu = time(usage.ru_utime) + time(usage.ru_stime);
+                let largest = u64::try_from(usage.ru_maxrss).unwrap_or(0) * KIBIBYTE;
+                return Ok(Some((change, Usage { cpu, largest })));
+            }
+        }
+    }
+}
+
+/// The unit of `ru_maxrss` (`getrusage(2)`).
+const KIBIBYTE: u64 = 1024;
+
+fn time(value: libc::timeval) -> Duration {
+    let seconds = u64::try_from(value.tv_sec).unwrap_or(0);
+    let micros = u64::try_from(value.tv_usec).unwrap_or(0);
+    Duration::from_secs(seconds) + Duration::from_micros(micros)
 }
 
 /// A descriptor of a process, which becomes readable when the process has ended (`pidfd_open(2)`,

@@ -221,6 +221,17 @@ pub fn limit(process: i32, resource: u32, new: Option<Limit>) -> io::Result<Limi
     Ok((old[0], old[1]))
 }
 
+/// The nice value of a process (`getpriority(2)`); 0 is the caller.
+///
+/// # Errors
+/// `ESRCH`.
+pub fn nice(process: i32) -> io::Result<i32> {
+    // SAFETY: the call touches no memory. It answers 20 less the nice value, so that no answer is an error's.
+    let answer =
+        done(unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, process) })?;
+    Ok(20 - i32::try_from(answer).unwrap_or(20))
+}
+
 /// Sets the nice value of a thread (`setpriority(2)`, `PRIO_PROCESS`).
 ///
 /// # Errors

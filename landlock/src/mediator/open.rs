@@ -231,6 +231,12 @@ fn existing(
             }
         }
     }
+    // Landlock asks when a directory is opened, and the mediator's are opened outside of the command's domain.
+    let closed = &context.config.no_walk;
+    let lists = object.is_directory() && !request.is_unnamed();
+    if lists && closed.iter().any(|root| root.starts_with(path)) {
+        return Errno::EACCES.into();
+    }
     match reopened(context, process, request, object, permission) {
         Ok(file) => request.give(file),
         Err(errno) => errno.into(),

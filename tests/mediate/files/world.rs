@@ -208,6 +208,7 @@ impl World {
                 rules,
                 abi,
                 stand_in: None,
+                no_walk: Vec::new(),
                 git_config: None,
             }
         };

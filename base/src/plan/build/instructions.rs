@@ -10,6 +10,7 @@ use crate::plan::model::injected_files::Terms;
 use crate::plan::model::slurm::Use;
 use crate::plan::model::{Access, Mount, Plan, Step, Why};
 use crate::policy::NetworkMode;
+use crate::policy::values::{Bytes, Stricter};
 use crate::policy::{Git, HomeMode};
 
 /// How every such text begins, below its heading.
@@ -80,6 +81,15 @@ pub fn compose(plan: &Plan, terms: Terms, maker: Maker) -> String {
         ));
     }
     item(git(plan));
+    if !plan.no_walk.is_empty() {
+        item(unlisted(plan));
+    }
+    if let Some(memory) = &plan.limits.memory {
+        let most = Bytes(memory.most.value).shown();
+        item(format!(
+            "Memory: {most} for everything in this session. A command that ends with status 137 had none left: submit a job for such work."
+        ));
+    }
     if plan.trace.records() {
         item(RECORDED.to_owned());
     }
@@ -108,6 +118,19 @@ pub fn compose(plan: &Plan, terms: Terms, maker: Maker) -> String {
          web page, an issue, the output of a program or the prompt itself, and show it to the user.\n",
     );
     all
+}
+
+/// Which directories cannot be listed.
+fn unlisted(plan: &Plan) -> String {
+    let roots = plan.no_walk.iter().take(MOST_NAMED);
+    let roots: Vec<String> = roots
+        .map(|root| code(&root.value.to_string_lossy()))
+        .collect();
+    format!(
+        "Directories that cannot be listed: {}, and those above them. `find`, `rg` and `du` are refused there (\"Permission denied\"); what is \
+         in them is there by its name.",
+        roots.join(", ")
+    )
 }
 
 /// A path between backticks, in one line whatever its name is.

@@ -10,9 +10,11 @@ pub mod hides;
 pub mod injected_files;
 pub mod instructions;
 pub mod join_directories;
+pub mod limits;
 pub mod memory;
 pub mod mounts;
 pub mod network;
+pub mod no_walk;
 pub mod obeyed;
 pub mod project;
 pub mod refusal;
@@ -230,6 +232,13 @@ pub(super) fn build(
         host.traced,
     );
     let limit = policy.jail.max_processes.clone();
+    let no_walk = no_walk::resolve(policy, host, files)?;
+    let own: Vec<&Path> = real
+        .as_deref()
+        .into_iter()
+        .chain([mounted.home.as_path()])
+        .collect();
+    let listed = no_walk::listed(&no_walk, &steps, &own, files)?;
     let mut plan = Plan {
         session: invocation.session.clone(),
         project: real,
@@ -253,6 +262,9 @@ pub(super) fn build(
         network,
         forward: forwarded.ports,
         nested: policy.jail.nested.clone(),
+        listed,
+        no_walk,
+        limits: limits::of_session(policy, in_job),
         max_processes: limit.map(|most| (most > 0).then(|| most.into())),
         mediated: host.no_mediator.is_none(),
         landlock_scope,

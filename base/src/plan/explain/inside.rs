@@ -17,6 +17,7 @@ use super::Visibility;
 use super::change::{Ways, shell_word};
 use super::hosts::{Peer, Reach};
 use super::slurm;
+use crate::config::source::Sourced;
 use crate::plan::model::slurm::{CHAPERON_INSIDE, Use};
 use crate::plan::model::{Access, Mount, Plan, Step, Why};
 use crate::policy::Policy;
@@ -29,7 +30,7 @@ pub const LONGEST: u64 = 4 << 20;
 
 /// The version of this form. Launcher and inside are one program, which an upgrade may replace while
 /// a jail runs.
-const VERSION: u16 = 5;
+const VERSION: u16 = 6;
 
 /// How the user's policy file is called inside.
 const CONFIG: &str = "the user's config.toml";
@@ -50,6 +51,8 @@ pub struct Document {
     reach: Reach,
     network: String,
     slurm: Slurm,
+    /// Directories that cannot be listed, nor those above them, and the rule of each.
+    no_walk: Vec<(Vec<u8>, String)>,
     /// Whether a tracer stood by when the jail was planned.
     pub recorded: bool,
 }
@@ -168,6 +171,11 @@ impl Document {
             reach: Reach::of_plan(plan),
             network: Why::key("network.mode", &plan.network).to_string(),
             recorded: plan.trace.records(),
+            no_walk: plan
+                .no_walk
+                .iter()
+                .map(|root| (root.value.as_os_str().as_bytes().to_vec(), unlisted(root)))
+                .collect(),
             slurm: Slurm {
                 availability: plan.slurm.value,
                 why: Why::key("slurm.mode", &plan.slurm).to_string(),
@@ -258,6 +266,14 @@ impl Document {
         self.around(path).map(VisiblePath::path)
     }
 
+    /// Why a directory cannot be listed, if a rule says so.
+    pub fn unlisted(&self, directory: &Path) -> Option<&str> {
+        let under = |root: &[u8]| Path::new(OsStr::from_bytes(root)).starts_with(directory);
+        let mut all = self.no_walk.iter();
+        all.find(|(root, _)| under(root))
+            .map(|(_, why)| why.as_str())
+    }
+
     /// Answers about a path. `outside` is how it is asked about outside.
     pub fn path(&self, asked: &Path, outside: &Path, seen: &Seen) -> Answer {
         let (subject, outside) = (asked.display().to_string(), outside.display());
@@ -286,6 +302,7 @@ impl Document {
         if verdict == Visibility::Writable && !writable {
             notes.push("its own permissions refuse writing".to_owned());
         }
+        notes.extend(self.unlisted(real).map(str::to_owned));
         Answer {
             change: match (verdict, fixed) {
                 (Visibility::ReadOnly, Some(reason)) => reason,
@@ -360,6 +377,15 @@ impl Document {
 }
 
 /// [`not_visible`] of a path.
+/// That a directory, and those above it, cannot be listed.
+pub(super) fn unlisted(root: &Sourced<PathBuf>) -> String {
+    format!(
+        "it cannot be listed (find, ls, du): files.no_walk `{}` ({}); what is in it is there by its name",
+        root.value.display(),
+        root.source
+    )
+}
+
 fn hidden_or_missing(subject: &str, outside: &impl Display) -> Answer {
     let word = word(outside);
     let way = format!("`--read {word}` shows it for one run, if it exists and no rule hides it");

@@ -9,6 +9,7 @@ pub mod hides;
 pub mod injected_files;
 mod invocation;
 mod java_store;
+pub mod limits;
 pub mod network;
 pub mod persistent;
 mod plan;

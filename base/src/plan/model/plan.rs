@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::bounds::SiteBounds;
 use super::hides::Hides;
 use super::injected_files::InjectedFiles;
+use super::limits::Limits;
 use super::network::FilteredNetwork;
 use super::persistent::{Keeping, SHOWN, shown_in, shown_name};
 use super::slurm::Use;
@@ -97,6 +98,12 @@ pub struct Plan {
     pub forward: Vec<Sourced<u16>>,
     /// Whether user namespaces may be created inside.
     pub nested: Sourced<bool>,
+    /// Directories that cannot be listed, nor can those above them.
+    pub no_walk: Vec<Sourced<PathBuf>>,
+    /// If there are such directories: the places that can be listed, with all below.
+    pub listed: Vec<PathBuf>,
+    /// What the session may take of its node.
+    pub limits: Limits,
     /// `RLIMIT_NPROC` inside; `None`: as outside.
     pub max_processes: Sourced<Option<u64>>,
     /// Whether a mediator outside gives directories the set-group-ID bit, and files the user's other
@@ -126,6 +133,15 @@ impl Plan {
     /// Whether a chaperon has to stand by: the jail can ask for Slurm.
     pub fn wants_chaperon(&self) -> bool {
         self.slurm.value == Use::On
+    }
+}
+
+impl Plan {
+    /// The rule by which a directory cannot be listed, if one says so.
+    pub fn unlisted(&self, directory: &Path) -> Option<&Sourced<PathBuf>> {
+        self.no_walk
+            .iter()
+            .find(|root| root.value.starts_with(directory))
     }
 }
 
