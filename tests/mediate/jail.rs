@@ -128,7 +128,7 @@ pub(crate) fn in_launcher(act: impl FnOnce(&OwnedFd)) {
 pub(crate) fn become_command(config: &MediatorConfig, calls: &[i64], mediator: OwnedFd) {
     default_signals().expect("signals");
     privileges::no_new_privileges().expect("no_new_privs");
-    restrict::restrict(&config.rules, config.abi).expect("Landlock");
+    restrict::restrict(&config.rules, config.abi, None).expect("Landlock");
     prctl::set_dumpable(true).expect("dumpable");
     let listener = privileges::filter_with_listener(&handing_over(calls)).expect("a filter");
     passing::send(&mediator, b"l", Some(listener.as_fd())).expect("send");

@@ -92,7 +92,7 @@ impl World {
         });
         let confine = |mediator: &OwnedFd| {
             privileges::no_new_privileges().expect("no_new_privs");
-            restrict::restrict(&command, self.abi).expect("a domain");
+            restrict::restrict(&command, self.abi, None).expect("a domain");
             nix::sys::prctl::set_dumpable(true).expect("dumpable");
             privileges::filter(&refused).expect("a filter");
             let listener = privileges::filter_with_listener(&handed_over).expect("a listener");

@@ -1,6 +1,7 @@
 //! One connection from inside, from its first byte to its last.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,40 +27,54 @@ const OPENING: Duration = Duration::from_secs(30);
 /// After an accept that failed, for want of descriptors as a rule.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// Takes connections until it is dropped. One more than there is room for is reset.
+/// Takes connections until it is dropped.
 pub(crate) async fn listen(session: Arc<Session>, listener: TcpListener, room: Arc<Semaphore>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(BREATH).await;
             continue;
         };
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            if let Some((host, port)) = target(&session, &stream) {
-                let _ = session.refuse(
-                    &host,
-                    port,
-                    "this session has as many connections as it may have",
-                );
-            }
-            reset(&stream);
-            continue;
-        };
-        let session = Arc::clone(&session);
-        tokio::spawn(async move {
-            // An error here is a connection that broke, which both ends see.
-            let _ = serve(session, stream, &Arc::new(Place::new(permit))).await;
-        });
+        match stream.local_addr() {
+            Ok(to) => take(&session, stream, to, &room),
+            Err(_) => reset(&stream),
+        }
     }
 }
 
-/// Whom a connection is for: what its address inside stands for.
-fn target(session: &Session, stream: &TcpStream) -> Option<(Host, u16)> {
-    let local = stream.local_addr().ok()?;
-    Some((session.host_at(local.ip(), local.port())?, local.port()))
+/// Takes a connection to an address inside. One more than there is room for is reset.
+pub(crate) fn take(
+    session: &Arc<Session>,
+    stream: TcpStream,
+    to: SocketAddr,
+    room: &Arc<Semaphore>,
+) {
+    let Ok(permit) = Arc::clone(room).try_acquire_owned() else {
+        if let Some(host) = session.host_at(to.ip(), to.port()) {
+            let _ = session.refuse(
+                &host,
+                to.port(),
+                "this session has as many connections as it may have",
+            );
+        }
+        reset(&stream);
+        return;
+    };
+    let session = Arc::clone(session);
+    tokio::spawn(async move {
+        // An error here is a connection that broke, which both ends see.
+        let _ = serve(session, stream, to, &Arc::new(Place::new(permit))).await;
+    });
 }
 
-async fn serve(session: Arc<Session>, stream: TcpStream, place: &Arc<Place>) -> io::Result<()> {
-    let Some((host, port)) = target(&session, &stream) else {
+async fn serve(
+    session: Arc<Session>,
+    stream: TcpStream,
+    to: SocketAddr,
+    place: &Arc<Place>,
+) -> io::Result<()> {
+    let port = to.port();
+    // Nobody was given an address that stands for nobody.
+    let Some(host) = session.host_at(to.ip(), port) else {
         reset(&stream);
         return Ok(());
     };

@@ -46,7 +46,8 @@ pub(super) struct Keeper {
     rules: HostRules,
     /// Ports at which it listens.
     ports: BTreeSet<u16>,
-    network: OwnedFd,
+    /// The jail's, if it has one of its own.
+    network: Option<OwnedFd>,
     filter: OwnedFd,
     log: PathBuf,
     changes: Inotify,
@@ -56,15 +57,15 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Listens and watches already, so that nothing is missed that happens once the command runs. `network` is the jail's,
-    /// `filter` the socket to the filter, which has these rules.
+    /// Listens and watches already, so that nothing is missed that happens once the command runs. `network` is the jail's
+    /// own, `filter` the socket to the filter, which has these rules.
     ///
     /// # Errors
     /// What `inotify_init1(2)` or `dup(2)` answer.
     pub(super) fn new(
         now: PolicyNow,
         has: FilteredNetwork,
-        network: OwnedFd,
+        network: Option<OwnedFd>,
         filter: &OwnedFd,
         log: &Path,
     ) -> io::Result<Self> {
@@ -100,7 +101,7 @@ impl Keeper {
                     privileges::end_with_parent(Some(parent))?;
                     // Away from the terminal, whose keys are for the command inside.
                     setsid()?;
-                    let own = [&self.network, &self.filter].into_iter();
+                    let own = [&self.filter].into_iter().chain(&self.network);
                     let own = own.chain(&self.listener).map(AsRawFd::as_raw_fd);
                     let changes = self.changes.as_fd().as_raw_fd();
                     fds::close_all_but(&own.chain([changes]).collect::<Vec<_>>())
@@ -244,8 +245,11 @@ impl Keeper {
         Ok(())
     }
 
-    /// Has the filter listen at ports, where it does not yet.
+    /// Has the filter listen at ports, where it does not yet. Without a network of the jail's own all ports lead to it.
     fn listen_at(&mut self, ports: &[u16]) -> Result<()> {
+        let Some(network) = &self.network else {
+            return Ok(());
+        };
         let wanted = ports.iter().copied();
         let more: Vec<u16> = wanted.filter(|port| !self.ports.contains(port)).collect();
         if self.ports.len() + more.len() > MOST_PORTS {
@@ -254,7 +258,7 @@ impl Keeper {
             );
         }
         if !more.is_empty() {
-            let made = in_jail(self.network.as_fd(), || hand_over_more(&more, &self.filter));
+            let made = in_jail(network.as_fd(), || hand_over_more(&more, &self.filter));
             made.map_err(anyhow::Error::msg)?;
             self.ports.extend(more);
         }
