@@ -208,6 +208,8 @@ impl Ready for Planning {
             state_changes,
             ..
         } = *self;
+        // The filter gets connections, and no network.
+        run.lends_network = false;
         run.confinement = Confinement {
             max_processes: translated.plan.max_processes.value,
             watch: run.confinement.watch.take().map(observed::without_calls),

@@ -67,6 +67,8 @@ pub struct Filter {
     /// What other rules come from while the session runs.
     now: Option<PolicyNow>,
     running: Option<Companion>,
+    /// Whether it has said that it filters.
+    filters: bool,
     /// Whether it exchanges credentials.
     brokers: bool,
     /// By which programs inside know it where it does, as PEM.
@@ -131,6 +133,7 @@ impl Filter {
             in_job: prepared.invocation.job.is_some(),
             now: None,
             running: None,
+            filters: false,
             brokers: !credentials.is_empty(),
             certificate: Vec::new(),
             keeper: None,
@@ -174,11 +177,15 @@ impl Filter {
         &self.certificate
     }
 
-    /// Gives it sockets in the network of a jail in which nothing has run yet. When this returns the network is filtered.
+    /// Gives it sockets in the network of a jail in which nothing has run yet, unless a mediator leads connections to it already. When
+    /// this returns the network is filtered.
     ///
     /// # Errors
     /// It is not.
     pub fn attach(&mut self, network: Option<BorrowedFd<'_>>) -> std::result::Result<(), Failure> {
+        if self.filters {
+            return Ok(());
+        }
         let (Some(network), Some(running)) = (network, &self.running) else {
             return Err(failed("the jail's network is not there".to_owned()));
         };
@@ -219,6 +226,7 @@ impl Filter {
         heard(life, "the filter").map_err(|why| {
             why.unwrap_or_else(|| format!("its filter ended (see `{}`)", self.log.display()))
         })?;
+        self.filters = true;
         if let Some(now) = self.now.take() {
             let keeper = Keeper::new(now, self.network.clone(), network, life, &self.log);
             self.keeper = keeper

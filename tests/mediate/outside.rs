@@ -83,7 +83,7 @@ impl World {
             nested: false,
             keyctl: false,
             mediated: true,
-            besides: refused::besides(false),
+            besides: refused::besides(NetworkMode::Open),
         }));
         let refused = refused.expect("rules that compile");
         let handed_over = handed_over::program(HandedOver {
