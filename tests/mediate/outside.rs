@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use agent_sandbox::plan::build::syscalls::{Switches, rules};
+use agent_sandbox::policy::NetworkMode;
 use agent_sandbox::seccomp::compile;
 use agent_sandbox::sys::{passing, privileges, process};
 use agent_sandbox_landlock::access::{

@@ -24,8 +24,9 @@ use agent_sandbox_base::sys::{passing, sockets};
 const PATIENCE_MS: u16 = 3000;
 /// How long the filter may take to answer, in milliseconds. It decides by what it has in memory.
 const ANSWER_MS: u16 = 10_000;
-/// Connections of others that are dropped before the caller's own is given up: as many as may wait.
-const MOST_OTHERS: usize = 4096;
+/// Connections that may wait at a listener, where `net.core.somaxconn` allows it; and how many of others are dropped before the
+/// caller's own is given up.
+const MOST_WAITING: u16 = 4096;
 
 /// `TCP_ESTABLISHED`, `TCP_CLOSE`, `TCP_CLOSE_WAIT`: include/net/tcp_states.h.
 const ESTABLISHED: u8 = 1;
@@ -67,6 +68,7 @@ impl WayOut {
         for listener in [Some(&four), six.as_ref()].into_iter().flatten() {
             // Who waits for a connection waits in poll(2), for a bounded time.
             listener.set_nonblocking(true)?;
+            sockets::listen(listener, MOST_WAITING.into())?;
         }
         Ok(Self {
             filter,
@@ -131,6 +133,8 @@ impl WayOut {
         if !self.has_listener(&to) {
             return Err(Errno::ECONNREFUSED.into());
         }
+        // Others can keep the queue full, and with it the caller's first packet out.
+        drop_waiting(listener);
         let connected = connect();
         match &connected {
             Ok(()) => {}
@@ -177,11 +181,17 @@ impl WayOut {
     }
 }
 
+/// Drops what waits to be accepted: none of it is the caller's.
+fn drop_waiting(listener: &TcpListener) {
+    let waiting = (0..MOST_WAITING).map(|_| again(|| listener.accept()));
+    waiting.take_while(Result::is_ok).for_each(drop);
+}
+
 /// Accepts the connection of this socket, and drops those of others.
 fn accepted(listener: &TcpListener, socket: &OwnedFd) -> io::Result<TcpStream> {
     let from: SockaddrStorage = getsockname(socket.as_raw_fd())?;
     let from = plain(&from).ok_or(Errno::EADDRNOTAVAIL)?;
-    for _ in 0..MOST_OTHERS {
+    for _ in 0..MOST_WAITING {
         match again(|| listener.accept()) {
             Ok((stream, peer)) => {
                 // One of somebody else may have had the port, and be over.
