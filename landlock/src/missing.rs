@@ -254,7 +254,8 @@ pub const MISSING: &[Row] = &[
         Kind::Stricter,
         Holds::FilteredNetwork,
         "in a filtered network /etc/hosts has the loopback alone",
-        "in a filtered network a name that the host's /etc/hosts has is judged by the address that stands there",
+        "in a filtered network the host's /etc/hosts counts: an address that stands there is taken for the first of its names that is \
+         allowed",
     ),
     row(
         "addresses",

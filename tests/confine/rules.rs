@@ -3,9 +3,8 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use crate::backend::is_landlock;
 use crate::network::{server, this_host};
-use crate::world::{Output, Running, World, launcher, not_checked, wait_for};
+use crate::world::{Output, Running, World, launcher, wait_for};
 
 /// Calls the launcher outside of a jail.
 fn outside(world: &World, words: &[&str]) -> Output {
@@ -66,12 +65,6 @@ fn started<'a>(world: &'a World, host: &str, steps: &[String]) -> Running<'a> {
 
 #[test]
 fn a_session_that_runs_is_given_a_host_from_outside_alone() {
-    if is_landlock() {
-        return not_checked(
-            "rules that change",
-            "Landlock makes no network of the jail's own",
-        );
-    }
     let Some((host, _)) = this_host() else { return };
     let world = World::new();
     let port = server();
@@ -127,12 +120,6 @@ fn a_session_that_runs_is_given_a_host_from_outside_alone() {
 
 #[test]
 fn what_the_user_writes_holds_in_sessions_that_run() {
-    if is_landlock() {
-        return not_checked(
-            "rules that change",
-            "Landlock makes no network of the jail's own",
-        );
-    }
     let Some((host, _)) = this_host() else { return };
     let world = World::new();
     let port = server();
@@ -193,12 +180,6 @@ fn what_the_user_writes_holds_in_sessions_that_run() {
 
 #[test]
 fn a_policy_that_the_session_can_change_is_not_followed() {
-    if is_landlock() {
-        return not_checked(
-            "rules that change",
-            "Landlock makes no network of the jail's own",
-        );
-    }
     let Some((host, _)) = this_host() else { return };
     let world = World::new();
     let port = server();
@@ -229,12 +210,6 @@ fn a_policy_that_the_session_can_change_is_not_followed() {
 /// A profile that was a link to a file in the project when the session began, which may hold what the user wrote there.
 #[test]
 fn a_profile_that_the_session_can_change_is_not_followed() {
-    if is_landlock() {
-        return not_checked(
-            "rules that change",
-            "Landlock makes no network of the jail's own",
-        );
-    }
     let Some((host, _)) = this_host() else { return };
     let world = World::new();
     let port = server();
@@ -265,12 +240,6 @@ fn a_profile_that_the_session_can_change_is_not_followed() {
 /// A program inside holds the port that the user's next rule is for.
 #[test]
 fn what_the_user_takes_away_is_gone_whoever_holds_the_ports() {
-    if is_landlock() {
-        return not_checked(
-            "rules that change",
-            "Landlock makes no network of the jail's own",
-        );
-    }
     let Some((host, _)) = this_host() else { return };
     let world = World::new();
     let port = server();

@@ -1,7 +1,6 @@
 //! One connection from inside, from its first byte to its last.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,50 +33,44 @@ pub(crate) async fn listen(session: Arc<Session>, listener: TcpListener, room: A
             sleep(BREATH).await;
             continue;
         };
-        match stream.local_addr() {
-            Ok(to) => take(&session, stream, to, &room),
-            Err(_) => reset(&stream),
-        }
+        // What its address inside stands for.
+        let to = stream.local_addr().ok();
+        let to = to.and_then(|to| Some((session.host_at(to.ip(), to.port())?, to.port())));
+        take(&session, stream, to, &room);
     }
 }
 
-/// Takes a connection to an address inside. One more than there is room for is reset.
+/// Takes a connection to a host. One to nobody is reset, and one more than there is room for.
 pub(crate) fn take(
     session: &Arc<Session>,
     stream: TcpStream,
-    to: SocketAddr,
+    to: Option<(Host, u16)>,
     room: &Arc<Semaphore>,
 ) {
+    let Some((host, port)) = to else {
+        return reset(&stream);
+    };
     let Ok(permit) = Arc::clone(room).try_acquire_owned() else {
-        if let Some(host) = session.host_at(to.ip(), to.port()) {
-            let _ = session.refuse(
-                &host,
-                to.port(),
-                "this session has as many connections as it may have",
-            );
-        }
-        reset(&stream);
-        return;
+        let _ = session.refuse(
+            &host,
+            port,
+            "this session has as many connections as it may have",
+        );
+        return reset(&stream);
     };
     let session = Arc::clone(session);
     tokio::spawn(async move {
         // An error here is a connection that broke, which both ends see.
-        let _ = serve(session, stream, to, &Arc::new(Place::new(permit))).await;
+        let _ = serve(session, stream, (host, port), &Arc::new(Place::new(permit))).await;
     });
 }
 
 async fn serve(
     session: Arc<Session>,
     stream: TcpStream,
-    to: SocketAddr,
+    (host, port): (Host, u16),
     place: &Arc<Place>,
 ) -> io::Result<()> {
-    let port = to.port();
-    // Nobody was given an address that stands for nobody.
-    let Some(host) = session.host_at(to.ip(), port) else {
-        reset(&stream);
-        return Ok(());
-    };
     let rules = session.rules();
     match rules.judge(&host, port) {
         Ok(by) => {

@@ -133,7 +133,7 @@ impl Filter {
         let port = to.port();
         let listens = port == NAMES || rules.ports().is_ok_and(|ports| ports.contains(&port));
         if !listens
-            && let Some(host) = self.session.host_at(to.ip(), port)
+            && let Some(host) = self.session.host_by_hosts_file(to.ip(), port)
             && let Err(refusal) = rules.judge(&host, port)
         {
             self.session.events.tell(Event::refused(&refusal));
@@ -150,13 +150,17 @@ impl Filter {
         stream.set_nonblocking(true)?;
         let _guard = self.runtime.enter();
         let stream = tokio::net::TcpStream::from_std(stream)?;
-        let named = matches!(
-            self.session.host_at(to.ip(), to.port()),
-            Some(Host::Name(name)) if !name.is_localhost()
-        );
-        match to.port() {
+        let port = to.port();
+        let host = self.session.host_by_hosts_file(to.ip(), port);
+        let named = matches!(&host, Some(Host::Name(name)) if !name.is_localhost());
+        match port {
             NAMES if !named => dns::take(&self.session, stream, &self.asking),
-            _ => take(&self.session, stream, to, &self.room),
+            _ => take(
+                &self.session,
+                stream,
+                host.map(|host| (host, port)),
+                &self.room,
+            ),
         }
         Ok(())
     }
