@@ -472,3 +472,40 @@ fn without_mediator_or_filter_nothing_is_reached() {
     real.set_nonblocking(true).expect("a flag");
     assert!(real.accept().is_err(), "somebody was reached");
 }
+
+/// Prints what a connection costs; no target, the machine's load decides.
+#[test]
+fn the_cost_of_a_connection_that_is_led() {
+    let p50 = |connect: &dyn Fn()| {
+        let mut took: Vec<Duration> = (0..500)
+            .map(|_| {
+                let begun = Instant::now();
+                connect();
+                begun.elapsed()
+            })
+            .collect();
+        took.sort();
+        took[took.len() / 2]
+    };
+    let real = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    sockets_listen(&real);
+    let to = real.local_addr().expect("its address");
+    let once = |address: &[u8]| {
+        let one = stream_of(AddressFamily::Inet);
+        assert_eq!(connect(one.as_raw_fd(), address), Ok(()));
+    };
+    let direct = p50(&|| once(&bytes(to, false)));
+    led_jail(
+        "the_cost_of_a_connection_that_is_led",
+        || {
+            let led = p50(&|| once(&bytes(at("1.2.3.4:5"), false)));
+            eprintln!("TCP without a jail: p50 {direct:?}; led to a filter: p50 {led:?}");
+        },
+        |_| {},
+    );
+}
+
+/// With room for all connections of a test.
+fn sockets_listen(listener: &TcpListener) {
+    agent_sandbox::sys::sockets::listen(listener, 4096).expect("a listener");
+}
