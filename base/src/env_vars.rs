@@ -17,6 +17,8 @@ pub const INSTRUCTIONS: &str = "AGENT_SANDBOX_INSTRUCTIONS";
 pub const HOME: &str = "HOME";
 /// Read inside the jail by init to find the command.
 pub const PATH: &str = "PATH";
+/// Set inside where Landlock makes the jail and the network is filtered: how glibc's resolver asks (resolv.conf(5)).
+pub const RES_OPTIONS: &str = "RES_OPTIONS";
 /// Read by `notify`: the kind of terminal (environ(7)).
 pub const TERM: &str = "TERM";
 /// Read by `notify`: set in the panes of a tmux (tmux(1)).

@@ -155,6 +155,8 @@ pub struct HandedOver {
     pub truncations: bool,
     /// `execve(2)`: Slurm's own commands are in sight ([`StandIn`]).
     pub executions: bool,
+    /// `listen(2)`: the network is filtered, and nobody outside of the jail may connect to it.
+    pub listens: bool,
 }
 
 /// What is executed in the place of Slurm's own commands, which stay in sight at their paths.

@@ -28,6 +28,8 @@ const INJECTED_IN_OWN: [(&str, &str); 2] = [
     (injected_files::INSTRUCTIONS, "own/instructions"),
     (injected_files::GIVEN, "own/given"),
 ];
+/// How the names begin of files of certificates that programs trust, in place of those that mounts would cover.
+const CERTIFICATES_IN_OWN: &str = "own/certificates.";
 /// The batch script, under the name that slurmstepd gives it: `$0` and the command in `ps` say it.
 pub(super) const SCRIPT_IN_OWN: &str = "own/slurm_script";
 
@@ -38,6 +40,15 @@ pub struct Staged {
     pub at: PathBuf,
     /// What it is.
     pub what: Thing,
+}
+
+impl Staged {
+    /// Adds to what a file holds.
+    pub fn add(&mut self, content: &[u8]) {
+        if let Thing::File(_, held) = &mut self.what {
+            held.extend_from_slice(content);
+        }
+    }
 }
 
 /// What is made.
@@ -77,6 +88,7 @@ impl Places {
             moved.push((host.home.clone(), stage.join(HOME)));
         }
         moved.extend(INJECTED_IN_OWN.map(|(at, to)| (at.into(), stage.join(to))));
+        moved.extend(bundles(plan).map(|(at, to)| (at.to_path_buf(), stage.join(to))));
         let mut shown = BTreeMap::new();
         for step in &plan.steps {
             match &step.mount {
@@ -202,6 +214,36 @@ pub(super) fn furnish(
     all.into_iter()
         .map(|(at, what)| Staged { at, what })
         .collect()
+}
+
+/// Files of certificates that get the filter's, each with its place below the session's directory.
+fn bundles(plan: &Plan) -> impl Iterator<Item = (&Path, PathBuf)> {
+    let trust = plan.filter.iter().flat_map(|filter| &filter.trust);
+    let files = trust.flat_map(|trust| &trust.bundles);
+    let numbered = files.enumerate();
+    numbered.map(|(number, at)| {
+        (
+            at.as_path(),
+            format!("{CERTIFICATES_IN_OWN}{number}").into(),
+        )
+    })
+}
+
+/// The same as they are without the filter's certificate.
+pub(super) fn trusting(plan: &Plan) -> Vec<Staged> {
+    let content = |at: &Path| {
+        plan.steps.iter().find_map(|step| match &step.mount {
+            Mount::File { content } if step.at == at => Some(content.clone()),
+            _ => None,
+        })
+    };
+    let all = bundles(plan).filter_map(|(at, to)| {
+        Some(Staged {
+            at: to,
+            what: Thing::File(0o400, content(at)?),
+        })
+    });
+    all.collect()
 }
 
 fn is_name(path: &Path) -> bool {

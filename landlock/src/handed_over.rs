@@ -49,6 +49,9 @@ fn filter(which: HandedOver) -> Filter {
     if which.executions {
         filter.set(libc::SYS_execve, hand_over.clone());
     }
+    if which.listens {
+        filter.set(libc::SYS_listen, hand_over.clone());
+    }
     if which.signals {
         filter.set_all(SIGNALS, &hand_over);
     }

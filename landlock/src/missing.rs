@@ -46,6 +46,8 @@ pub enum Holds {
     BelowAbi(i32),
     /// Those with `network.mode = "isolated"`.
     Isolated,
+    /// Those with `network.mode = "filtered"`.
+    FilteredNetwork,
     /// Those with `jail.users = "filtered"`.
     FilteredUsers,
     /// Those with a limit on processes.
@@ -79,6 +81,7 @@ impl Holds {
             Self::Always => true,
             Self::BelowAbi(abi) => now.abi < abi,
             Self::Isolated => now.policy.network.mode.value == NetworkMode::Isolated,
+            Self::FilteredNetwork => now.policy.network.mode.value == NetworkMode::Filtered,
             Self::FilteredUsers => now.policy.jail.users.value == Users::Filtered,
             Self::LimitedProcesses => now.policy.jail.max_processes.value > 0,
             Self::SlurmHere => now.slurm_here,
@@ -149,6 +152,13 @@ pub const MISSING: &[Row] = &[
         "a read-only mount stands against them",
         "ioctl(2) commands that one file system alone has (OCFS2's copies, Lustre's striping, some of btrfs) work on what \
          is open for reading; those that change flags, versions, encryption or verity are refused",
+    ),
+    row(
+        "connections",
+        Kind::Open,
+        Holds::FilteredNetwork,
+        "in a filtered network `/proc/net` shows what the jail has, and nobody else's addresses, routes and connections",
+        "in a filtered network /proc/net and netlink(7) show the host's addresses, routes and connections, as they do to everybody on it",
     ),
     row(
         USERS,
@@ -222,6 +232,44 @@ pub const MISSING: &[Row] = &[
         Holds::Isolated,
         "`network.mode = \"isolated\"`: a loopback of its own",
         "there are no sockets of networks at all, not even for the loopback",
+    ),
+    row(
+        "servers",
+        Kind::Stricter,
+        Holds::FilteredNetwork,
+        "in a filtered network programs listen, and reach each other at the jail's own loopback",
+        "in a filtered network nothing can listen at an address or an abstract name (EACCES): at the host's loopback every user would \
+         reach it; localhost is the host's, to which network.private alone leads",
+    ),
+    row(
+        "datagrams",
+        Kind::Stricter,
+        Holds::FilteredNetwork,
+        "in a filtered network the filter's resolver is asked as any other",
+        "in a filtered network there is TCP alone: RES_OPTIONS has glibc ask for names by it; a program that asks by datagrams, as \
+         those made with musl or with Go without cgo do, finds none",
+    ),
+    row(
+        "host-names",
+        Kind::Stricter,
+        Holds::FilteredNetwork,
+        "in a filtered network /etc/hosts has the loopback alone",
+        "in a filtered network the host's /etc/hosts counts: an address that stands there is taken for the first of its names that is \
+         allowed",
+    ),
+    row(
+        "addresses",
+        Kind::Stricter,
+        Holds::FilteredNetwork,
+        "in a filtered network a connection is at the address that was asked for",
+        "in a filtered network getpeername(2) names a port of the loopback, by which all connections leave",
+    ),
+    row(
+        "certificates",
+        Kind::Stricter,
+        Holds::FilteredNetwork,
+        "where credentials are exchanged, the system's file of certificates has that of the filter",
+        "where credentials are exchanged, the file of certificates that variables name has that of the filter, and the system's own has not",
     ),
     row(
         "peers",

@@ -7,14 +7,16 @@
 //! `move_pages`, `perf_event_open`, …) needs no rule: Landlock keeps it within the domain.
 
 use agent_sandbox_base::plan::model::syscalls::{Answer, SyscallRule, When, always, int_is, on};
+use agent_sandbox_base::policy::NetworkMode;
 
-/// The rules that such a jail has besides those of a jail of bubblewrap's. With `isolated`
-/// (`network.mode = "isolated"`) sockets of networks are refused, for there is no network of the jail's own.
+/// The rules that such a jail has besides those of a jail of bubblewrap's. There is no network of the jail's own: where it is
+/// isolated, sockets of networks are refused; where it is filtered, all but those of TCP.
 #[must_use]
-pub const fn besides(isolated: bool) -> &'static [&'static [SyscallRule]] {
-    match isolated {
-        true => &[RULES, ISOLATED],
-        false => &[RULES],
+pub const fn besides(network: NetworkMode) -> &'static [&'static [SyscallRule]] {
+    match network {
+        NetworkMode::Isolated => &[RULES, ISOLATED],
+        NetworkMode::Filtered => &[RULES, FILTERED],
+        NetworkMode::Open => &[RULES],
     }
 }
 
@@ -62,6 +64,25 @@ const AF_INET: u64 = 2;
 const AF_INET6: u64 = 10;
 /// include/linux/socket.h.
 const AF_NETLINK: u64 = 16;
+/// include/uapi/linux/in.h.
+const IPPROTO_IP: u64 = 0;
+/// include/uapi/linux/in.h.
+const IPPROTO_TCP: u64 = 6;
+/// include/uapi/linux/in.h.
+const IPPROTO_IPV6: u64 = 41;
+/// include/uapi/asm-generic/socket.h.
+const SOL_SOCKET: u64 = 1;
+/// IP_OPTIONS: include/uapi/linux/in.h.
+const IP_OPTIONS: u64 = 4;
+/// IPV6_2292RTHDR, IPV6_2292PKTOPTIONS and IPV6_RTHDR: include/uapi/linux/in6.h.
+const OLD_ROUTE: u64 = 5;
+const OLD_OPTIONS: u64 = 6;
+const ROUTE: u64 = 57;
+/// SO_BINDTODEVICE and SO_BINDTOIFINDEX: include/uapi/asm-generic/socket.h.
+const BIND_TO_DEVICE: u64 = 25;
+const BIND_TO_INDEX: u64 = 62;
+/// TCP_FASTOPEN_CONNECT: include/uapi/linux/tcp.h.
+const FAST_OPEN_CONNECT: u64 = 30;
 /// include/linux/net.h: the part of a socket's type that is not a flag.
 const SOCK_TYPE_MASK: u64 = 0xf;
 /// include/linux/socket.h.
@@ -78,6 +99,53 @@ const LOCAL_DATAGRAMS: When = When::All(&[
         width32: true,
     },
 ]);
+
+/// A socket of this family and of a type that is not SOCK_STREAM (1): SOCK_DGRAM and SOCK_RAW (2 and 3), and those from 4 to 7. There
+/// are no others of these families; SOCK_PACKET (10) has a rule of its own.
+macro_rules! no_stream {
+    ($family:expr, $mask:expr, $equals:expr) => {
+        When::All(&[
+            int_is(0, $family),
+            When::ArgMasked {
+                index: 1,
+                mask: $mask,
+                equals: $equals,
+                width32: true,
+            },
+        ])
+    };
+}
+
+/// A stream of this family whose protocol is not TCP (0 is that as well).
+macro_rules! no_tcp {
+    ($family:expr) => {
+        When::All(&[
+            int_is(0, $family),
+            When::ArgMasked {
+                index: 1,
+                mask: SOCK_TYPE_MASK,
+                equals: 1,
+                width32: true,
+            },
+            When::ArgNotIn {
+                index: 2,
+                values: &[0, IPPROTO_TCP],
+                width32: true,
+            },
+        ])
+    };
+}
+
+/// The types 2 and 3, and those from 4 to 7, by their bits.
+const DATAGRAM_BITS: (u64, u64) = (0xe, 2);
+const OTHER_BITS: (u64, u64) = (0xc, 4);
+
+/// An option of a socket (`setsockopt(2)`).
+macro_rules! option {
+    ($level:expr, $name:expr) => {
+        When::All(&[int_is(1, $level), int_is(2, $name)])
+    };
+}
 
 /// F_SETFL (4) with O_ASYNC: include/uapi/asm-generic/fcntl.h.
 const ASYNCHRONOUS: When = When::All(&[
@@ -118,6 +186,15 @@ const SIGNAL_BY_TERMINAL: &str = "on a terminal it makes the kernel send signals
      another job of the user's shell";
 const NETWORK: &str = "`network.mode = \"isolated\"`: there is no network namespace here, so there is no socket of a network \
      either, not even for the loopback";
+
+const PAST_FILTER: &str = "`network.mode = \"filtered\"`: each datagram names where it goes, in memory, which this filter cannot read; names are \
+     asked for by TCP";
+const OTHER_PROTOCOL: &str = "`network.mode = \"filtered\"`: the network's filter takes TCP, and Landlock knows no other protocol";
+const LOCAL_NETLINK: &str = "`network.mode = \"filtered\"`: some netlink sockets send to processes of other users of this host; questions \
+     about addresses and routes stay";
+const ROUTED: &str = "`network.mode = \"filtered\"`: sends the first packet of a connection elsewhere than its address says";
+const DEFERRED: &str =
+    "`network.mode = \"filtered\"`: connects later than connect(2), which the mediator carries out";
 
 /// Refused whatever the kernel's ABI.
 const RULES: &[SyscallRule] = &[
@@ -216,6 +293,101 @@ const ISOLATED: &[SyscallRule] = &[
     on("socket", int_is(0, AF_INET), Answer::NoFamily, NETWORK),
     on("socket", int_is(0, AF_INET6), Answer::NoFamily, NETWORK),
     on("socket", int_is(0, AF_NETLINK), Answer::NoFamily, NETWORK),
+];
+
+/// Refused where the policy filters the jail's network.
+const FILTERED: &[SyscallRule] = &[
+    on(
+        "socket",
+        no_stream!(AF_INET, DATAGRAM_BITS.0, DATAGRAM_BITS.1),
+        Answer::NoProtocol,
+        PAST_FILTER,
+    ),
+    on(
+        "socket",
+        no_stream!(AF_INET, OTHER_BITS.0, OTHER_BITS.1),
+        Answer::NoProtocol,
+        OTHER_PROTOCOL,
+    ),
+    on(
+        "socket",
+        no_stream!(AF_INET6, DATAGRAM_BITS.0, DATAGRAM_BITS.1),
+        Answer::NoProtocol,
+        PAST_FILTER,
+    ),
+    on(
+        "socket",
+        no_stream!(AF_INET6, OTHER_BITS.0, OTHER_BITS.1),
+        Answer::NoProtocol,
+        OTHER_PROTOCOL,
+    ),
+    on(
+        "socket",
+        no_tcp!(AF_INET),
+        Answer::NoProtocol,
+        OTHER_PROTOCOL,
+    ),
+    on(
+        "socket",
+        no_tcp!(AF_INET6),
+        Answer::NoProtocol,
+        OTHER_PROTOCOL,
+    ),
+    on(
+        "socket",
+        When::All(&[
+            int_is(0, AF_NETLINK),
+            When::ArgNotIn {
+                index: 2,
+                values: &[0],
+                width32: true,
+            },
+        ]),
+        Answer::NoFamily,
+        LOCAL_NETLINK,
+    ),
+    on(
+        "setsockopt",
+        option!(IPPROTO_IP, IP_OPTIONS),
+        Answer::NoSupport,
+        ROUTED,
+    ),
+    on(
+        "setsockopt",
+        option!(IPPROTO_IPV6, OLD_ROUTE),
+        Answer::NoSupport,
+        ROUTED,
+    ),
+    on(
+        "setsockopt",
+        option!(IPPROTO_IPV6, OLD_OPTIONS),
+        Answer::NoSupport,
+        ROUTED,
+    ),
+    on(
+        "setsockopt",
+        option!(IPPROTO_IPV6, ROUTE),
+        Answer::NoSupport,
+        ROUTED,
+    ),
+    on(
+        "setsockopt",
+        option!(SOL_SOCKET, BIND_TO_DEVICE),
+        Answer::NoSupport,
+        ROUTED,
+    ),
+    on(
+        "setsockopt",
+        option!(SOL_SOCKET, BIND_TO_INDEX),
+        Answer::NoSupport,
+        ROUTED,
+    ),
+    on(
+        "setsockopt",
+        option!(IPPROTO_TCP, FAST_OPEN_CONNECT),
+        Answer::NoSupport,
+        DEFERRED,
+    ),
 ];
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
 };
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::Pid;
@@ -25,6 +25,9 @@ use agent_sandbox_base::sys::{fds, passing, paths, privileges, process, sockets}
 
 /// The first ABI with scopes (`landlock(7)`).
 const SCOPES: i32 = 6;
+
+/// The first ABI with rights about TCP (`landlock(7)`).
+pub const NETWORK: i32 = 4;
 
 /// The newest ABI whose rights are used; what a newer one adds would need rules that nobody plans.
 const NEWEST: i32 = 8;
@@ -39,6 +42,8 @@ pub struct Confinement {
     pub rules: Vec<Rule>,
     /// The kernel's Landlock ABI, as the plan knows it.
     pub abi: i32,
+    /// Whether the mediator alone connects by TCP.
+    pub led: bool,
     /// The filter that refuses, as `agent_sandbox_base::seccomp` compiles it.
     pub filter: Vec<u8>,
     /// The filter that hands calls over.
@@ -59,12 +64,12 @@ pub fn confine(by: &Confinement, parent: Pid) -> Result<(), String> {
         .map_err(|error| failed("bind the command to its parent", error))?;
     // No mount keeps the command from what it is given as an open file.
     fds::close_on_exec_from(3).map_err(|error| failed("keep descriptors back", error))?;
-    refuse_datagrams()?;
+    refuse_datagrams(by.led)?;
     let mediator =
         fds::inherited(by.mediator).map_err(|error| failed("reach the mediator", error))?;
     privileges::drop_held().map_err(|error| failed("give capabilities up", error))?;
     privileges::no_new_privileges().map_err(|error| failed("set no_new_privs", error))?;
-    restrict(&by.rules, by.abi)?;
+    restrict(&by.rules, by.abi, by.led.then_some(&[]))?;
     // What forked this process cannot be traced, and so this one cannot either: the mediator could
     // not read the paths that it opens. From here on nobody else inside can, for Landlock keeps those
     // of another domain from it, and in this domain there is nobody yet.
@@ -79,31 +84,40 @@ pub fn confine(by: &Confinement, parent: Pid) -> Result<(), String> {
 
 /// A datagram socket sends to any address that it is told, past the mediator. The command can make
 /// none, and must not be given one.
-fn refuse_datagrams() -> Result<(), String> {
+fn refuse_datagrams(filtered: bool) -> Result<(), String> {
     for (number, name) in (0..).zip(["input", "output", "error"]) {
         // Only what is a socket has a domain.
-        let is_local = sockets::option(number, libc::SO_DOMAIN).ok() == Some(libc::AF_UNIX);
-        if is_local && sockets::option(number, libc::SO_TYPE).ok() == Some(libc::SOCK_DGRAM) {
-            return Err(format!(
-                "standard {name} is a local datagram socket, which reaches every service of yours; \
-                 give the command a file, a pipe or a terminal"
-            ));
-        }
+        let domain = sockets::option(number, libc::SO_DOMAIN).ok();
+        let kind = sockets::option(number, libc::SO_TYPE).ok();
+        let what = match (domain, kind) {
+            (Some(libc::AF_UNIX), Some(libc::SOCK_DGRAM)) => {
+                "a local datagram socket, which reaches every service of yours"
+            }
+            (Some(domain), Some(kind))
+                if filtered && domain != libc::AF_UNIX && kind != libc::SOCK_STREAM =>
+            {
+                "a socket that sends past the network's filter"
+            }
+            _ => continue,
+        };
+        return Err(format!(
+            "standard {name} is {what}; give the command a file, a pipe or a terminal"
+        ));
     }
     Ok(())
 }
 
 /// Restricts this process, and what it starts, to the rules for good: every right on files that the
 /// ABI has is taken but for what they give. With ABI 6 signals and abstract sockets reach no process
-/// outside. The standard streams can be opened again (`/dev/stdout`) for what they are open for. The
-/// process must have one thread and [`agent_sandbox_base::sys::privileges::no_new_privileges`].
+/// outside. With `ports` TCP connects to these and to no other, at whatever address, and binds nowhere, which needs ABI 4. The
+/// standard streams can be opened again (`/dev/stdout`) for what they are open for. The process must have one thread and [`agent_sandbox_base::sys::privileges::no_new_privileges`].
 ///
 /// A rule whose path is gone, or is another file by now, is left out, for it would only give something.
 ///
 /// # Errors
 /// A sentence: a path that is not what was planned, or what the kernel answers. Nothing is restricted
 /// then.
-pub fn restrict(rules: &[Rule], abi: i32) -> Result<(), String> {
+pub fn restrict(rules: &[Rule], abi: i32, ports: Option<&[u16]>) -> Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| {
         format!("cannot confine the command with Landlock: {error}")
     };
@@ -114,7 +128,17 @@ pub fn restrict(rules: &[Rule], abi: i32) -> Result<(), String> {
         )));
     }
     let rights = Rights::of(abi);
-    let mut domain = begin(&rights, abi).map_err(|error| failed(&error))?;
+    if ports.is_some() && abi < NETWORK {
+        return Err(failed(&format_args!(
+            "its ABI {abi} has no rights about the network"
+        )));
+    }
+    let mut domain = begin(&rights, abi, ports.is_some()).map_err(|error| failed(&error))?;
+    for &port in ports.unwrap_or_default() {
+        domain = domain
+            .add_rule(NetPort::new(port, AccessNet::ConnectTcp))
+            .map_err(|error| failed(&format_args!("port {port}: {error}")))?;
+    }
     for rule in rules {
         let Some((file, is_directory)) = planned(rule)? else {
             continue;
@@ -134,10 +158,18 @@ pub fn restrict(rules: &[Rule], abi: i32) -> Result<(), String> {
 }
 
 /// A domain without rules.
-fn begin(rights: &Rights, abi: i32) -> Result<RulesetCreated, landlock::RulesetError> {
+fn begin(
+    rights: &Rights,
+    abi: i32,
+    network: bool,
+) -> Result<RulesetCreated, landlock::RulesetError> {
     let rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(rights.all)?;
+    let rules = match network {
+        true => rules.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?,
+        false => rules,
+    };
     let rules = if abi < SCOPES {
         rules
     } else {
@@ -306,7 +338,7 @@ mod tests {
         ];
         for abi in 1..=process::landlock_abi().min(NEWEST) {
             let ended = in_child(|| {
-                if restrict(&rules, abi).is_err() {
+                if restrict(&rules, abi, None).is_err() {
                     return 1;
                 }
                 let file = |name: &str| at(name).join("file");
@@ -344,7 +376,7 @@ mod tests {
         fs::create_dir(at("two")).expect("a directory");
         symlink("two", at("link")).expect("a link");
         let abi = process::landlock_abi();
-        let said = |rules: &[Rule], abi| restrict(rules, abi).expect_err("a refusal");
+        let said = |rules: &[Rule], abi| restrict(rules, abi, None).expect_err("a refusal");
         let mut other = rule(&at("one"), Right::Read);
         other.id = rule(&at("two"), Right::Read).id;
         let link = rule(&at("link"), Right::Read);
@@ -364,7 +396,7 @@ mod tests {
         let mut saved = rule(&at("two/file"), Right::Read);
         saved.id = saved.id.map(|(device, inode)| (device, inode + 1));
         let ended = in_child(|| {
-            let restricted = restrict(&[gone, link, unplanned, saved], abi).is_ok();
+            let restricted = restrict(&[gone, link, unplanned, saved], abi, None).is_ok();
             let open = !denied(fs::read_dir(at("two"))) || !denied(File::open(at("two/file")));
             i32::from(!restricted || open)
         });
@@ -384,7 +416,7 @@ mod tests {
             };
             let placed = agent_sandbox_base::sys::fds::become_standard(&input, 0)
                 .and(agent_sandbox_base::sys::fds::become_standard(&output, 1));
-            if placed.is_err() || restrict(&[], process::landlock_abi()).is_err() {
+            if placed.is_err() || restrict(&[], process::landlock_abi(), None).is_err() {
                 return 2;
             }
             let append = |path: &str| fs::OpenOptions::new().append(true).open(path);
@@ -401,6 +433,38 @@ mod tests {
         assert_eq!(ended, Change::Exited(0));
     }
 
+    /// Bound sockets that listen without `bind(2)` are the mediator's business.
+    #[test]
+    fn tcp_reaches_the_ports_that_are_given_and_binds_nowhere() {
+        use std::net::{Ipv4Addr, TcpListener, TcpStream};
+        let abi = process::landlock_abi();
+        assert!(restrict(&[], NETWORK - 1, Some(&[])).is_err());
+        if abi < NETWORK {
+            eprintln!("not checked: TCP under Landlock: the kernel's ABI is {abi}");
+            return;
+        }
+        let all = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound"));
+        let [given, other] = all
+            .each_ref()
+            .map(|one| one.local_addr().expect("its address"));
+        for (ports, reached) in [(&[given.port()][..], true), (&[], false)] {
+            let ended = in_child(|| {
+                if restrict(&[], abi, Some(ports)).is_err() {
+                    return 1;
+                }
+                let holds = [
+                    TcpStream::connect(given).is_ok() == reached,
+                    denied(TcpStream::connect(other)),
+                    denied(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))),
+                    denied(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))),
+                ];
+                let failed = holds.iter().position(|held| !held);
+                failed.map_or(0, |at| 10 + at as i32)
+            });
+            assert_eq!(ended, Change::Exited(0), "{ports:?}");
+        }
+    }
+
     /// Prints what rules cost; no target, the machine's load decides.
     #[test]
     fn the_cost_of_rules() {
@@ -415,7 +479,7 @@ mod tests {
             .collect();
         let ended = in_child(|| {
             let begun = Instant::now();
-            let restricted = restrict(&rules, process::landlock_abi()).is_ok();
+            let restricted = restrict(&rules, process::landlock_abi(), None).is_ok();
             let took = begun.elapsed();
             let text = format!("{RULES} rules: {took:?}\n");
             let _ = nix::unistd::write(io::stderr(), text.as_bytes());

@@ -21,6 +21,7 @@ use super::check;
 use super::contents::{self, Places, Staged, Thing};
 use super::map::{self, rule};
 use super::refused;
+use super::restrict::NETWORK;
 use super::variables;
 use agent_sandbox_base::host::HostFacts;
 use agent_sandbox_base::host::files::{Files, Kind, Look};
@@ -30,9 +31,8 @@ use agent_sandbox_base::plan::explain::inside::{DOCUMENT, Document};
 use agent_sandbox_base::plan::model::slurm::{CHAPERON_INSIDE, PROGRAM};
 use agent_sandbox_base::plan::model::stage::{HOME, OWN, RUN, TMP};
 use agent_sandbox_base::plan::model::{
-    Access, INIT, INPUT, Mount, Omitted, Plan, PlanError, Step, persistent,
+    Access, INIT, INPUT, Mount, Omitted, Plan, PlanError, Step, Why, persistent,
 };
-use agent_sandbox_base::policy::NetworkMode;
 
 /// A plan that Landlock and the mediator can carry out.
 #[derive(Clone, Debug)]
@@ -52,6 +52,8 @@ pub struct Translated {
     pub places: Places,
     /// Where the socket to the chaperon is made, if there is one.
     pub socket: Option<PathBuf>,
+    /// Files that come into the session's directory when the filter's certificate is known, which each of them gets.
+    pub trusting: Vec<Staged>,
     /// The kernel's Landlock ABI.
     pub abi: i32,
 }
@@ -103,6 +105,16 @@ pub fn translate(
         ))
         .hint("only bubblewrap can make a jail here: --backend bwrap"));
     }
+    if plan.filter.is_some() && abi < NETWORK {
+        return Err(PlanError::new(format!(
+            "the network cannot be filtered ({}): this kernel's Landlock has no rights about the network: its ABI is {abi}, and \
+             {NETWORK} is needed (Linux 6.7)",
+            Why::key("network.mode", &plan.network)
+        ))
+        .hint(
+            "use --backend bwrap where bubblewrap works, or --set network.mode=isolated for a run without a network",
+        ));
+    }
     let places = Places::of_plan(&plan, host, stage);
     injected_files::moved(&mut plan, files, &|inside| places.real(inside));
     let surveyed = map::survey(&plan.steps, &plan.home, files)?;
@@ -129,6 +141,7 @@ pub fn translate(
     let stand_in = stand_in(&plan.steps, shim, files);
     let handed_over = HandedOver {
         executions: stand_in.is_some(),
+        listens: plan.filter.is_some(),
         changes: surveyed.guarded || handed_shared,
         listings: surveyed.listings,
         opens: surveyed.opens,
@@ -136,6 +149,7 @@ pub fn translate(
         truncations: abi < TRUNCATES,
     };
     let mut staged = contents::furnish(&plan, shim, own, stage);
+    let trusting = contents::trusting(&plan);
     let has_shims = shim.is_some();
     plan.variables = variables::moved(&plan, &places, stage, has_shims, socket.is_some());
     staged.extend(document(&plan, &given.entries));
@@ -155,7 +169,7 @@ pub fn translate(
         nested: false,
         keyctl: !plan.syscalls.iter().any(|rule| rule.name == "keyctl"),
         mediated: true,
-        besides: refused::besides(plan.network.value != NetworkMode::Open),
+        besides: refused::besides(plan.network.value),
     });
     plan.mediated = false;
     let no_walk = plan.no_walk.iter().map(|root| root.value.clone());
@@ -175,6 +189,7 @@ pub fn translate(
         staged,
         places,
         socket,
+        trusting,
         abi,
     };
     let given = (translated.rules.as_slice(), &translated.config.access_map);

@@ -11,6 +11,9 @@ use agent_sandbox_base::env_vars;
 use agent_sandbox_base::plan::model::stage::{HOME, RUN, TMP};
 use agent_sandbox_base::plan::model::{Plan, Variable, Why};
 
+/// glibc's resolver asks by TCP (`resolv.conf(5)`). Go's reads no such variable, and lets glibc ask where there is one.
+const BY_STREAM: &str = "use-vc attempts:1";
+
 /// The plan's environment, with the places that have moved. `shims` and `socket` say whether there
 /// are any.
 pub(super) fn moved(
@@ -57,6 +60,10 @@ pub(super) fn moved(
         document.into(),
         "what `agent-sandbox explain` answers from inside",
     );
+    if plan.filter.is_some() {
+        let why = "names are asked for by TCP, as the filter answers them";
+        set(&mut all, env_vars::RES_OPTIONS, BY_STREAM.into(), why);
+    }
     if shims {
         shims_first(&mut all, &own.join(contents::SHIMS_IN_OWN));
     }

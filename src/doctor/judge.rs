@@ -61,8 +61,9 @@ const CHECKS: &[Check] = &[
 ];
 
 /// What people ask about and this version does not have. It is said, and is neither ok nor broken.
-const ABSENT: [&str; 1] =
-    ["network: network.mode = \"filtered\" needs bubblewrap, here and on compute nodes"];
+const ABSENT: [&str; 1] = [
+    "network: network.mode = \"filtered\" needs bubblewrap, or Landlock's ABI 4 (Linux 6.7), here and on compute nodes",
+];
 
 /// The names of all checks.
 pub fn names() -> impl Iterator<Item = &'static str> {

@@ -22,15 +22,16 @@ use crate::handoff::{Confinement, Run};
 use crate::host::mediation;
 use crate::init::{self, ConfinedBy};
 use agent_sandbox_landlock::access::Permission;
+use agent_sandbox_landlock::mediator::{Given, WayOut};
 use agent_sandbox_landlock::restrict;
 use agent_sandbox_landlock::stage::Stage;
 use agent_sandbox_landlock::{Translated, translate};
 use agent_sandbox_landlock::{handed_over, mediator, missing};
 
 use crate::mediate::sight::calls::WATCHED;
+use crate::plan::Plan;
 use crate::plan::build::forward;
 use crate::plan::model::stage::HOME;
-use crate::plan::{Plan, Why};
 use crate::sys::{passing, process};
 
 /// A jail that is about to be started.
@@ -136,9 +137,6 @@ fn translated(
     stage: &Path,
     instead: Option<&Reason>,
 ) -> Result<Made> {
-    if plan.filter.is_some() {
-        return Err(unfiltered(&plan).into());
-    }
     let mut translated = translate(plan, &prepared.host, &prepared.files, stage, &terminals())?;
     let rules = translated.rules.iter().map(|rule| rule.path().to_owned());
     let entries = translated.config.access_map.entries().iter();
@@ -161,15 +159,6 @@ fn translated(
         translated,
         missing,
     })
-}
-
-/// A jail of Landlock's has the host's network or none.
-fn unfiltered(plan: &Plan) -> Failure {
-    Failure::new(format!(
-        "the network cannot be filtered ({}): Landlock makes no network of the jail's own",
-        Why::key("network.mode", &plan.network)
-    ))
-    .hint("user: use --backend bwrap where bubblewrap works, or --set network.mode=isolated for a run without a network")
 }
 
 /// Refuses a host on which Landlock and a mediator would be no jail.
@@ -220,11 +209,13 @@ impl Ready for Planning {
     /// Starts the mediator, and it the command. `run`'s confinement is set here.
     fn start(self: Box<Self>, mut run: Run, company: &mut Company) -> Result<Box<dyn Running>> {
         let Self {
-            made: Made { translated, .. },
+            made: Made { mut translated, .. },
             stage,
             state_changes,
             ..
         } = *self;
+        // The filter gets connections, and no network.
+        run.lends_network = false;
         run.confinement = Confinement {
             max_processes: translated.plan.max_processes.value,
             least: run.confinement.least,
@@ -234,9 +225,19 @@ impl Ready for Planning {
         };
         // The mediator of this jail is the only one: a listener that init might send is not answered by a second.
         company.mediated = None;
+        // Before anything runs inside.
+        let way_out = company.network.as_mut().map(|filter| {
+            for file in &mut translated.trusting {
+                file.add(filter.certificate());
+            }
+            stage.fill(&translated.trusting)?;
+            WayOut::new(filter.joined()?).context("cannot listen at this host's loopback")
+        });
+        let way_out = way_out.transpose()?;
         let mut confinement = restrict::Confinement {
             rules: translated.rules,
             abi: translated.abi,
+            led: way_out.is_some(),
             filter: filter(&translated.plan)?,
             handing_over: match &company.recorder {
                 Some(_) => handed_over::watching(translated.handed_over, WATCHED),
@@ -250,7 +251,7 @@ impl Ready for Planning {
             chaperon.listening(socket);
         }
         let config = translated.config;
-        drop((translated.plan, translated.staged));
+        drop((translated.plan, translated.staged, translated.trusting));
         supervisor::hold_signals(company.by_slurm).context("cannot hold signals back")?;
         // What outlives the mediator is the launcher's to end.
         nix::sys::prctl::set_child_subreaper(true).context("cannot become a subreaper")?;
@@ -261,7 +262,8 @@ impl Ready for Planning {
         let recorder = recorder
             .transpose()
             .context("cannot make a pair of sockets")?;
-        let mediator = mediator::start_watched(config, &state, recorder, move |listener| {
+        let given = Given { recorder, way_out };
+        let mediator = mediator::start_given(config, &state, given, move |listener| {
             confinement.mediator = listener.as_raw_fd();
             let confine = |parent| restrict::confine(&confinement, parent);
             init::attend(theirs, &run, ConfinedBy::Itself(&confine))
@@ -289,8 +291,9 @@ impl Running for Begun {
             state_changes,
         } = *self;
         let outcome = supervisor::supervise(Jail::joined(mediator), control, company);
-        // The chaperon is a child as well, and none that is left over.
+        // They are children as well, and none that is left over.
         company.chaperon = None;
+        company.network = None;
         // A mediator that ends by itself leaves nothing.
         if company.killed || outcome.is_err() {
             mediator::ending::end_leftovers(since);

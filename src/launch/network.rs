@@ -66,6 +66,8 @@ pub struct Filter {
     /// What other rules come from while the session runs.
     now: Option<PolicyNow>,
     running: Option<Companion>,
+    /// Whether it has said that it filters.
+    filters: bool,
     /// Whether it exchanges credentials.
     brokers: bool,
     /// By which programs inside know it where it does, as PEM.
@@ -132,6 +134,7 @@ impl Filter {
             in_job: prepared.invocation.job.is_some(),
             now: None,
             running: None,
+            filters: false,
             brokers: !credentials.is_empty(),
             certificate: Vec::new(),
             standby: None,
@@ -176,15 +179,15 @@ impl Filter {
         &self.certificate
     }
 
-    /// Gives it sockets in the network of a jail in which nothing has run yet. When this returns the network is filtered.
+    /// Gives it sockets in the network of a jail in which nothing has run yet, unless a mediator leads connections to it already. When
+    /// this returns the network is filtered.
     ///
     /// # Errors
     /// It is not.
     pub fn attach(&mut self, network: Option<BorrowedFd<'_>>) -> std::result::Result<(), Failure> {
-        let failed = |why: String| {
-            Failure::new(format!("the network cannot be filtered: {why}"))
-                .hint("nothing was started; --set network.mode=isolated runs without a network")
-        };
+        if self.filters {
+            return Ok(());
+        }
         let (Some(network), Some(running)) = (network, &self.running) else {
             return Err(failed("the jail's network is not there".to_owned()));
         };
@@ -193,15 +196,43 @@ impl Filter {
             hand_over(&self.network.ports, self.in_job, life)
         })
         .map_err(failed)?;
-        heard(life, "the filter").map_err(|why| match why {
-            Some(why) => failed(why),
-            None => failed(format!("its filter ended (see `{}`)", self.log.display())),
+        let copy = network
+            .try_clone_to_owned()
+            .map_err(|error| failed(error.to_string()))?;
+        self.begin(Some(copy)).map_err(failed)
+    }
+
+    /// Joins it with a mediator that leads connections of a jail to it, for want of a network of the jail's own: the mediator's end of
+    /// their socket. When this returns the filter waits for them.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn joined(&mut self) -> std::result::Result<OwnedFd, Failure> {
+        let Some(running) = &self.running else {
+            return Err(failed("its filter does not run".to_owned()));
+        };
+        let life = running.life();
+        let (ours, theirs) = passing::pair().map_err(|error| failed(error.to_string()))?;
+        give(life, SocketOf::Led, &theirs)
+            .and_then(|()| passing::send(life, &[COMPLETE], None).map_err(takes_none))
+            .map_err(failed)?;
+        drop(theirs);
+        self.begin(None).map_err(failed)?;
+        Ok(ours)
+    }
+
+    /// Waits until it filters, and has somebody stand by it. `network` is the jail's, if it has one of its own.
+    fn begin(&mut self, network: Option<OwnedFd>) -> std::result::Result<(), String> {
+        let running = self.running.as_ref().ok_or("its filter does not run")?;
+        let life = running.life();
+        heard(life, "the filter").map_err(|why| {
+            why.unwrap_or_else(|| format!("its filter ended (see `{}`)", self.log.display()))
         })?;
+        self.filters = true;
+        self.make_ready();
         if let Some(keeper) = self.standby.take() {
-            let network = network.try_clone_to_owned();
-            let started = keeper.and_then(|keeper| keeper.start(network?));
-            let started =
-                started.map_err(|error| failed(format!("nobody can stand by it: {error}")))?;
+            let started = keeper.and_then(|keeper| keeper.start(network));
+            let started = started.map_err(|error| format!("nobody can stand by it: {error}"))?;
             self.keeper = Some(started);
         }
         Ok(())
@@ -226,6 +257,12 @@ impl Filter {
             running.leave();
         }
     }
+}
+
+/// A network that cannot be filtered.
+fn failed(why: String) -> Failure {
+    Failure::new(format!("the network cannot be filtered: {why}"))
+        .hint("nothing was started; --set network.mode=isolated runs without a network")
 }
 
 /// The site's proxies, by the variables that most programs know: in small letters, or else in large ones.

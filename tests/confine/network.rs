@@ -43,14 +43,7 @@ ask() { name=$1; shift; echo "$name: $(curl -sS -m 20 "$@" 2>&1 | tr '\n' ' ')";
 #[test]
 fn a_filtered_network_leads_to_what_is_allowed_and_nowhere_else() {
     let world = World::new();
-    if is_landlock() {
-        let refused = world
-            .jail(["--set", "network.mode=filtered"])
-            .run(&["true"]);
-        let said = refused.stderr.clone();
-        assert!(said.contains("the network cannot be filtered"), "{said}");
-        return;
-    }
+    let landlock = is_landlock();
     let Some((host, address)) = this_host() else {
         return;
     };
@@ -78,10 +71,10 @@ ask loopback http://127.0.0.1:{open}/
 ask elsewhere http://127.0.0.1:{unnamed}/
 python3 - <<END
 import socket
-one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-one.settimeout(5)
-one.connect(("9.9.9.9", 443))
 try:
+    one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    one.settimeout(5)
+    one.connect(("9.9.9.9", 443))
     one.send(b"x"); one.recv(1); print("udp: answered")
 except OSError as error:
     print("udp:", error.strerror)
@@ -104,13 +97,28 @@ agent-sandbox explain --host {host}:{open} | head -1
     );
     let output = world.loud(options).run(&["bash", "-c", &script]);
     let said = format!("{}{}", output.stdout, output.stderr);
+    // Landlock leaves the host's own /etc/hosts in sight, in which this host's name may stand; who connects to what stands there
+    // means the name.
+    let hosts = match landlock {
+        true => fs::read_to_string("/etc/hosts").unwrap_or_default(),
+        false => String::new(),
+    };
+    let in_hosts = hosts.split_whitespace().any(|word| word == host);
+    let first = match in_hosts {
+        true => address.split('.').next().unwrap(),
+        false => "198",
+    };
+    let udp = match landlock {
+        true => "Protocol not supported",
+        false => "Connection refused",
+    };
     for line in [
         "allowed: served",
-        "udp: Connection refused",
-        &format!("dns: {host} 198"),
+        &format!("udp: {udp}"),
+        &format!("dns: {host} {first}"),
         "dns: refused.example none",
-        "configured: 2 198",
-        "configured: 0 198",
+        &format!("configured: 2 {first}"),
+        &format!("configured: 0 {first}"),
         "refused.example:80: cannot be connected to from inside",
         &format!("{host}:{open}: can be connected to from inside"),
         "network filtered, session",
@@ -128,6 +136,9 @@ agent-sandbox explain --host {host}:{open} | head -1
         "elsewhere",
         "own",
     ] {
+        if in_hosts && ["address", "mapped"].contains(&refused) {
+            continue;
+        }
         let begins = format!("{refused}: ");
         let line = said.lines().find(|line| line.starts_with(&begins));
         let closed = line.is_some_and(|line| !line.contains("served"));
@@ -181,10 +192,6 @@ fn below(process: i32) -> Vec<i32> {
 
 #[test]
 fn without_its_filter_nothing_is_reached() {
-    if is_landlock() {
-        let why = "Landlock makes no network of the jail's own";
-        return not_checked("the filter's end", why);
-    }
     let Some((host, _)) = this_host() else {
         return;
     };

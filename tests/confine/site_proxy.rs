@@ -4,8 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::backend::is_landlock;
-use crate::world::{World, launcher, not_checked};
+use crate::world::{World, launcher};
 
 /// A proxy that connects to nobody and answers for everybody: its port, and the heads that it got.
 fn proxy() -> (u16, Receiver<Vec<String>>) {
@@ -39,12 +38,6 @@ fn proxy() -> (u16, Receiver<Vec<String>>) {
 
 #[test]
 fn the_sites_proxy_is_used_outside_and_its_password_stays_there() {
-    if is_landlock() {
-        return not_checked(
-            "the site's proxy",
-            "Landlock makes no network of the jail's own",
-        );
-    }
     let world = World::new();
     let (port, heads) = proxy();
     let url = format!("http://ada:PASSWORD@127.0.0.1:{port}");

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use agent_sandbox::handoff::{Confinement, End, LONGEST_DATAGRAM, Report, Run, Streams};
 use agent_sandbox::init::{self, ConfinedBy};
 use agent_sandbox::plan::build::syscalls::{Switches, rules};
+use agent_sandbox::policy::NetworkMode;
 use agent_sandbox::seccomp::compile;
 use agent_sandbox::sys::{fds, passing, process};
 use agent_sandbox_landlock::access::{AccessMap, HandedOver, MediatorConfig, Right, Rule};
@@ -38,11 +39,12 @@ fn run(script: &str, abi: i32, prepare: impl FnOnce()) -> Vec<Report> {
         nested: false,
         keyctl: false,
         mediated: true,
-        besides: refused::besides(false),
+        besides: refused::besides(NetworkMode::Open),
     }));
     let mut confinement = restrict::Confinement {
         rules: readable,
         abi,
+        led: false,
         filter: refused.expect("rules that compile"),
         handing_over: handed_over::program(HandedOver::default()),
         mediator: -1,

@@ -14,6 +14,7 @@ use agent_sandbox::sys::{passing, privileges};
 use agent_sandbox_landlock::access::{
     AccessMap, MapEntry, MediatorConfig, Permission, Right, Rule,
 };
+use agent_sandbox_landlock::mediator::Given;
 use agent_sandbox_landlock::{mediator, restrict};
 use agent_sandbox_support::process::state;
 pub(crate) use agent_sandbox_support::waiting::until;
@@ -125,11 +126,12 @@ pub(crate) fn in_launcher(act: impl FnOnce(&OwnedFd)) {
     );
 }
 
-/// Becomes the command: as confined as it is, and as traceable as a program that was executed.
-pub(crate) fn become_command(config: &MediatorConfig, calls: &[i64], mediator: OwnedFd) {
+/// Becomes the command: as confined as it is, and as traceable as a program that was executed. Where the mediator leads connections,
+/// the command makes none.
+pub(crate) fn become_command(config: &MediatorConfig, calls: &[i64], mediator: OwnedFd, led: bool) {
     default_signals().expect("signals");
     privileges::no_new_privileges().expect("no_new_privs");
-    restrict::restrict(&config.rules, config.abi).expect("Landlock");
+    restrict::restrict(&config.rules, config.abi, led.then_some(&[])).expect("Landlock");
     prctl::set_dumpable(true).expect("dumpable");
     let listener = privileges::filter_with_listener(&handing_over(calls)).expect("a filter");
     passing::send(&mediator, b"l", Some(listener.as_fd())).expect("send");
@@ -162,24 +164,38 @@ pub(crate) fn start_fenced(
     calls: &[i64],
     act: impl FnOnce(),
 ) -> Pid {
+    start_given(words, Given::default(), (config, for_command), calls, act)
+}
+
+/// The same with what some mediators are given.
+pub(crate) fn start_given(
+    words: &OwnedFd,
+    given: Given,
+    (config, for_command): (MediatorConfig, MediatorConfig),
+    calls: &[i64],
+    act: impl FnOnce(),
+) -> Pid {
     // The pipes of the test.
     let kept = open_descriptors();
-    mediator::start(config, &kept, |mediator| match fork().expect("fork") {
-        Side::Child => act_and_end(words, || {
-            become_command(&for_command, calls, mediator);
-            act();
-        }),
-        Side::Parent(command) => {
-            drop(mediator);
-            let code = match wait(command) {
-                Ok(Change::Exited(code)) => code,
-                other => {
-                    let said = format!("the command ended so: {other:?}");
-                    let _ = nix::unistd::write(words, said.as_bytes());
-                    102
-                }
-            };
-            exit_now(code)
+    let led = given.way_out.is_some();
+    mediator::start_given(config, &kept, given, |mediator| {
+        match fork().expect("fork") {
+            Side::Child => act_and_end(words, || {
+                become_command(&for_command, calls, mediator, led);
+                act();
+            }),
+            Side::Parent(command) => {
+                drop(mediator);
+                let code = match wait(command) {
+                    Ok(Change::Exited(code)) => code,
+                    other => {
+                        let said = format!("the command ended so: {other:?}");
+                        let _ = nix::unistd::write(words, said.as_bytes());
+                        102
+                    }
+                };
+                exit_now(code)
+            }
         }
     })
     .expect("a mediator")

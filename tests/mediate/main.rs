@@ -17,3 +17,4 @@ mod jail;
 mod outside;
 mod processes;
 mod serving;
+mod way_out;

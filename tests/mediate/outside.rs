@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use agent_sandbox::plan::build::syscalls::{Switches, rules};
+use agent_sandbox::policy::NetworkMode;
 use agent_sandbox::seccomp::compile;
 use agent_sandbox::sys::{passing, privileges, process};
 use agent_sandbox_landlock::access::{
@@ -84,7 +85,7 @@ impl World {
             nested: false,
             keyctl: false,
             mediated: true,
-            besides: refused::besides(false),
+            besides: refused::besides(NetworkMode::Open),
         }));
         let refused = refused.expect("rules that compile");
         let handed_over = handed_over::program(HandedOver {
@@ -93,7 +94,7 @@ impl World {
         });
         let confine = |mediator: &OwnedFd| {
             privileges::no_new_privileges().expect("no_new_privs");
-            restrict::restrict(&command, self.abi).expect("a domain");
+            restrict::restrict(&command, self.abi, None).expect("a domain");
             nix::sys::prctl::set_dumpable(true).expect("dumpable");
             privileges::filter(&refused).expect("a filter");
             let listener = privileges::filter_with_listener(&handed_over).expect("a listener");

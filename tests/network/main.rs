@@ -9,6 +9,9 @@
 mod agents;
 mod attacks;
 mod brokered;
+#[allow(dead_code)] // here less is asked of it than there
+#[path = "../confine/chosen.rs"]
+mod chosen;
 mod clients;
 #[allow(dead_code)] // of the agents fewer are driven here
 #[path = "../agents/dialects.rs"]

@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::chosen;
 use agent_sandbox_support::not_checked;
 use agent_sandbox_support::process::{Drained, code, drain, wait};
 use nix::unistd::{Uid, User};
@@ -182,6 +183,7 @@ impl Outside {
             "--set",
             "network.mode=filtered",
         ];
+        words.extend(chosen::options());
         words.extend(["--set", &allow]);
         words.extend(options);
         words.extend(["--", "bash", "-c", script]);

@@ -401,6 +401,49 @@ fn a_policy_that_gives_all_of_tmp() {
     assert!(rule("/tmp/build") && !rule("/tmp"));
 }
 
+/// A network is filtered where Landlock has rights about it, also of a job; nothing is started elsewhere.
+#[test]
+fn a_filtered_network() {
+    let on = |abi, job: bool| {
+        let scenario = Scenario::new(plain())
+            .policy("[network]\nmode = \"filtered\"\n")
+            .facts(|facts| facts.landlock_abi = abi);
+        let scenario = match job {
+            true => scenario.job(&[]),
+            false => scenario,
+        };
+        translated_with(&scenario, &[])
+    };
+    for job in [false, true] {
+        for abi in [2, 3] {
+            let error = on(abi, job).unwrap_err();
+            let said = error.to_string();
+            assert!(
+                said.contains("the network cannot be filtered") && said.contains("Linux 6.7"),
+                "{said}"
+            );
+            assert!(error.hint_text().unwrap().contains("--backend bwrap"));
+        }
+        let translated = on(4, job).unwrap();
+        assert!(translated.handed_over.listens);
+        let plan = translated.plan;
+        assert!(plan.syscalls.iter().any(|rule| rule.name == "setsockopt"));
+        let names = plan.variables.iter().find(|one| one.name == "RES_OPTIONS");
+        assert!(
+            names
+                .unwrap()
+                .value
+                .to_string_lossy()
+                .split(' ')
+                .any(|option| option == "use-vc")
+        );
+    }
+    let open = translated(&Scenario::new(plain()));
+    assert!(!open.handed_over.listens);
+    let mut variables = open.plan.variables.iter();
+    assert!(!variables.any(|one| one.name == "RES_OPTIONS"));
+}
+
 /// A kernel decides what is handed over; one without Landlock is refused.
 #[test]
 fn kernels() {

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use agent_sandbox::plan::build::syscalls::{Switches, rules};
 use agent_sandbox::plan::model::syscalls::{Answer, Arguments};
+use agent_sandbox::policy::NetworkMode;
 use agent_sandbox::seccomp::{INSTRUCTION_BYTES, compile};
 use agent_sandbox_landlock::refused::besides;
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -35,12 +36,17 @@ pub(crate) const KEYCTL: Switches = Switches {
 
 /// Where Landlock makes the jail.
 pub(crate) const LANDLOCK: Switches = Switches {
-    besides: besides(false),
+    besides: besides(NetworkMode::Open),
     ..STRICT
 };
 /// The same without a network.
 pub(crate) const ISOLATED: Switches = Switches {
-    besides: besides(true),
+    besides: besides(NetworkMode::Isolated),
+    ..STRICT
+};
+/// The same with a network that is filtered.
+pub(crate) const FILTERED: Switches = Switches {
+    besides: besides(NetworkMode::Filtered),
     ..STRICT
 };
 

@@ -12,10 +12,11 @@ use std::process::Command;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
 use crate::harness::{
-    ISOLATED, LANDLOCK, Outcome, STRICT, after, call, declare, errno, pointer, under, unsigned,
+    FILTERED, HIGH_BIT, ISOLATED, LANDLOCK, Outcome, STRICT, after, call, declare, errno, pointer,
+    under, unsigned,
 };
 
-const BOTH: [agent_sandbox::plan::build::syscalls::Switches; 2] = [LANDLOCK, ISOLATED];
+const ALL: [agent_sandbox::plan::build::syscalls::Switches; 3] = [LANDLOCK, ISOLATED, FILTERED];
 
 fn socket(family: c_int, kind: c_int) -> i64 {
     call(libc::SYS_socket, &[unsigned(family), unsigned(kind), 0])
@@ -38,7 +39,7 @@ fn local_datagram_sockets_are_not_to_be_had() {
         };
         assert!(matches!(under(None, one), Outcome::Returned(0..)));
         assert_eq!(under(None, pair), Outcome::Returned(0));
-        for switches in BOTH {
+        for switches in ALL {
             assert_eq!(under(switches, one), errno(libc::EPROTONOSUPPORT));
             assert_eq!(under(switches, pair), errno(libc::EPROTONOSUPPORT));
         }
@@ -58,7 +59,7 @@ fn no_program_confines_itself_with_landlock_in_vain() {
     if matches!(under(None, abi), Outcome::Returned(..=0)) {
         declare("this kernel has no Landlock");
     }
-    for switches in BOTH {
+    for switches in ALL {
         assert_eq!(under(switches, abi), errno(libc::ENOSYS));
     }
 }
@@ -84,7 +85,7 @@ fn local_streams_and_packets_work() {
         );
         i64::from(byte == *b"x") + i64::try_from(sent.expect("room")).expect("two")
     };
-    for switches in BOTH {
+    for switches in ALL {
         assert_eq!(under(switches, works), Outcome::Returned(3));
     }
 }
@@ -106,6 +107,90 @@ fn isolated_means_no_network_at_all() {
                 declare("this kernel lacks a family of sockets by itself");
             }
         }
+    }
+}
+
+/// Every socket that is no stream of TCP, whatever it is called, and what makes a connection go elsewhere.
+#[test]
+fn filtered_means_tcp_alone() {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_SEQPACKET, 6] {
+            for kind in [
+                unsigned(kind),
+                unsigned(kind | flags),
+                unsigned(kind) | HIGH_BIT,
+            ] {
+                for protocol in [0, unsigned(libc::IPPROTO_UDP), unsigned(libc::IPPROTO_ICMP)] {
+                    let one = || call(libc::SYS_socket, &[unsigned(family), kind, protocol]);
+                    assert_eq!(under(FILTERED, one), errno(libc::EPROTONOSUPPORT));
+                }
+            }
+        }
+        for protocol in [libc::IPPROTO_SCTP, libc::IPPROTO_MPTCP, 256] {
+            let kind = unsigned(libc::SOCK_STREAM | flags);
+            let one = || {
+                call(
+                    libc::SYS_socket,
+                    &[unsigned(family), kind, unsigned(protocol)],
+                )
+            };
+            assert_eq!(under(FILTERED, one), errno(libc::EPROTONOSUPPORT));
+        }
+    }
+    let datagrams = || socket(libc::AF_INET, libc::SOCK_DGRAM);
+    assert!(matches!(under(LANDLOCK, datagrams), Outcome::Returned(0..)));
+    // NETLINK_ROUTE answers questions; NETLINK_USERSOCK reaches other users' processes.
+    let netlink = |protocol| {
+        move || {
+            call(
+                libc::SYS_socket,
+                &[
+                    unsigned(libc::AF_NETLINK),
+                    unsigned(libc::SOCK_RAW),
+                    protocol,
+                ],
+            )
+        }
+    };
+    assert!(matches!(
+        under(FILTERED, netlink(0)),
+        Outcome::Returned(0..)
+    ));
+    assert!(matches!(
+        under(LANDLOCK, netlink(2)),
+        Outcome::Returned(0..)
+    ));
+    assert_eq!(under(FILTERED, netlink(2)), errno(libc::EAFNOSUPPORT));
+    // A source route by way of 9.9.9.9; another device; a connection that begins with the first byte that is sent.
+    let route = [libc::IPOPT_NOP, 131, 7, 4, 9, 9, 9, 9].map(|byte| byte as u8);
+    let on = 1_i32.to_ne_bytes();
+    let options: [(c_int, c_int, &[u8]); 3] = [
+        (libc::IPPROTO_IP, libc::IP_OPTIONS, &route),
+        (libc::SOL_SOCKET, libc::SO_BINDTODEVICE, b"lo\0"),
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &on),
+    ];
+    for (level, name, value) in options {
+        let set = || {
+            let one = socket(libc::AF_INET, libc::SOCK_STREAM);
+            let length = value.len() as u64;
+            let arguments = [
+                one as u64,
+                unsigned(level),
+                unsigned(name),
+                value.as_ptr() as u64,
+                length,
+            ];
+            call(libc::SYS_setsockopt, &arguments)
+        };
+        if under(LANDLOCK, set) != Outcome::Returned(0) {
+            declare("this kernel refuses an option by itself");
+        }
+        assert_eq!(
+            under(FILTERED, set),
+            errno(libc::EOPNOTSUPP),
+            "{level} {name}"
+        );
     }
 }
 
@@ -141,7 +226,9 @@ fn nothing_is_connected_by_sending() {
         declare("this kernel has TCP Fast Open switched off by itself");
     }
     let fast = || send_to(port, libc::MSG_FASTOPEN);
-    assert_eq!(under(LANDLOCK, fast), errno(libc::EOPNOTSUPP));
+    for switches in [LANDLOCK, FILTERED] {
+        assert_eq!(under(switches, fast), errno(libc::EOPNOTSUPP));
+    }
     assert_eq!(under(LANDLOCK, || send_to(port, 0)), errno(libc::EPIPE));
     let connected = || {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
@@ -230,7 +317,7 @@ fn leases_and_signals_by_descriptors() {
     }
     let own = fcntl(libc::F_SETOWN, u64::from(std::process::id()));
     let told = fcntl(libc::F_SETFL, unsigned(libc::O_ASYNC));
-    for switches in BOTH {
+    for switches in ALL {
         assert_eq!(under(switches, lease), errno(libc::EPERM));
         assert_eq!(under(switches, own), errno(libc::EPERM));
         assert_eq!(under(switches, told), errno(libc::EPERM));
@@ -279,7 +366,7 @@ fn programs_start_and_namespaces_do_not() {
             + i64::from(spawned.is_ok_and(|status| status.success()))
             + i64::from(forked.is_ok_and(|status| status.success()))
     };
-    for switches in BOTH {
+    for switches in ALL {
         assert_eq!(under(switches, work), Outcome::Returned(3));
         let unshare = || call(libc::SYS_unshare, &[unsigned(libc::CLONE_NEWUSER)]);
         assert_eq!(under(switches, unshare), errno(libc::EPERM));

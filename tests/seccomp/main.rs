@@ -26,8 +26,8 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use harness::{
-    HIGH_BIT, ISOLATED, KEYCTL, LANDLOCK, NESTED, Outcome, STRICT, after, answer, call, declare,
-    errno, pointer, raw, under, unsigned,
+    FILTERED, HIGH_BIT, ISOLATED, KEYCTL, LANDLOCK, NESTED, Outcome, STRICT, after, answer, call,
+    declare, errno, pointer, raw, under, unsigned,
 };
 
 /// Arguments under which `when` holds, and of which the kernel itself could make nothing.
@@ -54,7 +54,7 @@ fn example(when: When, arguments: &mut Arguments) {
 /// Every rule of the table is answered by the kernel as the table says, with high bits set.
 #[test]
 fn every_rule_is_enforced() {
-    for switches in [STRICT, NESTED, KEYCTL, LANDLOCK, ISOLATED] {
+    for switches in [STRICT, NESTED, KEYCTL, LANDLOCK, ISOLATED, FILTERED] {
         for rule in rules(switches) {
             let Some(number) = number(rule.name).expect("a known name") else {
                 continue;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use agent_sandbox::plan::build::syscalls::{Switches, rules};
 use agent_sandbox::plan::model::syscalls::{Answer, Arguments, SyscallRule, When};
+use agent_sandbox::policy::NetworkMode;
 use agent_sandbox::seccomp::numbers::names;
 use agent_sandbox::seccomp::{INSTRUCTION_BYTES, SeccompError, compile, lacking, number};
 use agent_sandbox_landlock::refused::besides;
@@ -40,8 +41,9 @@ fn every_switch() -> impl Iterator<Item = Switches> {
     [(false, false), (false, true), (true, false), (true, true)]
         .into_iter()
         .map(switches(&[]))
-        .chain([(false, false), (false, true)].map(switches(besides(true))))
-        .chain([(false, true), (false, false)].map(switches(besides(false))))
+        .chain([(false, false), (false, true)].map(switches(besides(NetworkMode::Isolated))))
+        .chain([(false, false), (false, true)].map(switches(besides(NetworkMode::Filtered))))
+        .chain([(false, true), (false, false)].map(switches(besides(NetworkMode::Open))))
 }
 
 fn refused_with(answer: Answer) -> u32 {

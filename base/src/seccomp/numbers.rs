@@ -54,7 +54,7 @@ const NUMBERS: &[(&str, i64)] = numbers! {
     SYS_msgsnd SYS_nfsservctl SYS_open_by_handle_at SYS_open_tree SYS_openat SYS_openat2
     SYS_personality SYS_pivot_root SYS_process_mrelease SYS_quotactl SYS_quotactl_fd SYS_reboot
     SYS_request_key SYS_semctl SYS_semget SYS_semop SYS_semtimedop SYS_sendmmsg SYS_sendmsg SYS_sendto
-    SYS_setns SYS_settimeofday SYS_shmat SYS_shmctl SYS_shmget SYS_socket SYS_socketpair SYS_swapoff
+    SYS_setns SYS_setsockopt SYS_settimeofday SYS_shmat SYS_shmctl SYS_shmget SYS_socket SYS_socketpair SYS_swapoff
     SYS_swapon SYS_syslog SYS_umount2 SYS_unshare SYS_userfaultfd SYS_vhangup
 };
 

@@ -25,6 +25,27 @@ pub fn option(number: RawFd, option: libc::c_int) -> io::Result<libc::c_int> {
     Ok(value)
 }
 
+/// What a TCP connection is in (`TCP_ESTABLISHED` and so on, include/net/tcp_states.h): the first byte of `struct tcp_info`.
+///
+/// # Errors
+/// `ENOPROTOOPT` or `EOPNOTSUPP` for a socket of another protocol.
+pub fn tcp_state(socket: impl AsFd) -> io::Result<u8> {
+    let mut state = 0u8;
+    let mut length = size_of::<u8>() as libc::socklen_t;
+    // SAFETY: the call writes at most `length` bytes to `state`, which is as long.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut state).cast(),
+            &raw mut length,
+        )
+    };
+    answer(done)?;
+    Ok(state)
+}
+
 /// `connect(2)` to an address in bytes, of which the kernel makes what it can.
 ///
 /// # Errors

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::mpsc;
@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_sandbox_filter::{Broker, Event, Filter, ProxiedNetwork, Sockets, Verdict};
 use agent_sandbox_hosts::HostRules;
+use agent_sandbox_wire::led;
 use agent_sandbox_wire::network::{
     CERTIFICATE, COMPLETE, LONGEST_WORDS, NetworkOrder, READY, RULES, SiteProxies, SocketOf,
     UNCHANGED,
@@ -70,7 +71,7 @@ pub fn filter(order: i32, errors: i32, life: i32) -> io::Result<()> {
         let broker = broker(&mut order, &life)?;
         let rules = order.rules.clone();
         // First, for the launcher waits until they are taken.
-        let sockets = receive(&life)?;
+        let (sockets, led) = receive(&life)?;
         let SiteProxies {
             http,
             https,
@@ -79,7 +80,13 @@ pub fn filter(order: i32, errors: i32, life: i32) -> io::Result<()> {
         } = &order.proxies;
         let outside = ProxiedNetwork::new([http, https, all], none).map_err(io::Error::other)?;
         let filter = Filter::start(rules, broker, sockets, Arc::new(outside), sink)?;
-        Ok((order, Arc::new(filter)))
+        let filter = Arc::new(filter);
+        if let Some(mediator) = led {
+            let filter = Arc::clone(&filter);
+            // Without it nobody inside connects to anything.
+            std::thread::Builder::new().spawn(move || lead(&mediator, &filter))?;
+        }
+        Ok((order, filter))
     });
     let said = match &begun {
         Ok(_) => vec![READY],
@@ -126,6 +133,33 @@ fn obey(life: &OwnedFd, filter: &Filter, tell: &mpsc::Sender<News>) -> io::Resul
         };
         // Without a receiver the process is about to end.
         let _ = tell.send(news);
+    }
+}
+
+/// Answers a mediator, and takes the connections that it leads here, until it is gone.
+///
+/// # Errors
+/// What `recvmsg(2)` answers; the mediator is gone, or speaks out of turn.
+fn lead(mediator: &OwnedFd, filter: &Filter) -> io::Result<()> {
+    loop {
+        let (mut message, mut fds) = ([0; led::LONGEST], Vec::new());
+        let length = match sys::receive(mediator, &mut message, &mut fds) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            length => length?,
+        };
+        let fd = fds.pop().map(|fd| OwnedFd::from(Received::into_file(fd)));
+        let to = led::address(&message[..length]).ok_or(io::ErrorKind::InvalidData)?;
+        match fd {
+            // One that cannot be waited for is reset, which its program sees.
+            Some(fd) => drop(filter.lead(TcpStream::from(fd), to)),
+            None => {
+                let answer = match filter.listens_at(to) {
+                    true => led::LISTENS,
+                    false => led::NOBODY,
+                };
+                send(mediator.as_raw_fd(), answer, MsgFlags::MSG_NOSIGNAL)?;
+            }
+        }
     }
 }
 
@@ -217,9 +251,9 @@ fn read_sealed<T: DeserializeOwned>(fd: OwnedFd) -> io::Result<T> {
     postcard::from_bytes(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// The sockets inside, which the launcher passes one by one.
-fn receive(launcher: &OwnedFd) -> io::Result<Sockets> {
-    let (mut names, mut by_stream, mut tcp) = (None, None, Vec::new());
+/// The sockets inside, which the launcher passes one by one, or the one to a mediator.
+fn receive(launcher: &OwnedFd) -> io::Result<(Sockets, Option<OwnedFd>)> {
+    let (mut sockets, mut led) = (Sockets::default(), None);
     loop {
         let (mut message, mut fds) = ([0; LONGEST_MESSAGE], Vec::new());
         let length = sys::receive(launcher, &mut message, &mut fds)?;
@@ -229,18 +263,18 @@ fn receive(launcher: &OwnedFd) -> io::Result<Sockets> {
         }
         let fd = fds.pop().map(|fd| OwnedFd::from(Received::into_file(fd)));
         match (SocketOf::read(message), fd) {
-            (Some(SocketOf::Names), Some(fd)) => names = Some(UdpSocket::from(fd)),
-            (Some(SocketOf::NamesByStream), Some(fd)) => by_stream = Some(TcpListener::from(fd)),
-            (Some(SocketOf::Connections), Some(fd)) => tcp.push(TcpListener::from(fd)),
+            (Some(SocketOf::Names), Some(fd)) => sockets.dns_udp = Some(UdpSocket::from(fd)),
+            (Some(SocketOf::NamesByStream), Some(fd)) => {
+                sockets.dns_tcp = Some(TcpListener::from(fd));
+            }
+            (Some(SocketOf::Connections), Some(fd)) => sockets.tcp.push(TcpListener::from(fd)),
+            (Some(SocketOf::Led), Some(fd)) => led = Some(fd),
             _ => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
-    match (names, by_stream) {
-        (Some(dns_udp), Some(dns_tcp)) => Ok(Sockets {
-            tcp,
-            dns_udp,
-            dns_tcp,
-        }),
-        _ => Err(io::ErrorKind::InvalidData.into()),
+    let inside = sockets.dns_udp.is_some() && sockets.dns_tcp.is_some();
+    match inside || led.is_some() {
+        true => Ok((sockets, led)),
+        false => Err(io::ErrorKind::InvalidData.into()),
     }
 }

@@ -7,6 +7,7 @@ pub mod capsule;
 pub mod command;
 pub mod explain;
 pub mod frame;
+pub mod led;
 #[cfg(feature = "logging")]
 pub mod logging;
 pub mod message;

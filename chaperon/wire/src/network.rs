@@ -54,6 +54,8 @@ pub enum SocketOf {
     NamesByStream = b't',
     /// Connections to a port.
     Connections = b'c',
+    /// The mediator's, on which it leads connections here ([`crate::led`]).
+    Led = b'l',
 }
 
 impl SocketOf {
@@ -63,6 +65,7 @@ impl SocketOf {
             b"u" => Some(Self::Names),
             b"t" => Some(Self::NamesByStream),
             b"c" => Some(Self::Connections),
+            b"l" => Some(Self::Led),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! `connect(2)`, and `bind(2)` where it makes a socket's name in a guarded directory.
+//! `connect(2)`, `bind(2)` where it makes a socket's name in a guarded directory, and `listen(2)` where the network is filtered.
 //!
 //! A call is carried out on a copy of the caller's socket, which is the same open file: whatever the
 //! caller does meanwhile with the number of its descriptor, with the address in its memory or with
@@ -17,6 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::sys::socket::{UnixAddr, getsockname};
 use nix::sys::stat::{Mode, SFlag, fchmod, fstat};
 
 use super::context::{Answer, Context, locked};
@@ -103,8 +104,11 @@ fn arguments(caller: &Caller) -> io::Result<(OwnedFd, Vec<u8>)> {
 fn try_connect(context: &Context, caller: &Caller) -> io::Result<()> {
     let (socket, address) = arguments(caller)?;
     // What the socket is decides which addresses it takes, and not what the address says.
-    if sockets::option(socket.as_raw_fd(), libc::SO_DOMAIN)? != libc::AF_UNIX {
-        return caller.patiently(|| sockets::connect(&socket, &address));
+    let domain = sockets::option(socket.as_raw_fd(), libc::SO_DOMAIN)?;
+    match &context.way_out {
+        _ if domain == libc::AF_UNIX => {}
+        None => return caller.patiently(|| sockets::connect(&socket, &address)),
+        Some(way_out) => return way_out.lead(caller, &socket, domain, &address),
     }
     if sockets::option(socket.as_raw_fd(), libc::SO_TYPE)? == libc::SOCK_DGRAM {
         return Err(Errno::EACCES.into());
@@ -145,6 +149,31 @@ fn may_connect(context: &Context, at: &Path, id: (u64, u64), names: u64) -> io::
     match (reached, names) {
         (true, 1) => Ok(()),
         _ => Err(Errno::EACCES.into()),
+    }
+}
+
+/// Answers the call, where the network is filtered: who listens at the host's loopback, or at an abstract name, is reached by every
+/// user of the host.
+pub fn listen(_: &Context, caller: &Caller) -> Answer {
+    match try_listen(caller) {
+        Ok(()) => Answer::Done(0),
+        Err(error) => Answer::failed(&error),
+    }
+}
+
+fn try_listen(caller: &Caller) -> io::Result<()> {
+    let socket = caller.descriptor(caller.int(0))?;
+    match sockets::option(socket.as_raw_fd(), libc::SO_DOMAIN)? {
+        libc::AF_UNIX => {}
+        libc::AF_INET | libc::AF_INET6 => return Err(Errno::EACCES.into()),
+        _ => return Err(Errno::EOPNOTSUPP.into()),
+    }
+    // A name stays for as long as the socket does, and without one the kernel lets nobody listen.
+    let name: UnixAddr = getsockname(socket.as_raw_fd())?;
+    match name.path() {
+        Some(_) => sockets::listen(&socket, caller.int(1)),
+        None if name.as_abstract().is_some() => Err(Errno::EACCES.into()),
+        None => Err(Errno::EINVAL.into()),
     }
 }
 

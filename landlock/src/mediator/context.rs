@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::errno::Errno;
 use nix::unistd::Pid;
 
+use super::way_out::WayOut;
 use crate::access::MediatorConfig;
 
 /// What a call is answered with.
@@ -57,6 +58,8 @@ pub struct Context {
     pub attendant: Pid,
     /// Who is told of the calls of a run that is watched (`sight`).
     pub recorder: Option<OwnedFd>,
+    /// By whom connections leave the jail, where the network is filtered.
+    pub way_out: Option<WayOut>,
 }
 
 impl Context {
@@ -69,6 +72,7 @@ impl Context {
             made: Mutex::default(),
             attendant,
             recorder: None,
+            way_out: None,
         }
     }
 

@@ -14,7 +14,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, getpid};
 
 use super::context::Context;
-use super::{ending, serve};
+use super::{WayOut, ending, serve};
 use crate::access::MediatorConfig;
 use crate::restrict;
 use agent_sandbox_base::mediate::detach::{away_from_streams, detach};
@@ -48,29 +48,38 @@ pub fn start(
     kept: &[RawFd],
     attend: impl FnOnce(OwnedFd) -> Infallible,
 ) -> io::Result<Pid> {
-    start_watched(config, kept, None, attend)
+    start_given(config, kept, Given::default(), attend)
 }
 
-/// The same for a run that is watched: what each call is about is told on the socket `recorder`, before
-/// the call is answered. The filter hands over [`agent_sandbox_base::mediate::sight::calls::WATCHED`] besides then.
+/// What some mediators are given.
+#[derive(Debug, Default)]
+pub struct Given {
+    /// The socket on which is told what each call is about, before it is answered, in a run that is watched. The filter hands over
+    /// [`agent_sandbox_base::mediate::sight::calls::WATCHED`] besides then.
+    pub recorder: Option<OwnedFd>,
+    /// By whom connections leave the jail, where the network is filtered. The filter hands `listen(2)` over then.
+    pub way_out: Option<WayOut>,
+}
+
+/// The same, with what some mediators are given.
 ///
 /// # Errors
 /// As [`start`].
-pub fn start_watched(
+pub fn start_given(
     config: MediatorConfig,
     kept: &[RawFd],
-    recorder: Option<OwnedFd>,
+    given: Given,
     attend: impl FnOnce(OwnedFd) -> Infallible,
 ) -> io::Result<Pid> {
     let (ours, theirs) = passing::pair()?;
     let mediator = match fork()? {
         Side::Child => {
             drop(ours);
-            live(config, kept, (theirs, recorder), attend)
+            live(config, kept, (theirs, given), attend)
         }
         Side::Parent(pid) => pid,
     };
-    drop((theirs, recorder));
+    drop((theirs, given));
     let mut word = vec![0; LONGEST_WORD];
     let said = loop {
         match passing::receive(&ours, &mut word, MsgFlags::empty()) {
@@ -95,10 +104,12 @@ pub fn start_watched(
 fn live(
     config: MediatorConfig,
     kept: &[RawFd],
-    (launcher, recorder): (OwnedFd, Option<OwnedFd>),
+    (launcher, given): (OwnedFd, Given),
     attend: impl FnOnce(OwnedFd) -> Infallible,
 ) -> ! {
-    let prepared = confine(&config).and_then(|null| {
+    let Given { recorder, way_out } = given;
+    let ports = way_out.as_ref().map(WayOut::ports);
+    let prepared = confine(&config, ports.as_deref()).and_then(|null| {
         let pair = passing::pair().map_err(|error| format!("cannot make sockets: {error}"))?;
         Ok((null, pair))
     });
@@ -125,6 +136,7 @@ fn live(
     drop(theirs);
     let mut open = vec![launcher.as_raw_fd(), ours.as_raw_fd()];
     open.extend(recorder.as_ref().map(AsRawFd::as_raw_fd));
+    open.extend(way_out.iter().flat_map(WayOut::descriptors));
     if let Err(error) = detach(&null, &open) {
         fail(&launcher, &format!("cannot leave the launcher: {error}"));
     }
@@ -135,6 +147,7 @@ fn live(
     process::release_memory();
     let context = Arc::new(Context {
         recorder,
+        way_out,
         ..Context::new(config, attendant)
     });
     if let Some(listener) = wait_for_listener(ours, attendant) {
@@ -157,7 +170,7 @@ fn fail(launcher: &OwnedFd, sentence: &str) -> ! {
 
 /// Takes from this process what it may not do. The answer is the null device, which the rules may not
 /// give.
-fn confine(config: &MediatorConfig) -> Result<OwnedFd, String> {
+fn confine(config: &MediatorConfig, ports: Option<&[u16]>) -> Result<OwnedFd, String> {
     let prepare = || -> io::Result<OwnedFd> {
         // Nobody of the same user may look into it or steer it.
         prctl::set_dumpable(false)?;
@@ -174,7 +187,7 @@ fn confine(config: &MediatorConfig) -> Result<OwnedFd, String> {
     let null = prepare().map_err(|error| format!("cannot prepare the mediator: {error}"))?;
     // Before the fork: the attendant's and the command's domains stand below this one, or Landlock
     // would let the mediator neither look into the command nor kill it.
-    restrict::restrict(&config.rules, config.abi)?;
+    restrict::restrict(&config.rules, config.abi, ports)?;
     Ok(null)
 }
 

@@ -25,6 +25,8 @@ pub mod serve;
 pub mod terminals;
 pub mod tree;
 pub mod watch;
+mod way_out;
 
 pub use context::{Answer, Context};
-pub use life::{start, start_watched};
+pub use life::{Given, start, start_given};
+pub use way_out::WayOut;

@@ -44,6 +44,7 @@ type Handler = fn(&Context, &Caller) -> Answer;
 pub fn handler(number: i32) -> Option<Handler> {
     let handler: Handler = match i64::from(number) {
         libc::SYS_connect => connect::connect,
+        libc::SYS_listen => connect::listen,
         libc::SYS_execve => commands::execute,
         libc::SYS_ioctl => terminals::peer,
         libc::SYS_openat => open::open,

@@ -66,6 +66,15 @@ fn each_condition_brings_its_rows_and_no_others() {
         assert_eq!(differ, [id]);
         assert_eq!(these.contains(id), comes, "{id}");
     }
+    let text = "[network]\nmode = \"filtered\"\n";
+    let filtered = policy(&[(Layer::User, DEGRADED), (Layer::Project, text)]);
+    let these = ids(&now(&filtered));
+    let differ: BTreeSet<_> = these.symmetric_difference(&usual).copied().collect();
+    let rows = MISSING
+        .iter()
+        .filter(|row| row.holds == Holds::FilteredNetwork);
+    assert_eq!(differ, rows.map(|row| row.id).collect());
+    assert!(these.contains("servers"));
 }
 
 const SIZES_AND_USERS: &str =

@@ -6,17 +6,24 @@ use super::*;
 use agent_sandbox_base::plan::build::syscalls::{Switches, rules};
 use agent_sandbox_base::plan::model::syscalls::Arguments;
 
-/// The tables of such jails, each with whether it isolates them.
-fn tables() -> impl Iterator<Item = (Vec<SyscallRule>, bool)> {
-    let all = [(false, false), (false, true), (true, false), (true, true)];
-    all.into_iter().map(|(keyctl, isolated)| {
+/// The tables of such jails, each with its network.
+fn tables() -> impl Iterator<Item = (Vec<SyscallRule>, NetworkMode)> {
+    let all = [
+        NetworkMode::Open,
+        NetworkMode::Filtered,
+        NetworkMode::Isolated,
+    ];
+    let all = all
+        .into_iter()
+        .flat_map(|network| [(false, network), (true, network)]);
+    all.map(|(keyctl, network)| {
         let switches = Switches {
             nested: false,
             keyctl,
             mediated: true,
-            besides: besides(isolated),
+            besides: besides(network),
         };
-        (rules(switches), isolated)
+        (rules(switches), network)
     })
 }
 
@@ -66,7 +73,8 @@ fn no_call_has_two_answers() {
 
 #[test]
 fn these_rules_refuse_what_they_are_about() {
-    for (table, isolated) in tables() {
+    for (table, network) in tables() {
+        let isolated = network == NetworkMode::Isolated;
         let names: BTreeSet<_> = table.iter().map(|rule| rule.name).collect();
         for name in ["setns", "mount", "chroot", "shmget", "mq_open"] {
             assert!(names.contains(name), "{name}");
@@ -87,9 +95,50 @@ fn these_rules_refuse_what_they_are_about() {
         }
         for family in [2, 10, 16] {
             let expected = isolated.then_some(Answer::NoFamily);
-            for kind in [stream, datagram] {
+            for kind in [stream, stream | cloexec, stream | 0o4000] {
                 assert_eq!(socket(family, kind), expected, "{family}");
             }
+        }
+        let filtered = network == NetworkMode::Filtered;
+        let other = match network {
+            NetworkMode::Open => None,
+            NetworkMode::Filtered => Some(Answer::NoProtocol),
+            NetworkMode::Isolated => Some(Answer::NoFamily),
+        };
+        for family in [2, 10] {
+            for kind in 2..=7 {
+                for flags in [0, cloexec, 0o4000, 1 << 32] {
+                    assert_eq!(socket(family, kind | flags), other, "{family} {kind:#x}");
+                }
+            }
+            for protocol in [1, 17, 132, 255, 256, 262, 1 << 31] {
+                let answer = holds("socket", [family, stream, protocol, 0, 0, 0]);
+                assert_eq!(answer, other, "{family} {protocol}");
+            }
+            let answer = holds("socket", [family, stream, 6 | 1 << 32, 0, 0, 0]);
+            assert_eq!(answer, isolated.then_some(Answer::NoFamily));
+        }
+        let own = holds("socket", [16, datagram, 2, 0, 0, 0]);
+        assert_eq!(own, (filtered || isolated).then_some(Answer::NoFamily));
+        for (level, name) in [
+            (0, 4),
+            (41, 5),
+            (41, 6),
+            (41, 57),
+            (1, 25),
+            (1, 62),
+            (6, 30),
+        ] {
+            let answer = holds("setsockopt", [9, level, name, 0, 0, 0]);
+            assert_eq!(
+                answer,
+                filtered.then_some(Answer::NoSupport),
+                "{level} {name}"
+            );
+        }
+        // The traffic class, keepalive, TCP_NODELAY, IPV6_V6ONLY.
+        for (level, name) in [(0, 1), (1, 9), (6, 1), (41, 26)] {
+            assert_eq!(holds("setsockopt", [9, level, name, 0, 0, 0]), None);
         }
         for owner in [8, 10, 15] {
             let answer = holds("fcntl", [0, owner, 1, 0, 0, 0]);
@@ -110,7 +159,7 @@ fn the_reference_page_shows_these_rules() {
         .split_once("\n## Refused besides where Landlock makes the jail\n")
         .expect("the part of these rules");
     let (part, _) = part.split_once("\n## ").unwrap_or((part, ""));
-    for rules in [RULES, ISOLATED] {
+    for rules in [RULES, ISOLATED, FILTERED] {
         let rows: String = rules
             .iter()
             .map(|rule| {
@@ -126,5 +175,9 @@ fn the_reference_page_shows_these_rules() {
         );
     }
     let rows = part.lines().filter(|line| line.starts_with("| `")).count();
-    assert_eq!(rows, RULES.len() + ISOLATED.len(), "it has rows of its own");
+    assert_eq!(
+        rows,
+        RULES.len() + ISOLATED.len() + FILTERED.len(),
+        "it has rows of its own"
+    );
 }

@@ -22,7 +22,7 @@ const MOST_OF_QUERY: usize = 1232;
 /// Seconds that a program may keep an answer. It holds for the session, so this is for what outlives one.
 const TTL_SECONDS: u32 = 60;
 /// Connections over TCP at once, and how long one may be silent (RFC 7766 leaves it to the server).
-const MOST_TCP: usize = 32;
+pub(crate) const MOST_TCP: usize = 32;
 const IDLE: Duration = Duration::from_secs(10);
 
 /// The answer to a message; none: it is no query.
@@ -108,20 +108,23 @@ pub(crate) async fn serve_udp(session: Arc<Session>, socket: UdpSocket) {
 }
 
 /// Answers connections until it is dropped.
-pub(crate) async fn serve_tcp(session: Arc<Session>, listener: TcpListener) {
-    let room = Arc::new(Semaphore::new(MOST_TCP));
+pub(crate) async fn serve_tcp(session: Arc<Session>, listener: TcpListener, room: Arc<Semaphore>) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            sleep(PERIOD).await;
-            continue;
-        };
-        if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
-            let session = Arc::clone(&session);
-            tokio::spawn(async move {
-                let _ = converse(&session, stream).await;
-                drop(permit);
-            });
+        match listener.accept().await {
+            Ok((stream, _)) => take(&session, stream, &room),
+            Err(_) => sleep(PERIOD).await,
         }
+    }
+}
+
+/// Answers a connection, if there is room for one more.
+pub(crate) fn take(session: &Arc<Session>, stream: TcpStream, room: &Arc<Semaphore>) {
+    if let Ok(permit) = Arc::clone(room).try_acquire_owned() {
+        let session = Arc::clone(session);
+        tokio::spawn(async move {
+            let _ = converse(&session, stream).await;
+            drop(permit);
+        });
     }
 }
 

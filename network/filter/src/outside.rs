@@ -30,6 +30,11 @@ pub trait Outside: Send + Sync + 'static {
     /// Whether an address is one of this host's own.
     fn is_own(&self, address: IpAddr) -> bool;
 
+    /// The names that stand for an address in `hosts(5)`, in their order there.
+    fn names_at(&self, _address: IpAddr) -> Vec<Name> {
+        Vec::new()
+    }
+
     /// The proxy by which a host is reached; none: directly.
     fn proxy(&self, _host: &Host, _port: u16) -> Option<Proxy> {
         None
@@ -51,6 +56,15 @@ impl Outside for HostNetwork {
             }
             ask(format!("{name}."), port).await
         })
+    }
+
+    fn names_at(&self, address: IpAddr) -> Vec<Name> {
+        let text = std::fs::read(HOSTS).unwrap_or_default();
+        let is_it = |said: &str| said.parse().is_ok_and(|said: IpAddr| said == address);
+        hosts_file(&text)
+            .filter(|(said, _)| is_it(said))
+            .filter_map(|(_, name)| Name::parse(&name).ok())
+            .collect()
     }
 
     /// The kernel sends to its own addresses from the same address: `connect(2)` of a datagram socket looks up the route, and
@@ -95,12 +109,20 @@ async fn ask(name: String, port: u16) -> io::Result<Vec<IpAddr>> {
 
 /// Whether `hosts(5)` has the name.
 fn is_in_hosts_file(name: &str) -> bool {
-    let text = std::fs::read(HOSTS).unwrap_or_default();
-    String::from_utf8_lossy(&text).lines().any(|line| {
+    hosts_file(&std::fs::read(HOSTS).unwrap_or_default())
+        .any(|(_, word)| word.eq_ignore_ascii_case(name))
+}
+
+/// What `hosts(5)` says: addresses, each with a name.
+fn hosts_file(text: &[u8]) -> impl Iterator<Item = (String, String)> {
+    let text = String::from_utf8_lossy(text).into_owned();
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.into_iter().flat_map(|line| {
         let line = line.split('#').next().unwrap_or_default();
-        line.split_whitespace()
-            .skip(1)
-            .any(|word| word.eq_ignore_ascii_case(name))
+        let mut words = line.split_whitespace().map(str::to_owned);
+        let address = words.next().unwrap_or_default();
+        let names: Vec<String> = words.collect();
+        names.into_iter().map(move |name| (address.clone(), name))
     })
 }
 
@@ -108,6 +130,21 @@ fn is_in_hosts_file(name: &str) -> bool {
 #[allow(clippy::unwrap_used)] // a test: the panic is the failure
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_name_of_the_hosts_file_has_its_address() {
+        let text = b"# nothing\n127.0.0.1 localhost\n10.0.0.5\tA.example a # b\n\n::1\n";
+        let all: Vec<_> = hosts_file(text).collect();
+        let said: Vec<_> = all.iter().map(|(at, name)| (&**at, &**name)).collect();
+        assert_eq!(
+            said,
+            [
+                ("127.0.0.1", "localhost"),
+                ("10.0.0.5", "A.example"),
+                ("10.0.0.5", "a")
+            ]
+        );
+    }
 
     #[test]
     fn loopback_is_the_hosts_own() {

@@ -65,6 +65,10 @@ impl Outside for ProxiedNetwork {
         self.host.is_own(address)
     }
 
+    fn names_at(&self, address: IpAddr) -> Vec<Name> {
+        self.host.names_at(address)
+    }
+
     fn proxy(&self, host: &Host, port: u16) -> Option<Proxy> {
         let via = self.proxies.intercept(&uri(port, &host.to_string())?)?;
         let at = via.uri();

@@ -26,43 +26,51 @@ const OPENING: Duration = Duration::from_secs(30);
 /// After an accept that failed, for want of descriptors as a rule.
 pub(crate) const BREATH: Duration = Duration::from_millis(100);
 
-/// Takes connections until it is dropped. One more than there is room for is reset.
+/// Takes connections until it is dropped.
 pub(crate) async fn listen(session: Arc<Session>, listener: TcpListener, room: Arc<Semaphore>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(BREATH).await;
             continue;
         };
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            if let Some((host, port)) = target(&session, &stream) {
-                let _ = session.refuse(
-                    &host,
-                    port,
-                    "this session has as many connections as it may have",
-                );
-            }
-            reset(&stream);
-            continue;
-        };
-        let session = Arc::clone(&session);
-        tokio::spawn(async move {
-            // An error here is a connection that broke, which both ends see.
-            let _ = serve(session, stream, &Arc::new(Place::new(permit))).await;
-        });
+        // What its address inside stands for.
+        let to = stream.local_addr().ok();
+        let to = to.and_then(|to| Some((session.host_at(to.ip(), to.port())?, to.port())));
+        take(&session, stream, to, &room);
     }
 }
 
-/// Whom a connection is for: what its address inside stands for.
-fn target(session: &Session, stream: &TcpStream) -> Option<(Host, u16)> {
-    let local = stream.local_addr().ok()?;
-    Some((session.host_at(local.ip(), local.port())?, local.port()))
+/// Takes a connection to a host. One to nobody is reset, and one more than there is room for.
+pub(crate) fn take(
+    session: &Arc<Session>,
+    stream: TcpStream,
+    to: Option<(Host, u16)>,
+    room: &Arc<Semaphore>,
+) {
+    let Some((host, port)) = to else {
+        return reset(&stream);
+    };
+    let Ok(permit) = Arc::clone(room).try_acquire_owned() else {
+        let _ = session.refuse(
+            &host,
+            port,
+            "this session has as many connections as it may have",
+        );
+        return reset(&stream);
+    };
+    let session = Arc::clone(session);
+    tokio::spawn(async move {
+        // An error here is a connection that broke, which both ends see.
+        let _ = serve(session, stream, (host, port), &Arc::new(Place::new(permit))).await;
+    });
 }
 
-async fn serve(session: Arc<Session>, stream: TcpStream, place: &Arc<Place>) -> io::Result<()> {
-    let Some((host, port)) = target(&session, &stream) else {
-        reset(&stream);
-        return Ok(());
-    };
+async fn serve(
+    session: Arc<Session>,
+    stream: TcpStream,
+    (host, port): (Host, u16),
+    place: &Arc<Place>,
+) -> io::Result<()> {
     let rules = session.rules();
     match rules.judge(&host, port) {
         Ok(by) => {

@@ -87,6 +87,21 @@ impl Session {
         (!own).then_some(literal)
     }
 
+    /// Whom an address stands for to a program that has the host's own `/etc/hosts`: where nothing allows the address, a name that
+    /// stands there for it and is allowed.
+    pub(crate) fn host_by_hosts_file(&self, address: IpAddr, port: u16) -> Option<Host> {
+        let host = self.host_at(address, port)?;
+        let rules = self.rules();
+        let given = matches!(&host, Host::Name(name) if !name.is_localhost());
+        if given || rules.judge(&host, port).is_ok() {
+            return Some(host);
+        }
+        let names = self.outside.names_at(address.to_canonical());
+        let mut names = names.into_iter().map(Host::Name);
+        let allowed = names.find(|name| rules.judge(name, port).is_ok());
+        Some(allowed.unwrap_or(host))
+    }
+
     /// Whether the host that a program names, in TLS or HTTP, is the one that it is connected to. A bare address that is allowed
     /// may be called by any name that is allowed.
     pub(crate) fn agrees(&self, host: &Host, port: u16, said: &Host) -> bool {

@@ -47,7 +47,7 @@ pub(super) struct Keeper {
     rules: HostRules,
     /// Ports at which it listens.
     ports: BTreeSet<u16>,
-    /// The jail's, once it is there.
+    /// The jail's, if it has one of its own.
     network: Option<OwnedFd>,
     filter: OwnedFd,
     log: PathBuf,
@@ -92,8 +92,8 @@ impl Keeper {
     ///
     /// # Errors
     /// What `fork(2)` answers.
-    pub(super) fn start(mut self, network: OwnedFd) -> io::Result<Pid> {
-        self.network = Some(network);
+    pub(super) fn start(mut self, network: Option<OwnedFd>) -> io::Result<Pid> {
+        self.network = network;
         let parent = getpid();
         match process::fork()? {
             Side::Parent(keeper) => Ok(keeper),
@@ -246,8 +246,11 @@ impl Keeper {
         Ok(())
     }
 
-    /// Has the filter listen at ports, where it does not yet.
+    /// Has the filter listen at ports, where it does not yet. Without a network of the jail's own all ports lead to it.
     fn listen_at(&mut self, ports: &[u16]) -> Result<()> {
+        let Some(network) = &self.network else {
+            return Ok(());
+        };
         let wanted = ports.iter().copied();
         let more: Vec<u16> = wanted.filter(|port| !self.ports.contains(port)).collect();
         if let Some(port) = more.iter().find(|port| self.now.forward.contains(port)) {
@@ -259,8 +262,6 @@ impl Keeper {
             );
         }
         if !more.is_empty() {
-            let network = self.network.as_ref();
-            let network = network.context("the jail's network is not there")?;
             let made = in_jail(network.as_fd(), || hand_over_more(&more, &self.filter));
             made.map_err(anyhow::Error::msg)?;
             self.ports.extend(more);

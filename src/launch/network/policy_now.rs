@@ -93,9 +93,8 @@ impl PolicyNow {
     /// site permits.
     pub(super) fn network(&self, given: &[String]) -> Result<FilteredNetwork> {
         let locations = locations()?;
-        for file in self.files()? {
-            self.refuse_what_the_jail_can_change(&file)?;
-        }
+        // Before it is read, for what the jail wrote may have no end; and once more when it was read, for a link may have come meanwhile.
+        self.refuse_files_that_the_jail_can_change()?;
         let mut set = self.options.set.clone();
         if !given.is_empty() {
             let quoted: Vec<String> = given.iter().map(|host| format!("{host:?}")).collect();
@@ -115,6 +114,7 @@ impl PolicyNow {
         {
             last.file = GIVEN.into();
         }
+        self.refuse_files_that_the_jail_can_change()?;
         let policy = merge(&layers, &additions(&self.options, &self.cwd)?)?;
         let network = of_policy(&policy, self.closed.clone())?;
         refuse_what_does_not_hold(&policy, &network.rules)?;
@@ -130,6 +130,12 @@ impl PolicyNow {
         let profiles = profiles.flatten().map(|entry| entry.path());
         let named = directories.iter().map(|at| at.join("config.toml"));
         Ok(named.chain(profiles).collect())
+    }
+
+    /// Refuses all of the user's policy if the jail can change one of its files.
+    fn refuse_files_that_the_jail_can_change(&self) -> Result<()> {
+        let mut files = self.files()?.into_iter();
+        files.try_for_each(|file| self.refuse_what_the_jail_can_change(&file))
     }
 
     /// Refuses a file if the way to it, links included, leads through something that the jail can change.

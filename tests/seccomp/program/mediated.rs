@@ -69,6 +69,7 @@ fn meaning(which: HandedOver) -> BTreeMap<i64, Handed> {
     };
     let mut all = BTreeMap::from([
         (libc::SYS_connect, Handed::Always),
+        (libc::SYS_listen, when(which.listens)),
         // TIOCGPTPEER
         (libc::SYS_ioctl, Handed::Int(1, 0x5441)),
         (libc::SYS_inotify_add_watch, Handed::Always),
@@ -150,13 +151,14 @@ fn meaning(which: HandedOver) -> BTreeMap<i64, Handed> {
 
 /// Every combination of the switches.
 fn every_combination() -> impl Iterator<Item = HandedOver> {
-    (0..1 << 6).map(|bits: u32| HandedOver {
+    (0..1 << 7).map(|bits: u32| HandedOver {
         changes: bits & 1 != 0,
         listings: bits & 2 != 0,
         opens: bits & 4 != 0,
         signals: bits & 8 != 0,
         truncations: bits & 16 != 0,
         executions: bits & 32 != 0,
+        listens: bits & 64 != 0,
     })
 }
 
@@ -292,6 +294,7 @@ fn the_ordinary_calls_look_at_no_argument() {
         signals: true,
         truncations: true,
         executions: true,
+        listens: true,
     };
     let Program(program) = compiled(all);
     let ordinary = [

@@ -206,8 +206,8 @@ impl Jail {
                 .iter()
                 .map(|port| TcpListener::bind(("::", *port)).unwrap())
                 .collect(),
-            dns_udp: UdpSocket::bind("127.0.0.1:53").unwrap(),
-            dns_tcp: TcpListener::bind("127.0.0.1:53").unwrap(),
+            dns_udp: Some(UdpSocket::bind("127.0.0.1:53").unwrap()),
+            dns_tcp: Some(TcpListener::bind("127.0.0.1:53").unwrap()),
         });
         let events = Arc::clone(&jail.events);
         let sink = Box::new(move |event| events.lock().unwrap().push(event));

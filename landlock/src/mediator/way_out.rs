@@ -1,0 +1,370 @@
+//! `connect(2)` of TCP where the network is filtered: the socket is connected to a listener of the mediator's, at the host's loopback,
+//! and what that accepts goes to the filter with the address that the program meant.
+//!
+//! A connection that is accepted is the caller's if it comes from the address and port that the caller's socket has now: while that is
+//! connected the kernel gives the pair to no other. Whoever else on this host connects to the listener is dropped. The mediator and the
+//! command have Landlock domains by which TCP reaches the listener's ports, and no port at all.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
+
+use agent_sandbox_wire::led;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, Shutdown, SockaddrStorage, getsockname, shutdown};
+
+use super::context::locked;
+use agent_sandbox_base::mediate::caller::Caller;
+use agent_sandbox_base::sys::{passing, sockets};
+
+/// How long a connection by loopback may take, in milliseconds: the kernel makes it during `connect(2)`, unless the listener's queue is
+/// full and the first packet has to be sent again, after a second.
+const PATIENCE_MS: u16 = 3000;
+/// How long the filter may take to answer, in milliseconds. It decides by what it has in memory.
+const ANSWER_MS: u16 = 10_000;
+/// Connections that may wait at a listener, where `net.core.somaxconn` allows it; and how many of others are dropped before the
+/// caller's own is given up.
+const MOST_WAITING: u16 = 4096;
+
+/// `TCP_ESTABLISHED`, `TCP_CLOSE`, `TCP_CLOSE_WAIT`: include/net/tcp_states.h.
+const ESTABLISHED: u8 = 1;
+const CLOSED: u8 = 7;
+const CLOSE_WAIT: u8 = 8;
+
+/// `struct sockaddr_in`, ip(7), and `struct sockaddr_in6` without its scope, which the kernel takes as well (`SIN6_LEN_RFC2133`).
+const SHORTEST_4: usize = 16;
+const SHORTEST_6: usize = 24;
+
+/// How connections leave a jail whose network is filtered.
+#[derive(Debug)]
+pub struct WayOut {
+    filter: OwnedFd,
+    four: TcpListener,
+    /// None where the host has no IPv6.
+    six: Option<TcpListener>,
+    /// Held while a connection is made, and while the filter is asked.
+    turn: Mutex<()>,
+}
+
+/// What an address asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Meant {
+    /// To end the connection that there is (`AF_UNSPEC`).
+    Nobody,
+    /// To connect; by which family the kernel would.
+    Somebody { to: SocketAddr, by_six: bool },
+}
+
+impl WayOut {
+    /// With listeners of its own. On the socket `filter` is the filter ([`led`]), and nobody else.
+    ///
+    /// # Errors
+    /// What `bind(2)` answers.
+    pub fn new(filter: OwnedFd) -> io::Result<Self> {
+        let four = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let six = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).ok();
+        for listener in [Some(&four), six.as_ref()].into_iter().flatten() {
+            // Who waits for a connection waits in poll(2), for a bounded time.
+            listener.set_nonblocking(true)?;
+            sockets::listen(listener, MOST_WAITING.into())?;
+        }
+        Ok(Self {
+            filter,
+            four,
+            six,
+            turn: Mutex::default(),
+        })
+    }
+
+    /// The ports of its listeners.
+    pub(super) fn ports(&self) -> Vec<u16> {
+        let addresses = self.listeners().map(TcpListener::local_addr);
+        addresses.flatten().map(|at| at.port()).collect()
+    }
+
+    /// Its descriptors.
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+        let listeners = self.listeners().map(AsRawFd::as_raw_fd);
+        listeners.chain([self.filter.as_raw_fd()]).collect()
+    }
+
+    fn listeners(&self) -> impl Iterator<Item = &TcpListener> {
+        [Some(&self.four), self.six.as_ref()].into_iter().flatten()
+    }
+
+    /// Connects a copy of the caller's socket, of this domain, to the filter.
+    ///
+    /// # Errors
+    /// Those of `connect(2)`: `EACCES` for what is not TCP; `ECONNREFUSED` where nobody listens.
+    pub(super) fn lead(
+        &self,
+        caller: &Caller,
+        socket: &OwnedFd,
+        domain: i32,
+        address: &[u8],
+    ) -> io::Result<()> {
+        let number = socket.as_raw_fd();
+        let is_tcp = sockets::option(number, libc::SO_TYPE)? == libc::SOCK_STREAM
+            && sockets::option(number, libc::SO_PROTOCOL)? == libc::IPPROTO_TCP;
+        if !is_tcp {
+            return Err(Errno::EACCES.into());
+        }
+        let (to, by_six) = match meant(domain, address)? {
+            Meant::Nobody => {
+                let _turn = locked(&self.turn);
+                let unspecified = family(libc::AF_UNSPEC);
+                return sockets::connect(socket, &unspecified);
+            }
+            Meant::Somebody { to, by_six } => (to, by_six),
+        };
+        let listener = match by_six {
+            true => self.six.as_ref().ok_or(Errno::ENETUNREACH)?,
+            false => &self.four,
+        };
+        let by = as_bytes(domain, listener.local_addr()?);
+        let turn = locked(&self.turn);
+        let connect = || caller.patiently(|| sockets::connect(socket, &by));
+        if sockets::tcp_state(socket)? != CLOSED {
+            // What was begun is ended by another call, or is there already: no connection comes of it.
+            return connect();
+        }
+        if !self.has_listener(&to) {
+            return Err(Errno::ECONNREFUSED.into());
+        }
+        // Others can keep the queue full, and with it the caller's first packet out.
+        drop_waiting(listener);
+        let connected = connect();
+        match &connected {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+            Err(_) => return connected,
+        }
+        let given = accepted(listener, socket);
+        drop(turn);
+        let given = given.and_then(|stream| self.give(&to, &stream));
+        if given.is_err() {
+            let _ = shutdown(number, Shutdown::Both);
+            return Err(Errno::ECONNREFUSED.into());
+        }
+        connected
+    }
+
+    /// Whether the filter says that somebody would listen at an address.
+    fn has_listener(&self, to: &SocketAddr) -> bool {
+        let answer = self.ask(to);
+        if answer.is_err() {
+            // What it says later would answer another question.
+            let _ = shutdown(self.filter.as_raw_fd(), Shutdown::Both);
+        }
+        answer.unwrap_or(false)
+    }
+
+    fn ask(&self, to: &SocketAddr) -> io::Result<bool> {
+        let message = led::message(to).map_err(io::Error::other)?;
+        again(|| passing::send(&self.filter, &message, None))?;
+        wait_for(&self.filter, ANSWER_MS)?;
+        let mut answer = [0; led::LONGEST];
+        let (length, _) =
+            again(|| passing::receive(&self.filter, &mut answer, MsgFlags::MSG_DONTWAIT))?;
+        match answer.get(..length) {
+            Some(led::LISTENS) => Ok(true),
+            Some(led::NOBODY) => Ok(false),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    fn give(&self, to: &SocketAddr, stream: &TcpStream) -> io::Result<()> {
+        let message = led::message(to).map_err(io::Error::other)?;
+        again(|| passing::send(&self.filter, &message, Some(stream.as_fd())))
+    }
+}
+
+/// Drops what waits to be accepted: none of it is the caller's.
+fn drop_waiting(listener: &TcpListener) {
+    let waiting = (0..MOST_WAITING).map(|_| again(|| listener.accept()));
+    waiting.take_while(Result::is_ok).for_each(drop);
+}
+
+/// Accepts the connection of this socket, and drops those of others.
+fn accepted(listener: &TcpListener, socket: &OwnedFd) -> io::Result<TcpStream> {
+    let from: SockaddrStorage = getsockname(socket.as_raw_fd())?;
+    let from = plain(&from).ok_or(Errno::EADDRNOTAVAIL)?;
+    for _ in 0..MOST_WAITING {
+        match again(|| listener.accept()) {
+            Ok((stream, peer)) => {
+                // One of somebody else may have had the port, and be over.
+                let lives = matches!(sockets::tcp_state(&stream)?, ESTABLISHED | CLOSE_WAIT);
+                if lives && (peer.ip().to_canonical(), peer.port()) == from {
+                    return Ok(stream);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait_for(listener, PATIENCE_MS)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Waits until something can be read.
+///
+/// # Errors
+/// `TimedOut`.
+fn wait_for(what: impl AsFd, patience_ms: u16) -> io::Result<()> {
+    let mut ready = [PollFd::new(what.as_fd(), PollFlags::POLLIN)];
+    match again(|| Ok(poll(&mut ready, PollTimeout::from(patience_ms))?))? {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Does something again that a signal interrupts: what waits here waits for a bounded time.
+fn again<T>(mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match act() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+fn plain(address: &SockaddrStorage) -> Option<(IpAddr, u16)> {
+    let four = address
+        .as_sockaddr_in()
+        .map(|at| (at.ip().into(), at.port()));
+    let six = || {
+        address
+            .as_sockaddr_in6()
+            .map(|at| (at.ip().to_canonical(), at.port()))
+    };
+    four.or_else(six)
+}
+
+/// What the kernel takes an address for that is given to a TCP socket of this domain (net/ipv4/tcp_ipv4.c, `tcp_v4_connect`;
+/// net/ipv6/tcp_ipv6.c, `tcp_v6_connect`).
+fn meant(domain: i32, address: &[u8]) -> Result<Meant, Errno> {
+    let (said, rest) = address.split_first_chunk().ok_or(Errno::EINVAL)?;
+    let said = i32::from(libc::sa_family_t::from_ne_bytes(*said));
+    let shortest = match domain {
+        libc::AF_INET => SHORTEST_4,
+        libc::AF_INET6 => SHORTEST_6,
+        _ => return Err(Errno::EACCES),
+    };
+    if said == libc::AF_UNSPEC {
+        return Ok(Meant::Nobody);
+    }
+    if address.len() < shortest {
+        return Err(Errno::EINVAL);
+    }
+    if said != domain {
+        return Err(Errno::EAFNOSUPPORT);
+    }
+    let (port, rest) = rest.split_first_chunk().ok_or(Errno::EINVAL)?;
+    let ip: IpAddr = match domain {
+        libc::AF_INET => {
+            let bytes = rest.first_chunk::<4>().ok_or(Errno::EINVAL)?;
+            Ipv4Addr::from(*bytes).into()
+        }
+        // Behind the flow.
+        _ => {
+            let bytes = rest.get(4..).and_then(<[u8]>::first_chunk::<16>);
+            Ipv6Addr::from(*bytes.ok_or(Errno::EINVAL)?).into()
+        }
+    };
+    let canonical = ip.to_canonical();
+    // Nobody has these; the kernel takes the loopback.
+    let ip = match canonical {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        other => other,
+    };
+    Ok(Meant::Somebody {
+        to: SocketAddr::new(ip, u16::from_be_bytes(*port)),
+        by_six: canonical.is_ipv6(),
+    })
+}
+
+fn family(number: i32) -> Vec<u8> {
+    // Every family's number is small.
+    let number = libc::sa_family_t::try_from(number).unwrap_or_default();
+    let mut bytes = number.to_ne_bytes().to_vec();
+    // What the kernel reads of an address of any family.
+    bytes.resize(SHORTEST_4, 0);
+    bytes
+}
+
+/// An address as a socket of this domain takes it.
+fn as_bytes(domain: i32, at: SocketAddr) -> Vec<u8> {
+    let mut bytes = family(domain);
+    bytes.truncate(size_of::<libc::sa_family_t>());
+    bytes.extend(at.port().to_be_bytes());
+    match at.ip() {
+        IpAddr::V4(ip) if domain == libc::AF_INET => {
+            bytes.extend(ip.octets());
+            bytes.resize(size_of::<libc::sockaddr_in>(), 0);
+        }
+        ip => {
+            let ip = match ip {
+                // A socket for IPv6 alone gets the kernel's own answer.
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            bytes.extend([0; 4]);
+            bytes.extend(ip.octets());
+            bytes.resize(size_of::<libc::sockaddr_in6>(), 0);
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn somebody(text: &str, by_six: bool) -> Result<Meant, Errno> {
+        let to = text.parse().expect("an address");
+        Ok(Meant::Somebody { to, by_six })
+    }
+
+    #[test]
+    fn an_address_is_what_the_kernel_takes_it_for() {
+        let at = |domain, text: &str| as_bytes(domain, text.parse().expect("an address"));
+        let (four, six) = (libc::AF_INET, libc::AF_INET6);
+        let whole = at(four, "198.18.0.1:443");
+        assert_eq!(whole.len(), SHORTEST_4);
+        assert_eq!(meant(four, &whole), somebody("198.18.0.1:443", false));
+        assert_eq!(
+            meant(four, &at(four, "0.0.0.0:1")),
+            somebody("127.0.0.1:1", false)
+        );
+        let mapped = at(six, "198.18.0.1:443");
+        assert_eq!(meant(six, &mapped), somebody("198.18.0.1:443", false));
+        assert_eq!(
+            meant(six, &at(six, "0.0.0.0:1")),
+            somebody("127.0.0.1:1", false)
+        );
+        assert_eq!(meant(six, &at(six, "[::]:1")), somebody("[::1]:1", true));
+        let mut scoped = at(six, "[fe80::1]:80");
+        scoped[24] = 3;
+        assert_eq!(meant(six, &scoped), somebody("[fe80::1]:80", true));
+        assert_eq!(meant(six, &scoped[..24]), somebody("[fe80::1]:80", true));
+        for (domain, bytes, errno) in [
+            (four, &whole[..15], Errno::EINVAL),
+            (six, &mapped[..23], Errno::EINVAL),
+            (six, &whole, Errno::EINVAL),
+            (four, &mapped, Errno::EAFNOSUPPORT),
+            (four, &[], Errno::EINVAL),
+            (four, &[2], Errno::EINVAL),
+            (libc::AF_NETLINK, &whole, Errno::EACCES),
+        ] {
+            assert_eq!(meant(domain, bytes), Err(errno), "{bytes:?}");
+        }
+        for length in [2, 16, 28] {
+            assert_eq!(meant(four, &vec![0; length]), Ok(Meant::Nobody));
+            assert_eq!(meant(six, &vec![0; length]), Ok(Meant::Nobody));
+        }
+    }
+}
