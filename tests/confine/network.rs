@@ -113,7 +113,7 @@ agent-sandbox explain --host {host}:{open} | head -1
         "configured: 0 198",
         "refused.example:80: cannot be connected to from inside",
         &format!("{host}:{open}: can be connected to from inside"),
-        "network filtered, session",
+        "network filtered (agent-sandbox allow ",
     ] {
         assert!(said.contains(line), "{line}\n{said}");
     }
