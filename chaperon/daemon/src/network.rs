@@ -191,7 +191,9 @@ fn connection<'a>(event: &'a Event, step: Option<&'a (u32, String)>) -> Connecti
         Verdict::Refused { hint, .. } => hint.as_deref(),
         _ => None,
     };
-    Connection::new((&event.host, event.port), step, verdict, reason).changed_by(change)
+    Connection::new((&event.host, event.port), step, verdict, reason)
+        .known_as(event.inside)
+        .changed_by(change)
 }
 
 /// What exchanges the session's credentials, if it has any. The launcher is told the certificate by which programs inside know it.

@@ -1,7 +1,7 @@
 //! What happened, for the audit record and the session's terminal.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Mutex, PoisonError};
 
 use agent_sandbox_hosts::{Refusal, Rule};
@@ -16,6 +16,8 @@ pub struct Event {
     pub host: String,
     /// The port; none: its name was looked up.
     pub port: Option<u16>,
+    /// The address by which programs inside know the name, if it was looked up.
+    pub inside: Option<Ipv4Addr>,
     /// What became of it.
     pub verdict: Verdict,
 }
@@ -91,6 +93,7 @@ impl Event {
         Self {
             host: refusal.host.to_string(),
             port: refusal.port,
+            inside: None,
             verdict: Verdict::Refused {
                 why: refusal.to_string(),
                 hint: refusal.hint(),
@@ -107,6 +110,7 @@ impl Event {
         Self {
             host,
             port: Some(port),
+            inside: None,
             verdict,
         }
     }
@@ -145,6 +149,7 @@ mod tests {
                 events.tell(Event {
                     host: "a".to_owned(),
                     port: Some(port),
+                    inside: None,
                     verdict,
                 });
             }

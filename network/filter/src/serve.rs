@@ -74,7 +74,7 @@ async fn serve(session: Arc<Session>, stream: TcpStream, place: &Arc<Place>) -> 
         }
         Err(refusal) => {
             let event = Event::refused(&refusal);
-            session.events.tell(event.clone());
+            session.tell(event.clone());
             refuse(stream, &event.line()).await;
             Ok(())
         }
