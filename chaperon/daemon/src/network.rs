@@ -150,13 +150,15 @@ fn note(order: NetworkOrder, errors: &OwnedFd, news: &mpsc::Receiver<News>) {
             Ok(News::Over) | Err(_) => return,
         };
         tracing::info!(target: "network", host = event.host, port = event.port, verdict = ?event.verdict, "judged");
-        audit.note(&connection(&event, order.step.as_ref()));
-        let Verdict::Refused { why, hint } = &event.verdict else {
-            continue;
-        };
-        if order.tells && told.len() < MOST_TOLD && told.insert(event.host.clone()) {
+        // Whoever was refused may end at once, and its job with it: it hears first.
+        if let Verdict::Refused { why, hint } = &event.verdict
+            && order.tells
+            && told.len() < MOST_TOLD
+            && told.insert(event.host.clone())
+        {
             say(errors, why, hint.as_deref());
         }
+        audit.note(&connection(&event, order.step.as_ref()));
     }
 }
 
