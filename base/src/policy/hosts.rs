@@ -46,11 +46,11 @@ impl HostEntry {
         matches!(self, Self::Rule(rule, _) if rule.host == HostPattern::Any)
     }
 
-    /// Where it comes from: the place of the list's entry, and the set if it is of one.
-    pub fn origin(&self, source: &Source) -> String {
+    /// The set that has the rule, if it was not written by itself.
+    pub fn set(&self) -> Option<&'static str> {
         match self {
-            Self::Rule(_, None) => source.to_string(),
-            _ => format!("{} in {source}", self.written()),
+            Self::Rule(_, set) => *set,
+            Self::Agent => None,
         }
     }
 }
@@ -123,7 +123,8 @@ pub fn rules(entries: &[Sourced<HostEntry>]) -> Vec<agent_sandbox_hosts::Rule> {
     let rules = entries.iter().filter_map(|entry| {
         Some(agent_sandbox_hosts::Rule {
             rule: entry.value.rule()?.clone(),
-            origin: entry.value.origin(&entry.source),
+            set: entry.value.set().map(str::to_owned),
+            origin: entry.source.to_string(),
         })
     });
     rules.collect()

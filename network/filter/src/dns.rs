@@ -157,6 +157,7 @@ mod tests {
     fn session() -> Session {
         let allow = vec![Rule {
             rule: "*.a.example".parse().unwrap(),
+            set: None,
             origin: String::new(),
         }];
         let rules = HostRules {

@@ -29,7 +29,7 @@ pub enum Verdict {
     Reached {
         /// At this address.
         address: IpAddr,
-        /// By this rule, as it is written.
+        /// By this rule, as it is written, with the set that has it.
         rule: String,
         /// Where the rule stands.
         origin: String,
@@ -104,7 +104,7 @@ impl Event {
     pub(crate) fn reached(host: String, port: u16, address: IpAddr, by: &Rule) -> Self {
         let verdict = Verdict::Reached {
             address,
-            rule: by.rule.to_string(),
+            rule: format!("{}{}", by.rule, by.of_set()),
             origin: by.origin.clone(),
         };
         Self {

@@ -208,6 +208,7 @@ mod tests {
     fn rule(text: &str) -> Rule {
         Rule {
             rule: text.parse().unwrap(),
+            set: None,
             origin: String::new(),
         }
     }

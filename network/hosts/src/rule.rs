@@ -59,8 +59,25 @@ pub struct HostRule {
 pub struct Rule {
     /// What it says.
     pub rule: HostRule,
-    /// File and line, or the set that has it, as it is shown.
+    /// The set that has it, if it was not written by itself.
+    pub set: Option<String>,
+    /// File and line of the list's entry, as it is shown.
     pub origin: String,
+}
+
+impl Rule {
+    /// The rule in quotes, with its set.
+    #[must_use]
+    pub fn quoted(&self) -> String {
+        format!("`{}`{}", self.rule, self.of_set())
+    }
+
+    /// The set that has it, as words behind the rule; empty if there is none.
+    #[must_use]
+    pub fn of_set(&self) -> String {
+        let set = self.set.as_ref();
+        set.map(|set| format!(" of {set}")).unwrap_or_default()
+    }
 }
 
 /// Why text is no rule. The caller shows the text.

@@ -7,7 +7,8 @@ use agent_sandbox_hosts::{Cause, Endpoint, Host, HostRules, Name, Refusal, Rule,
 fn list(texts: &[&str]) -> Vec<Rule> {
     let rule = |(i, text): (usize, &&str)| Rule {
         rule: text.parse().unwrap(),
-        origin: format!("`test:{}`", i + 1),
+        set: None,
+        origin: format!("test:{}", i + 1),
     };
     texts.iter().enumerate().map(rule).collect()
 }
@@ -200,7 +201,16 @@ fn a_refusal_says_what_would_help() {
     );
     assert_eq!(
         said("bad.example", 443),
-        "bad.example:443 is not reached: `bad.example` in network.deny of `test:1`\nremove `bad.example` from network.deny in `test:1`"
+        "bad.example:443 is not reached: `bad.example` in network.deny (test:1)\nremove `bad.example` from network.deny (test:1)"
+    );
+    // Of a set nothing can be removed but the set.
+    let mut of_set = rules.clone();
+    of_set.deny[0].set = Some("@uploads".to_owned());
+    let host = Host::parse("bad.example").unwrap();
+    let refusal = of_set.judge(&host, 443).unwrap_err();
+    assert_eq!(
+        format!("{refusal}\n{}", refusal.hint().unwrap()),
+        "bad.example:443 is not reached: `bad.example` of @uploads in network.deny (test:1)\nremove `@uploads` from network.deny (test:1)"
     );
     assert_eq!(
         said("a.example", 25),
