@@ -368,6 +368,9 @@ fn listeners(port: u16, six: bool) -> std::result::Result<Vec<OwnedFd>, String> 
 
 fn made(kind: SockType, address: SocketAddr) -> std::result::Result<OwnedFd, String> {
     listening(kind, address).map_err(|error| match error.raw_os_error() {
+        Some(libc::EADDRINUSE) if address.port() == NAMES => {
+            format!("port {NAMES} inside is the resolver's: no rule can name it")
+        }
         Some(libc::EADDRINUSE) => {
             let port = address.port();
             format!("a program in the jail has port {port}, at which the filter would listen")

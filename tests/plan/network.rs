@@ -84,6 +84,12 @@ fn the_site_bounds_whom_it_leads_to() {
         .map(|one| one.asked.value.as_str())
         .collect();
     assert_eq!(clamped, ["*.a.org", "b.org", "c.org"]);
+    // A bound without a port is for HTTP and TLS, and so is what it leaves of a rule with one.
+    let named = "[network]\nmode = \"filtered\"\nallow = [\"x.a.org:443\", \"x.a.org:22\"]\n";
+    let plan = scenario(named).enforced(site).plan().unwrap();
+    let (allow, _) = given(&plan);
+    assert_eq!(allow, ["x.a.org:443 (HTTP and TLS alone) (config.toml:3)"]);
+    assert_eq!(plan.filter.unwrap().ports, [443]);
     let nobody = scenario(policy)
         .enforced("[network]\nallow = []\n")
         .plan()

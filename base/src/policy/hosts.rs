@@ -263,8 +263,17 @@ fn common_ports(asked: &Ports, bound: &Ports) -> Vec<Ports> {
             .filter(|port| range.contains(port))
             .map(|port| Ports::Named(port..=port))
             .collect(),
-        // The bound lets HTTP and TLS alone through; no rule says that of one port.
-        (Ports::Named(_), Ports::Unnamed) => Vec::new(),
+        // The bound lets HTTP and TLS alone through.
+        (Ports::Named(range), Ports::Unnamed) => WEB_PORTS
+            .into_iter()
+            .filter(|port| range.contains(port))
+            .map(Ports::Web)
+            .collect(),
+        // What one bound has left, within the next: no bound is of this kind.
+        (Ports::Web(port), bound) | (bound, Ports::Web(port)) => match bound.opens(*port) {
+            true => vec![Ports::Web(*port)],
+            false => Vec::new(),
+        },
         (Ports::Named(one), Ports::Named(other)) => {
             let first = *one.start().max(other.start());
             let last = *one.end().min(other.end());
@@ -308,6 +317,14 @@ mod tests {
             ("10.0.0.1", "*", "-"),
             ("10.0.0.1:80", "10.0.0.1:80", "10.0.0.1:80"),
             ("a.org:22", "a.org", "-"),
+            ("a.org:443", "a.org", "a.org:443 (HTTP and TLS alone)"),
+            ("a.org:443", "*", "a.org:443 (HTTP and TLS alone)"),
+            ("*:1-100", "a.org", "a.org:80 (HTTP and TLS alone)"),
+            (
+                "a.org:22-500",
+                "a.org",
+                "a.org:80 (HTTP and TLS alone) a.org:443 (HTTP and TLS alone)",
+            ),
             ("a.org", "a.org:1-1024", "a.org:80 a.org:443"),
             ("a.org", "a.org:443", "a.org:443"),
             // In `private` the bound would open all ports if both were one rule without any.

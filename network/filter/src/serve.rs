@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_sandbox_hosts::{Host, Ports, Rule};
+use agent_sandbox_hosts::{Host, Rule};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -94,7 +94,7 @@ async fn lead(
         .broker
         .as_ref()
         .and_then(|broker| broker.exchange(&host, port));
-    let web = exchange.is_some() || by.rule.ports == Ports::Unnamed;
+    let web = exchange.is_some() || by.rule.ports.web_alone();
     let mut outside = None;
     if !web {
         let dialled = match dial(session, place, (&host, port), by).await {

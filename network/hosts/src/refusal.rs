@@ -21,7 +21,7 @@ pub struct Refusal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
     /// A rule of `deny` names it.
-    Denied(Rule),
+    Denied(Box<Rule>),
     /// No rule of `allow` names it at this port.
     NotAllowed,
     /// Mail: a rule must name the port by itself.
@@ -29,7 +29,7 @@ pub enum Cause {
     /// What it stands at is not public, and no rule of `private` names it.
     NotPublic(IpAddr, AddressClass),
     /// It stands at an address that a rule of `deny` names.
-    DeniedAddress(IpAddr, Rule),
+    DeniedAddress(IpAddr, Box<Rule>),
     /// One of the services that no rule opens.
     Closed(String),
 }
