@@ -19,6 +19,9 @@ pub(crate) const MOST_RESOLVING: usize = 16;
 /// Names of the host's own.
 const HOSTS: &str = "/etc/hosts";
 
+/// What `gethostname(2)` answers (`proc_sys_kernel(5)`).
+const HOSTNAME: &str = "/proc/sys/kernel/hostname";
+
 /// Addresses to come.
 pub type Addresses<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;
 
@@ -29,6 +32,11 @@ pub trait Outside: Send + Sync + 'static {
 
     /// Whether an address is one of this host's own.
     fn is_own(&self, address: IpAddr) -> bool;
+
+    /// Whether a name is that of this host, as programs inside have it as well (`gethostname(2)`), or its first label.
+    fn is_this_host(&self, _name: &Name) -> bool {
+        false
+    }
 
     /// The proxy by which a host is reached; none: directly.
     fn proxy(&self, _host: &Host, _port: u16) -> Option<Proxy> {
@@ -51,6 +59,10 @@ impl Outside for HostNetwork {
             }
             ask(format!("{name}."), port).await
         })
+    }
+
+    fn is_this_host(&self, name: &Name) -> bool {
+        std::fs::read_to_string(HOSTNAME).is_ok_and(|host| calls(&host, name))
     }
 
     /// The kernel sends to its own addresses from the same address: `connect(2)` of a datagram socket looks up the route, and
@@ -81,6 +93,15 @@ impl Outside for HostNetwork {
     }
 }
 
+/// Whether a host of this name, as `gethostname(2)` has it, is called so.
+fn calls(host: &str, name: &Name) -> bool {
+    let host = host.trim();
+    let first = host.split('.').next().unwrap_or_default();
+    [host, first]
+        .iter()
+        .any(|own| own.eq_ignore_ascii_case(name.as_str()))
+}
+
 /// Asks the host's resolver. At most so many questions wait for it at once; a question that nobody waits for any more is not asked.
 async fn ask(name: String, port: u16) -> io::Result<Vec<IpAddr>> {
     static ROOM: Semaphore = Semaphore::const_new(MOST_RESOLVING);
@@ -108,6 +129,24 @@ fn is_in_hosts_file(name: &str) -> bool {
 #[allow(clippy::unwrap_used)] // a test: the panic is the failure
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_is_called_by_its_name_with_and_without_its_domain() {
+        let calls = |host, name| calls(host, &Name::parse(name).unwrap());
+        for name in ["n1", "N1", "n1.cluster.example"] {
+            assert!(calls("n1.cluster.example\n", name), "{name}");
+        }
+        for name in [
+            "n11",
+            "n",
+            "cluster.example",
+            "x.n1.cluster.example",
+            "n1.cluster",
+        ] {
+            assert!(!calls("n1.cluster.example\n", name), "{name}");
+        }
+        assert!(calls("n1\n", "n1") && !calls("", "n1"));
+    }
 
     #[test]
     fn loopback_is_the_hosts_own() {

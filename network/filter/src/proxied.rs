@@ -65,6 +65,10 @@ impl Outside for ProxiedNetwork {
         self.host.is_own(address)
     }
 
+    fn is_this_host(&self, name: &Name) -> bool {
+        self.host.is_this_host(name)
+    }
+
     fn proxy(&self, host: &Host, port: u16) -> Option<Proxy> {
         let via = self.proxies.intercept(&uri(port, &host.to_string())?)?;
         let at = via.uri();
