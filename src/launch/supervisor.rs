@@ -361,6 +361,9 @@ impl Supervisor<'_> {
         match report {
             Report::Ready => {
                 self.started = true;
+                // The jail is built, for which this process had to be like any other. What it has in memory, such as the user's
+                // variables, is in no core file from here on, which would be written into the project.
+                let _ = nix::sys::prctl::set_dumpable(false);
                 tracing::info!(target: "launch", "the command starts");
                 let before = self
                     .company
