@@ -170,11 +170,11 @@ fn ranks_on_a_node_with_a_filtered_network() {
     network.world.write(
         "job.sh",
         "#!/bin/bash\n#SBATCH -N1 -n4 -o job.txt\nexport OMPI_MCA_btl=vader,self\n\
-         mpirun.openmpi -n 4 ./ring.openmpi; srun -Q --mpi=pmi2 ./ring.mpich\n",
+         mpirun.openmpi -n 4 ./ring.openmpi; srun -Q --mpi=pmi2 ./ring.mpich; mpiexec.mpich -n 4 ./ring.mpich\n",
     );
     let script = "sbatch -Q -W job.sh; cat job.txt; srun -Q -N1 -n4 --mpi=pmi2 ./ring.mpich";
     let output = network.inside(script).run();
-    assert_eq!(output.out(), "sum 10 of 4\n".repeat(3), "{output}");
+    assert_eq!(output.out(), "sum 10 of 4\n".repeat(4), "{output}");
 }
 
 /// The filters of a job's steps.

@@ -106,17 +106,18 @@ fn serve(listener: &TcpListener) -> Option<Pid> {
     match process::fork().ok()? {
         Side::Parent(server) => Some(server),
         Side::Child => {
-            let ready = privileges::end_with_parent(Some(parent)).is_ok();
-            while ready {
-                let Ok((mut connection, _)) = listener.accept() else {
-                    break;
-                };
-                // Whoever else connects to a port of this host hears what it said itself.
-                let mut line = [0; WORD.len()];
-                let _ = connection
-                    .set_read_timeout(Some(PATIENCE))
-                    .and_then(|()| connection.read_exact(&mut line))
-                    .and_then(|()| connection.write_all(&line));
+            if privileges::end_with_parent(Some(parent)).is_ok() {
+                for connection in listener.incoming() {
+                    let Ok(mut connection) = connection else {
+                        break;
+                    };
+                    // Whoever else connects to a port of this host hears what it said itself.
+                    let mut line = [0; WORD.len()];
+                    let _ = connection
+                        .set_read_timeout(Some(PATIENCE))
+                        .and_then(|()| connection.read_exact(&mut line))
+                        .and_then(|()| connection.write_all(&line));
+                }
             }
             process::exit_now(0)
         }
