@@ -517,7 +517,8 @@ const TRAIL: &[Row] = &[
     ("sensitive", &[]),
     ("fault", &["text"]),
     // The conversation with the tracer.
-    ("link", &["fault", "text"]),
+    ("names", &[]),
+    ("link", &["fault", "names", "text"]),
     // What was read so far, counted.
     ("model", &["sensitive"]),
     ("line", &["clock", "model", "text"]),
@@ -531,7 +532,9 @@ const TRAIL: &[Row] = &[
     ),
     (
         "watch",
-        &["clock", "fault", "line", "link", "model", "report", "text"],
+        &[
+            "clock", "fault", "line", "link", "model", "names", "report", "text",
+        ],
     ),
     (
         "main",
