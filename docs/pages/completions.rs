@@ -12,8 +12,13 @@ use crate::PROGRAM;
 
 /// Stands for the profiles' names in clap's scripts, until the shell's own way to ask for them does.
 const PROFILES: &str = "PROFILE-NAMES";
+/// The same for the sessions that run.
+const SESSIONS: &str = "SESSION-IDS";
 /// The same for the keys of the policy, and the values of those that have few.
 const SET: &str = "KEYS-OF-THE-POLICY";
+
+/// What stands for something that is asked for.
+const PLACES: [&str; 3] = [PROFILES, SET, SESSIONS];
 
 /// Each script: the shell's name, the file's name, the text.
 ///
@@ -46,11 +51,7 @@ pub(crate) fn scripts(command: &Command) -> Result<Vec<(&'static str, String, St
             .replace("@SUBCOMMAND_WORDS@", &subcommands.join(" "))
             .replace("@KEYS@", &keys())
     };
-    let bash = asked(
-        &script(Shell::Bash, &command),
-        "$(_agent_sandbox_profiles)",
-        "$(_agent_sandbox_keys)",
-    )?;
+    let bash = asked(&script(Shell::Bash, &command))?;
     // clap registers its own function; ours calls it.
     let (bash, _) = bash
         .split_once("\nif [[ \"${BASH_VERSINFO[0]}\"")
@@ -71,8 +72,11 @@ pub(crate) fn scripts(command: &Command) -> Result<Vec<(&'static str, String, St
     let zsh = script(Shell::Zsh, &command);
     let zsh = zsh.replace(&format!("({PROFILES})"), "_agent_sandbox_profiles");
     let zsh = zsh.replace(&format!("({SET})"), "_agent_sandbox_keys");
+    let zsh = zsh.replace(&format!("({SESSIONS})"), "_agent_sandbox_sessions");
+    let filled = ["_agent_sandbox_keys", "_agent_sandbox_sessions"];
     ensure!(
-        !zsh.contains(PROFILES) && !zsh.contains(SET) && zsh.contains("_agent_sandbox_keys"),
+        PLACES.iter().all(|place| !zsh.contains(place))
+            && filled.iter().all(|name| zsh.contains(name)),
         "a place in clap's script for zsh is not filled"
     );
     let (zsh, _) = zsh
@@ -107,7 +111,7 @@ pub(crate) fn scripts(command: &Command) -> Result<Vec<(&'static str, String, St
         "-n \"__fish_agent_sandbox_needs_command; and not contains -- -- (commandline -opc)\" -f -a ",
     );
     ensure!(
-        !fish.contains(PROFILES) && !fish.contains(SET),
+        PLACES.iter().all(|place| !fish.contains(place)),
         "a place in clap's script for fish is not filled"
     );
     Ok(vec![
@@ -147,7 +151,8 @@ fn fish_words(built: &Command) -> String {
             let words: Vec<&str> = values.iter().map(|value| value.get_name()).collect();
             let words = words
                 .join(" ")
-                .replace(PROFILES, "(__fish_agent_sandbox_profiles)");
+                .replace(PROFILES, "(__fish_agent_sandbox_profiles)")
+                .replace(SESSIONS, "(__fish_agent_sandbox_sessions)");
             let seen = |words: &str| format!("__fish_seen_subcommand_from {words}");
             let condition = match before.last() {
                 None => format!("not {}", seen(&words)),
@@ -166,12 +171,18 @@ fn fish_words(built: &Command) -> String {
     lines
 }
 
-fn asked(script: &str, profiles: &str, keys: &str) -> Result<String> {
-    ensure!(
-        script.contains(PROFILES) && script.contains(SET),
-        "clap's script has no place for the profiles or the keys"
-    );
-    Ok(script.replace(PROFILES, profiles).replace(SET, keys))
+/// clap's script for bash with the shell's own way to ask in each place.
+fn asked(script: &str) -> Result<String> {
+    let asking = ["profiles", "keys", "sessions"].map(|what| format!("$(_agent_sandbox_{what})"));
+    let mut text = script.to_owned();
+    for (place, asks) in PLACES.iter().zip(asking) {
+        ensure!(
+            text.contains(place),
+            "clap's script for bash has no place for {place}"
+        );
+        text = text.replace(place, &asks);
+    }
+    Ok(text)
 }
 
 /// What may stand behind `--set`: each key with its `=`, and each value of one that has few.
@@ -231,6 +242,7 @@ fn kind(arg: Arg) -> Arg {
             let words = listed(&arg);
             arg.value_parser(PossibleValuesParser::new(words))
         }
+        Some("SESSION") => arg.value_parser(PossibleValuesParser::new([SESSIONS])),
         Some("SECTION.KEY=VALUE") => arg.value_parser(PossibleValuesParser::new([SET])),
         Some("NAME") if arg.get_long() != Some("env") => {
             arg.value_parser(PossibleValuesParser::new([PROFILES]))

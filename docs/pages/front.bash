@@ -4,6 +4,11 @@ _agent_sandbox_profiles() {
     agent-sandbox profile list 2> /dev/null | awk 'NR > 1 && /^[A-Za-z0-9._-]+ / { print $1 }'
 }
 
+# The ids of the sessions that run, for `allow`.
+_agent_sandbox_sessions() {
+    agent-sandbox sessions 2> /dev/null | awk 'NR > 1 && /^[A-Za-z0-9]+ / { print $1 }'
+}
+
 # What --set takes: the keys of the policy, and behind `=` the values of one that has few.
 _agent_sandbox_keys() {
     local word

@@ -3,6 +3,11 @@ function __fish_agent_sandbox_profiles
     agent-sandbox profile list 2>/dev/null | tail -n +2 | string match -r '^[A-Za-z0-9._-]+(?= )'
 end
 
+# The ids of the sessions that run, for `allow`.
+function __fish_agent_sandbox_sessions
+    agent-sandbox sessions 2>/dev/null | tail -n +2 | string match -r '^[A-Za-z0-9]+(?= )'
+end
+
 # What --set takes: the keys of the policy, and behind `=` the values of one that has few.
 function __fish_agent_sandbox_keys
     set -l words @KEYS@

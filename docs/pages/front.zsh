@@ -5,6 +5,13 @@ _agent_sandbox_profiles() {
     _describe -t profiles profile names
 }
 
+# The ids of the sessions that run, for `allow`.
+_agent_sandbox_sessions() {
+    local -a names
+    names=(${${(f)"$(agent-sandbox sessions 2> /dev/null | tail -n +2 | grep -E '^[A-Za-z0-9]+ ')"}%% *})
+    _describe -t sessions session names
+}
+
 # What --set takes: the keys of the policy, and behind `=` the values of one that has few.
 _agent_sandbox_keys() {
     local -a known=(@KEYS@)

@@ -91,6 +91,18 @@ pub struct Jail {
     pub landlock: Trial,
     /// One as the options ask for it.
     pub session: Trial,
+    /// One with a filtered network; `None`: nothing was tried, or the site gives no network at all.
+    pub filtered: Option<FilteredTrial>,
+}
+
+/// A session with a filtered network that was tried.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilteredTrial {
+    /// Whether it started.
+    pub trial: Trial,
+    /// Whether it reached a server of doctor's that it was allowed to reach, or why not. `None`: the policy does not allow it, so that
+    /// this was not tried.
+    pub reached: Option<Result<(), String>>,
 }
 
 /// bubblewrap.

@@ -39,6 +39,7 @@ const CHECKS: &[Check] = &[
     check(Group::Jail, "jail-bwrap", jail::bwrap),
     check(Group::Jail, "jail-landlock", jail::landlock),
     check(Group::Jail, "session", jail::session),
+    check(Group::Jail, "filtered-network", jail::filtered_network),
     check(Group::Files, "home", directories::home),
     check(Group::Files, "state", directories::state),
     check(Group::Files, "node-local", directories::node_local),

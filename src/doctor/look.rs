@@ -6,6 +6,7 @@
 )]
 
 mod directories;
+mod filtered;
 mod kernel;
 pub(super) mod nodes;
 mod policy;
@@ -30,6 +31,7 @@ use crate::host::files::HostFiles;
 use crate::launch::{self, FIRST_TIMEOUT, Prepared, modules};
 use crate::launch::{bubblewrap, choice};
 use crate::plan::Plan;
+use filtered::Filtered;
 use run::{Held, Program};
 use trial::{Scratch, Setting};
 
@@ -119,6 +121,10 @@ pub(super) fn facts(options: &Options, held: &mut Held, words: Words) -> Result<
         .as_ref()
         .is_some_and(|plan| plan.kept().next().is_some());
     let place = place(&prepared);
+    let filtered = Filtered::new(&Options {
+        project: Some(place.clone()),
+        ..options.clone()
+    });
     let tried = trial::all(
         held,
         &Setting {
@@ -128,11 +134,13 @@ pub(super) fn facts(options: &Options, held: &mut Held, words: Words) -> Result<
             scratch: &scratch,
             project: &place,
             slurm: plan.as_ref().is_some_and(Plan::wants_chaperon),
+            filtered: filtered.as_ref(),
         },
     );
     all.jail.bwrap = tried.bwrap;
     all.jail.landlock = tried.landlock;
     all.jail.session = tried.session;
+    all.jail.filtered = tried.filtered;
     if let Some(slurm) = &mut all.slurm {
         slurm.on = plan.as_ref().map(Plan::wants_chaperon);
         slurm.request = tried.request;

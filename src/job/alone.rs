@@ -2,6 +2,7 @@
 //! and, once it asks for Slurm, its own chaperon.
 
 use std::ffi::OsStr;
+use std::io::pipe;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -64,7 +65,9 @@ fn stand_by(
     }
     let mut company = company(announcements)?;
     company.chaperon = Chaperon::new(&prepared, plan, all, Some(job))?;
-    company.network = Filter::of_job(&prepared, plan)?;
+    let (said, errors) = pipe()?;
+    company.network = Filter::of_job(&prepared, plan, errors.into())?;
+    company.refused = Some(said);
     let bytes = |text: &OsStr| text.as_bytes().to_vec();
     let cwd = ready.real(Path::new(OsStr::from_bytes(&run.cwd)));
     let mut run = Run {

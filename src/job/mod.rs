@@ -15,7 +15,6 @@ pub mod task;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -36,9 +35,9 @@ use crate::plan::Job;
 use crate::plan::build::memory;
 use crate::plan::model::trace::step_name;
 use crate::report;
-use crate::share::join::{self, Welcome};
+use crate::share::join;
 use crate::share::join_socket::{NodeJob, StepId};
-use crate::share::{self, Wanted};
+use crate::share::{self, Arrived, Wanted};
 use crate::sys::{fds, process};
 use patterns::Names;
 use task::{clean_up, company, is_first, number, say_once};
@@ -216,9 +215,9 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
         .is_shared()
         .then(|| safe.and_then(|()| share::arrive(&wanted)));
     let outcome = match arrived {
-        Some(Ok((welcome, connection))) => {
-            let outcome = share_step(&welcome, &connection, run, announcements)?;
-            join::leave(welcome, connection);
+        Some(Ok(mut arrived)) => {
+            let outcome = share_step(&mut arrived, run, announcements)?;
+            join::leave(arrived.welcome, arrived.connection);
             outcome
         }
         None => alone::run(backend, wanted, run, announcements, None)?,
@@ -232,12 +231,11 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
 
 /// Runs the command in the step to which this process has come.
 fn share_step(
-    welcome: &Welcome,
-    connection: &OwnedFd,
+    arrived: &mut Arrived,
     run: Run,
     announcements: Option<Announcements>,
 ) -> Result<Outcome> {
-    let terms = &welcome.terms;
+    let terms = &arrived.welcome.terms;
     say_once(&terms.lacking);
     let run = Run {
         cwd_else: Some(terms.cwd_else.clone()),
@@ -246,13 +244,16 @@ fn share_step(
         confinement: terms.restrictions.confinement.clone(),
         ..run
     };
-    stand_by(welcome, connection, run, announcements)
+    stand_by(arrived, run, announcements)
 }
 
 /// Joins the step and stands by the command to its end.
 fn stand_by(
-    welcome: &Welcome,
-    connection: &OwnedFd,
+    Arrived {
+        welcome,
+        connection,
+        refused,
+    }: &mut Arrived,
     mut run: Run,
     mut announcements: Option<Announcements>,
 ) -> Result<Outcome> {
@@ -260,6 +261,7 @@ fn stand_by(
         announcements.belongs_to(Path::new(OsStr::from_bytes(&welcome.terms.state)));
     }
     let mut company = company(announcements)?;
+    company.refused = refused.take();
     // While paths still mean what they mean outside of the jail.
     let request = welcome.terms.trace_request.as_ref();
     let tracer = request.map(|request| traced::for_task(request, is_first()));

@@ -1,5 +1,6 @@
 //! What stands by a running jail, beside the supervisor.
 
+use std::io::PipeReader;
 use std::os::fd::OwnedFd;
 
 use super::announcements::Announcements;
@@ -26,6 +27,8 @@ pub struct Company {
     pub forward: Option<Forward>,
     /// What Slurm says about the job.
     pub announcements: Option<Announcements>,
+    /// What the network's filter refuses, in a job.
+    pub refused: Option<PipeReader>,
     /// Whether Slurm started the launcher.
     pub by_slurm: bool,
     /// The process without which the command must not go on: it becomes readable when that ends.

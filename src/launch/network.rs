@@ -60,6 +60,8 @@ const OWN: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 pub struct Filter {
     program: PathBuf,
     order: Option<OwnedFd>,
+    /// Where it says what it refuses.
+    errors: OwnedFd,
     log: PathBuf,
     network: FilteredNetwork,
     in_job: bool,
@@ -89,7 +91,8 @@ impl Filter {
         credentials: &[Credential],
         options: &Options,
     ) -> Result<Option<Self>> {
-        let mut filter = Self::waiting(prepared, plan, credentials, !options.quiet)?;
+        let errors = io::stderr().as_fd().try_clone_to_owned()?;
+        let mut filter = Self::waiting(prepared, plan, credentials, (errors, !options.quiet))?;
         if let (Some(filter), Some(network)) = (&mut filter, &plan.filter) {
             filter.now = Some(PolicyNow::new(prepared, plan, network, options));
         }
@@ -100,7 +103,7 @@ impl Filter {
         prepared: &Prepared,
         plan: &Plan,
         credentials: &[Credential],
-        tells: bool,
+        (errors, tells): (OwnedFd, bool),
     ) -> Result<Option<Self>> {
         let Some(filter) = &plan.filter else {
             return Ok(None);
@@ -129,6 +132,7 @@ impl Filter {
         Ok(Some(Self {
             program: chaperon::program(FILTER)?,
             order: Some(fds::memory_file(c"agent-sandbox-network", &text)?),
+            errors,
             log: host.state_directory.join(LOG),
             network: filter.clone(),
             in_job: prepared.invocation.job.is_some(),
@@ -142,12 +146,12 @@ impl Filter {
         }))
     }
 
-    /// The same of a job, started. It says nothing on standard error.
+    /// The same of a job, started. What it refuses it says to `errors`, from where a task hands it on.
     ///
     /// # Errors
     /// As [`Self::new`] and [`Self::start`].
-    pub fn of_job(prepared: &Prepared, plan: &Plan) -> Result<Option<Self>> {
-        let mut filter = Self::waiting(prepared, plan, &[], false)?;
+    pub fn of_job(prepared: &Prepared, plan: &Plan, errors: OwnedFd) -> Result<Option<Self>> {
+        let mut filter = Self::waiting(prepared, plan, &[], (errors, true))?;
         if let Some(filter) = &mut filter {
             let started = filter.start();
             started.context("cannot start the network's filter")?;
@@ -161,10 +165,9 @@ impl Filter {
     /// What `socketpair(2)` or `fork(2)` answer; what keeps it from exchanging credentials.
     pub fn start(&mut self) -> io::Result<()> {
         let (life, theirs) = passing::pair()?;
-        let errors = io::stderr().as_fd().try_clone_to_owned()?;
         // It holds the values of credentials, and is the filter's alone from here on.
         let order = self.order.take().ok_or(io::ErrorKind::AlreadyExists)?;
-        let given = [&order, &errors, &theirs];
+        let given = [&order, &self.errors, &theirs];
         let running = Companion::start(&self.program, "serve", &given, life, &self.log, || Ok(()))?;
         if self.brokers {
             drop(theirs);
@@ -418,6 +421,9 @@ fn listeners(port: u16, six: bool) -> std::result::Result<Vec<OwnedFd>, String> 
 
 fn made(kind: SockType, address: SocketAddr) -> std::result::Result<OwnedFd, String> {
     listening(kind, address).map_err(|error| match error.raw_os_error() {
+        Some(libc::EADDRINUSE) if address.port() == NAMES => {
+            format!("port {NAMES} inside is the resolver's: no rule can name it")
+        }
         Some(libc::EADDRINUSE) => {
             let port = address.port();
             format!("a program in the jail has port {port}, at which the filter would listen")

@@ -55,6 +55,7 @@ pub(super) fn prepare_session(
             .filter(|_| recorder.is_none())
             .and_then(|command| Path::new(command).file_name()),
         project: Some(real_project.as_deref().unwrap_or(&project)),
+        settled: false,
         set: &options.set,
         circumstances: &host::circumstances::probe,
     };

@@ -261,6 +261,7 @@ mod tests {
             profiles: &options.profile,
             command: Some(OsStr::new(command)),
             project: Some(project),
+            settled: false,
             set: &options.set,
             circumstances: &in_job,
         })

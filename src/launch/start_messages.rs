@@ -3,17 +3,28 @@
 use std::path::Path;
 
 use crate::cli::Options;
+use crate::config::source::Layer;
 use crate::failure;
 use crate::plan::{NetworkMode, Omitted, Plan};
 use crate::policy::Clamped;
 
+/// The network, and how one comes to another, or gives this one a host.
+fn network(plan: &Plan) -> String {
+    let filtered = "(--set network.mode=filtered)";
+    match (plan.network.value, plan.network.source.layer) {
+        (NetworkMode::Open, _) => format!("open {filtered}"),
+        (NetworkMode::Filtered, _) => {
+            format!("filtered (agent-sandbox allow {} HOST)", plan.session)
+        }
+        // The site's word is the last.
+        (NetworkMode::Isolated, Layer::SiteEnforced) => "isolated".to_owned(),
+        (NetworkMode::Isolated, _) => format!("isolated {filtered}"),
+    }
+}
+
 /// One line on standard error, at the start of every session.
 fn banner(plan: &Plan) -> String {
-    let network = match plan.network.value {
-        NetworkMode::Open => "open",
-        NetworkMode::Filtered => "filtered",
-        NetworkMode::Isolated => "isolated",
-    };
+    let network = network(plan);
     let project = plan.project.as_deref().unwrap_or(Path::new("/"));
     let project = failure::one_line(&project.display().to_string());
     format!(

@@ -7,7 +7,7 @@
 //! signal is: Slurm sends those that the user asks for.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -47,6 +47,8 @@ const HANDED_ON: [Signal; 8] = [
 ];
 /// Signals that stop a process; which of them stops the command, the command decides.
 const STOPPING: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
+/// Bytes of what a filter says that are handed on at a time: they fit into one message to init.
+const MOST_SAID: usize = 8 << 10;
 /// When Slurm's words are looked for once more after a signal: it says some of them just behind it.
 const LISTEN_AGAIN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];
 
@@ -189,6 +191,7 @@ impl Supervisor<'_> {
             let watched = self.company.recorder.as_ref();
             let watched = watched.and_then(|recorder| recorder.borrow().waiting());
             let mediated = self.mediator.as_ref().and_then(Standby::waiting);
+            let refused = self.company.refused.as_ref();
             let mut ready = [
                 PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
@@ -202,15 +205,30 @@ impl Supervisor<'_> {
                     PollFlags::POLLIN,
                 ),
                 PollFd::new(mediated.unwrap_or(self.control.as_fd()), PollFlags::POLLIN),
+                PollFd::new(
+                    refused.map_or(self.control.as_fd(), AsFd::as_fd),
+                    PollFlags::POLLIN,
+                ),
             ];
-            let (calls, has_parent, mediates) =
-                (called.is_some(), parent.is_some(), mediated.is_some());
+            let (calls, has_parent, mediates, refuses) = (
+                called.is_some(),
+                parent.is_some(),
+                mediated.is_some(),
+                refused.is_some(),
+            );
             match poll(&mut ready, self.timeout()) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            let [reported, signalled, called, orphaned, waits, handed_over] =
-                ready.map(|one| one.any().unwrap_or(false));
+            let [
+                reported,
+                signalled,
+                called,
+                orphaned,
+                waits,
+                handed_over,
+                said,
+            ] = ready.map(|one| one.any().unwrap_or(false));
             if let (true, true, Some(mediator)) = (mediates, handed_over, &mut self.mediator) {
                 mediator.begin();
             }
@@ -225,6 +243,9 @@ impl Supervisor<'_> {
             }
             if signalled {
                 self.hand_on()?;
+            }
+            if refuses && said {
+                self.tell_refused();
             }
             if calls && called {
                 self.start_chaperon();
@@ -398,6 +419,9 @@ impl Supervisor<'_> {
         match report {
             Report::Ready => {
                 self.started = Some(Instant::now());
+                // The jail is built, for which this process had to be like any other. What it has in memory, such as the user's
+                // variables, is in no core file from here on, which would be written into the project.
+                let _ = nix::sys::prctl::set_dumpable(false);
                 tracing::info!(target: "launch", "the command starts");
                 let before = self
                     .company
@@ -435,6 +459,7 @@ impl Supervisor<'_> {
                 self.outcome.get_or_insert(Outcome::Ended(end));
                 if self.company.by_slurm {
                     self.tell();
+                    self.tell_what_is_refused_yet();
                     self.request(&Request::Leave);
                 }
             }
@@ -514,6 +539,38 @@ impl Supervisor<'_> {
     fn tell(&mut self) {
         let news = self.company.announcements.as_mut().map(Announcements::news);
         self.say(news.unwrap_or_default());
+    }
+
+    /// Hands on what the network's filter says, where Slurm's words go: in a step that is the launcher's own standard error.
+    fn tell_refused(&mut self) {
+        let mut text = vec![0; MOST_SAID];
+        let read = self
+            .company
+            .refused
+            .as_mut()
+            .map(|said| said.read(&mut text));
+        match read {
+            Some(Ok(length @ 1..)) => text.truncate(length),
+            // There is no filter, or it has ended.
+            _ => {
+                self.company.refused = None;
+                return;
+            }
+        }
+        match self.company.announcements {
+            Some(_) => self.say(text),
+            None => failure::say(&String::from_utf8_lossy(&text)),
+        }
+    }
+
+    fn tell_what_is_refused_yet(&mut self) {
+        let waits = |said: &PipeReader| {
+            let mut ready = [PollFd::new(said.as_fd(), PollFlags::POLLIN)];
+            poll(&mut ready, PollTimeout::ZERO) == Ok(1)
+        };
+        while self.company.refused.as_ref().is_some_and(waits) {
+            self.tell_refused();
+        }
     }
 
     fn say(&self, text: Vec<u8>) {

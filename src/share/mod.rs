@@ -21,6 +21,7 @@ pub mod server;
 pub mod sockets;
 pub mod step;
 
+use std::io::{PipeReader, pipe};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
@@ -37,12 +38,21 @@ use server::JoinPoint;
 /// a row something is wrong.
 const MOST_SERVERS: u32 = 5;
 
-/// Arrives at the step: finds its server, or becomes the first and starts it. The answer is the
-/// server's welcome, and the connection to it that makes this process a member.
+/// A member of a step.
+pub struct Arrived {
+    /// What the step's server said.
+    pub welcome: Welcome,
+    /// The connection to it that makes this process a member.
+    pub connection: OwnedFd,
+    /// What the filter of the step's network refuses, for the first member to say.
+    pub refused: Option<PipeReader>,
+}
+
+/// Arrives at the step: finds its server, or becomes the first and starts it.
 ///
 /// # Errors
 /// There is no directory for join sockets, the server refuses, or servers end as soon as they are started.
-pub fn arrive(wanted: &Wanted) -> Result<(Welcome, OwnedFd)> {
+pub fn arrive(wanted: &Wanted) -> Result<Arrived> {
     let environment = wanted.asked.job.environment.iter();
     let hello = Hello {
         version: VERSION.to_owned(),
@@ -55,7 +65,7 @@ pub fn arrive(wanted: &Wanted) -> Result<(Welcome, OwnedFd)> {
         },
     };
     // A step is not over while anybody tries again.
-    let mut before = None;
+    let (mut before, mut refused) = (None, None);
     for _ in 0..MOST_SERVERS {
         let uid = nix::unistd::getuid().as_raw();
         let connection = match join_socket::arrive(uid, &wanted.place, wanted.step)? {
@@ -66,19 +76,26 @@ pub fn arrive(wanted: &Wanted) -> Result<(Welcome, OwnedFd)> {
                 earlier,
                 claim,
             } => {
+                let (said, errors) = pipe().context("cannot make a pipe")?;
                 let join_point = JoinPoint {
                     listener,
                     claim,
                     earlier,
                     parent: process::descriptor_of(nix::unistd::getppid()).ok(),
+                    errors: errors.into(),
                 };
                 server::start(join_point, wanted)
                     .context("cannot start the namespace server of the jail")?;
+                refused = Some(said);
                 connection
             }
         };
         if let Some(welcome) = join::ask(&connection, &hello)? {
-            return Ok((welcome, connection));
+            return Ok(Arrived {
+                welcome,
+                connection,
+                refused,
+            });
         }
         before = Some(connection);
     }

@@ -19,7 +19,7 @@ use super::join_socket::{self, Claim, StepId};
 use super::protocol::{
     Answer, GO, Hello, LISTENER, Refusal, Restrictions, Terms, VERSION, Wanted, Wants,
 };
-use super::step::{self, Jail, StepNamespaces};
+use super::step::{self, Jail, OfStep, StepNamespaces};
 use super::{join, peer};
 use crate::env_vars;
 use crate::failure::{self, Failure};
@@ -43,6 +43,8 @@ pub struct JoinPoint {
     /// slurmstepd, with whose end everything of the step ends. Tasks watch it as well, but those
     /// inside may be able to stop them; never the server.
     pub parent: Option<OwnedFd>,
+    /// Where the first task reads what the filter of the network refuses.
+    pub errors: OwnedFd,
 }
 
 /// Forks the server. It is nobody's child for long, and says nothing: what goes wrong it tells those
@@ -78,7 +80,10 @@ fn stand_alone(join_point: &JoinPoint) -> Result<Option<OwnedFd>> {
         fds::become_standard(&null, number)?;
     }
     drop(null);
-    let mut kept = vec![join_point.listener.as_raw_fd()];
+    let mut kept = vec![
+        join_point.listener.as_raw_fd(),
+        join_point.errors.as_raw_fd(),
+    ];
     kept.extend(join_point.claim.descriptors());
     kept.extend(
         terminal
@@ -98,8 +103,14 @@ fn keep(join_point: JoinPoint, wanted: &Wanted, terminal: Option<OwnedFd>) -> Re
         claim,
         earlier,
         parent,
+        errors,
     } = join_point;
-    let (made, refusal) = match make(&earlier, wanted, (claim.order(), terminal)) {
+    let of_step = OfStep {
+        order: claim.order(),
+        terminal,
+        errors,
+    };
+    let (made, refusal) = match make(&earlier, wanted, of_step) {
         Ok(made) => (Some(made), None),
         Err(error) => (None, Some(Refusal::of(&error))),
     };
@@ -149,7 +160,7 @@ struct Made {
     ranks: bool,
 }
 
-fn make(earlier: &[StepId], wanted: &Wanted, of_its_own: (u64, Option<OwnedFd>)) -> Result<Made> {
+fn make(earlier: &[StepId], wanted: &Wanted, of_its_own: OfStep) -> Result<Made> {
     let jail = existing(earlier, wanted)?;
     let mut prepared =
         launch::prepare_from_snapshot(wanted.snapshot.clone(), wanted.asked.clone())?;

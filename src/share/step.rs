@@ -73,6 +73,16 @@ const NO_MAKER: &str = "cannot make a network namespace for the sockets of the j
 /// The jail that the job has on this node already.
 pub type Jail = (JailTerms, Namespaces);
 
+/// What a step has of its first task.
+pub struct OfStep {
+    /// Its place among the steps of the job on this node.
+    pub order: u64,
+    /// The terminal, if there is one.
+    pub terminal: Option<OwnedFd>,
+    /// Where the filter of the step's network says what it refuses.
+    pub errors: OwnedFd,
+}
+
 /// Makes the namespaces of a step for one task, or for several (`ranks`), which see each other's memory.
 ///
 /// # Errors
@@ -81,7 +91,11 @@ pub fn make(
     prepared: &Prepared,
     plan: &Plan,
     wanted: &Wanted,
-    (order, terminal): (u64, Option<OwnedFd>),
+    OfStep {
+        order,
+        terminal,
+        errors,
+    }: OfStep,
     jail: Option<Jail>,
 ) -> Result<StepNamespaces> {
     let open = plan.network.value == NetworkMode::Open;
@@ -102,7 +116,7 @@ pub fn make(
         .is_some_and(|(terms, _)| terms.filtered_to_the_end);
     let mut filter = match joins {
         true => None,
-        false => Filter::of_job(prepared, plan)?,
+        false => Filter::of_job(prepared, plan, errors)?,
     };
     let own = is_of_step(plan, jail.is_none(), filter.is_some());
     let mut forward = match own {

@@ -87,8 +87,37 @@ fn a_session_would_start_here_and_the_keys_are_stable() {
         says(&json, name, "ok", "a session started and ended");
         assert!(line(&json, name)["milliseconds"].is_u64(), "{json:#}");
     }
+    says(
+        &json,
+        "filtered-network",
+        "ok",
+        "a session reached what it may reach",
+    );
     assert_eq!(json["starts"], true);
     assert_eq!(json["backend"], "bwrap");
+}
+
+/// What it may not reach is no fault of the node's, and a session that cannot be had is no fault of other sessions'.
+#[test]
+fn a_filtered_network_is_tried_as_far_as_the_policy_permits() {
+    let world = World::new();
+    world.policy("[network]\ndeny = [\"localhost\"]\n");
+    let json = doctor(&world, &["--json"]).run().json();
+    let found = "a session started and ended; connections were not tried";
+    says(&json, "filtered-network", "ok", found);
+    // Where there is no namespace of a network's, it says so and what to do.
+    world.policy("");
+    let json = doctor(&world, &["--json", "--backend", "landlock"]).run();
+    let json = json.json();
+    says(&json, "session", "ok", "a session started");
+    says(
+        &json,
+        "filtered-network",
+        "degraded",
+        "network.mode=filtered",
+    );
+    let fix = line(&json, "filtered-network")["fix"].as_str().unwrap();
+    assert!(fix.contains("bwrap") || fix.contains("isolated"), "{fix}");
 }
 
 #[test]

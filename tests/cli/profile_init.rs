@@ -72,7 +72,7 @@ fn a_run_becomes_a_profile() {
     let output = init(&world, &[], "fake", &["fakeagent", "it's", "a\n\"word\""]);
     let said = "\
 agent-sandbox: watched for a new profile: the home is private and empty, nothing written there stays
-agent-sandbox: jailed in [PLACE]/home/project (writable), network open, session [..]
+agent-sandbox: jailed in [PLACE]/home/project (writable), network open (--set network.mode=filtered), session [..]
 ...
 agent-sandbox: wrote ~/.config/agent-sandbox/profiles/fake.toml (the run ended with exit code 0)
 agent-sandbox: seen: 3 state, 1 read, 1 hidden, 0 host entries; 0 left out of the file

@@ -355,8 +355,7 @@ fn dry_run_shows_each_line_with_its_source_and_no_values() {
 #[test]
 fn the_banner() {
     let world = World::new();
-    let banner =
-        "agent-sandbox: jailed in [PLACE]/home/project (writable), network open, session [..]\n";
+    let banner = "agent-sandbox: jailed in [PLACE]/home/project (writable), network open (--set network.mode=filtered), session [..]\n";
     let output = world.call(["true"]).run();
     assert!(
         output
@@ -370,6 +369,11 @@ fn the_banner() {
     assert!(crate::transcript::like(banner, &first), "{output}");
     let isolated = world.call(["--set", "network.mode=isolated", "true"]).run();
     isolated.expect(0, "", &banner.replace("open", "isolated"));
+    let filtered = world.call(["--set", "network.mode=filtered", "true"]).run();
+    let said = filtered.err();
+    let id = said.trim_end().rsplit(' ').next().unwrap_or_default();
+    let way = format!("network filtered (agent-sandbox allow {id} HOST), session {id}\n");
+    assert!(id.len() == 8 && said.ends_with(&way), "{filtered}");
     world.call(["-q", "true"]).run().expect(0, "", "");
     // It stands before what the command says, and what starts nothing has none.
     let output = world.call(["sh", "-c", "echo command >&2"]).run();

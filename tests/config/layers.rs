@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use agent_sandbox::config::load::{Owner, RawLayer, profiles};
 use agent_sandbox::config::source::Layer;
@@ -336,6 +337,34 @@ fn project_sections() {
         .load_with(None, None, Some("/elsewhere".as_ref()), &[])
         .unwrap();
     assert_eq!(names(&layers), [DEFAULT, USER]);
+}
+
+/// A running session asks again, and by then somebody inside may have put a link in the project's place.
+#[test]
+fn a_project_that_was_found_is_not_looked_up_again() {
+    let world = World::new();
+    let home = &world.locations.home;
+    fs::create_dir_all(home.join("other")).unwrap();
+    symlink("other", home.join("project")).unwrap();
+    write(
+        &world.config(),
+        "[projects.\"~/other\".files]\nread = [\"/o\"]\n[projects.\"~/project\".files]\nread = [\"/p\"]\n",
+    );
+    // A request of `load` may be kept for longer than a test.
+    let project: &Path = Box::leak(home.join("project").into_boxed_path());
+    let found = |settled| {
+        let layers = world.load(|request| {
+            request.project = Some(project);
+            request.settled = settled;
+        });
+        let layers = layers.unwrap();
+        let of_project = layers.iter().filter(|layer| layer.layer == Layer::Project);
+        of_project
+            .map(|layer| read(layer).join(" "))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(found(true), ["/p"]);
+    assert_eq!(found(false), ["/o", "/p"]);
 }
 
 #[test]

@@ -51,6 +51,7 @@ impl World {
             profiles: &[],
             command: None,
             project: None,
+            settled: false,
             set: &[],
             circumstances: &Circumstances::default,
         };
@@ -75,6 +76,7 @@ impl World {
             .map(|option| (*option).to_owned())
             .collect::<Vec<_>>();
         load::load(&Request {
+            settled: false,
             locations: &self.locations,
             profiles: &profiles,
             command: command.map(OsStr::new),

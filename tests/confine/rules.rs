@@ -180,6 +180,114 @@ fn what_the_user_writes_holds_in_sessions_that_run() {
 }
 
 #[test]
+fn what_the_user_removes_holds_at_once_and_an_editor_that_saves_removes_nothing() {
+    if is_landlock() {
+        return not_checked(
+            "rules that change",
+            "Landlock makes no network of the jail's own",
+        );
+    }
+    let Some((host, _)) = this_host() else { return };
+    let world = World::new();
+    let port = server();
+    let ask = format!("curl -sS -m 20 http://{host}:{port}/");
+    let steps = [step("saved", &ask), step("removed", &ask)];
+    let private = format!("network.private=[\"{host}\"]");
+    let config = world.home(".config/agent-sandbox/config.toml");
+    let text = format!("[network]\nallow = [\"{host}:{port}\"]\n");
+    world.put(&config, &text);
+    let profile = world.home(".config/agent-sandbox/profiles/mine.toml");
+    world.put(&profile, "[network]\nallow = [\"mine.example\"]\n");
+    let running = world
+        .loud([
+            "--set",
+            "network.mode=filtered",
+            "--set",
+            &private,
+            "--profile",
+            "mine",
+        ])
+        .start(&[
+            "bash",
+            "-c",
+            &format!(
+                "touch up; until [ -e go ]; do sleep 0.05; done; {}",
+                steps.concat()
+            ),
+        ]);
+    session(&world, "up");
+    // As vim does where it may: the old file gets another name, and a new one is written.
+    let changes = "the policy in the user's files has changed";
+    fs::rename(&config, world.home(".config/agent-sandbox/config.toml~")).unwrap();
+    world.put(&config, &text);
+    fs::write(world.project("go"), "").unwrap();
+    session(&world, "saved");
+    // Nothing happens for that long.
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    let log = outside(&world, &["log", "--network"]).stdout;
+    assert!(!log.contains(changes), "{log}");
+    fs::remove_file(&config).unwrap();
+    recorded(&world, changes);
+    go_on(&world, "saved");
+    session(&world, "removed");
+    // A profile that was asked for and is gone is no policy.
+    fs::remove_file(&profile).unwrap();
+    recorded(&world, "they stay as they are");
+    go_on(&world, "removed");
+    let output = running.wait();
+    assert!(line(&output, "saved").contains("served"), "{output:?}");
+    assert!(!line(&output, "removed").contains("served"), "{output:?}");
+    assert!(
+        output.stderr.contains("rules stay as they are"),
+        "{output:?}"
+    );
+}
+
+/// A core file of the launcher, or of who keeps the rules, would be written into the project, with the user's variables in it.
+#[test]
+fn the_launcher_and_what_it_forks_leave_no_core_file() {
+    if is_landlock() {
+        return not_checked(
+            "who keeps the rules",
+            "Landlock makes no network of the jail's own",
+        );
+    }
+    let world = World::new();
+    let steps = [step("up", "true")];
+    let running = started(&world, "localhost", &steps);
+    session(&world, "up");
+    let list = outside(&world, &["sessions"]).stdout;
+    let launcher = list
+        .lines()
+        .nth(1)
+        .unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap();
+    let children =
+        fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap();
+    let named = |process: &&str| {
+        let comm = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        comm.trim_end() == "agent-sandbox"
+    };
+    let forked: Vec<&str> = children.split_whitespace().filter(named).collect();
+    assert!(!forked.is_empty(), "nobody keeps the rules: {children}");
+    // The kernel shows the memory of a process to its user as far as it dumps it (`proc(5)`, `PR_SET_DUMPABLE`).
+    assert!(fs::read("/proc/self/environ").is_ok());
+    for process in [&[launcher][..], &forked].concat() {
+        let environment = fs::read(format!("/proc/{process}/environ"));
+        let kind = environment.map_err(|error| error.kind());
+        assert_eq!(
+            kind,
+            Err(std::io::ErrorKind::PermissionDenied),
+            "{process} of {children}"
+        );
+    }
+    go_on(&world, "up");
+    assert_eq!(running.wait().code(), 0);
+}
+
+#[test]
 fn a_policy_that_the_session_can_change_is_not_followed() {
     let Some((host, _)) = this_host() else { return };
     let world = World::new();

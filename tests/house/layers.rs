@@ -533,7 +533,8 @@ const TRAIL: &[Row] = &[
     ("sensitive", &[]),
     ("fault", &["text"]),
     // The conversation with the tracer.
-    ("link", &["fault", "text"]),
+    ("names", &[]),
+    ("link", &["fault", "names", "text"]),
     // What was read so far, counted.
     ("model", &["sensitive"]),
     ("line", &["clock", "model", "text"]),
@@ -547,7 +548,9 @@ const TRAIL: &[Row] = &[
     ),
     (
         "watch",
-        &["clock", "fault", "line", "link", "model", "report", "text"],
+        &[
+            "clock", "fault", "line", "link", "model", "names", "report", "text",
+        ],
     ),
     (
         "main",

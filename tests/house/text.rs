@@ -65,6 +65,7 @@ pub(crate) const EFFECTS: &[&str] = &[
     "network/filter/src/outside.rs",
     "network/filter/src/start.rs",
     "ebpf/trail/src/main.rs",
+    "ebpf/trail/src/names.rs",
     "ebpf/trail/src/report/write.rs",
     "ebpf/trail/src/trace/",
     "ebpf/trail/src/watch/copy.rs",

@@ -90,9 +90,29 @@ const CASES: &[Case] = &[
     ("agent-sandbox mytool poli", &[], &["policy"]),
 ];
 
-/// A place whose home has a program, a profile and a project.
+/// What is offered while a session runs, as [`SESSIONS`] says it.
+const OF_SESSIONS: &[Case] = &[(
+    "agent-sandbox allow ",
+    &["7qm2x0vb"],
+    &["SESSION", "evil", "mytool", "policy"],
+)];
+
+/// `agent-sandbox sessions`, with a line that is none; all else is the program's own.
+const SESSIONS: &str = "#!/bin/sh
+[ \"$*\" = sessions ] || exec \"$0.own\" \"$@\"
+cat <<'END'
+SESSION         PID   RUNNING  COMMAND          PROJECT
+7qm2x0vb       4711      1:02  claude           /home/ada/work
+$(evil)        4712      1:02  claude           /home/ada/work
+END
+";
+
+/// A place whose home has a program, a profile and a project, and where a session runs.
 fn place() -> TestPrefix {
     let place = TestPrefix::installed();
+    let own = place.prefix.join("bin/agent-sandbox");
+    std::fs::rename(&own, own.with_extension("own")).unwrap();
+    place.program("prefix/bin/agent-sandbox", SESSIONS);
     place.program("prefix/bin/mytool", "#!/bin/sh\n");
     place.write("home/genomes/README", "");
     place.write(
@@ -188,7 +208,7 @@ fn plain(text: &str) -> String {
 fn bash_completes() {
     let place = place();
     let general = "/usr/share/bash-completion/bash_completion";
-    let mut cases = CASES.to_vec();
+    let mut cases = [CASES, OF_SESSIONS].concat();
     let mut ready = String::from(
         "bind 'set completion-query-items 0'; bind 'set page-completions off'; bind '\"\\t\": possible-completions'\n\
          bind 'set enable-bracketed-paste off'; complete -W '--flavour --colour' mytool\n",
@@ -235,7 +255,7 @@ fn bash_alone_completes_all_but_arguments() {
     let place = place();
     let ready = "bind 'set completion-query-items 0'; bind 'set page-completions off'; bind '\"\\t\": possible-completions'\n\
          bind 'set enable-bracketed-paste off'; . $PREFIX/share/bash-completion/completions/agent-sandbox\n";
-    let mut cases = CASES.to_vec();
+    let mut cases = [CASES, OF_SESSIONS].concat();
     cases.retain(|(_, wanted, _)| !wanted.contains(&"--flavour"));
     let mut bash = with_path(&place, "bash");
     bash.args(["--noprofile", "--norc", "-i"]).env("PS1", "$ ");
@@ -254,7 +274,7 @@ fn zsh_completes() {
          bindkey '^I' list-choices; bindkey '^U' kill-whole-line\n";
     let mut zsh = with_path(&place, "zsh");
     zsh.args(["-f", "-i"]).env("PS1", "$ ");
-    typed("zsh", &zsh, ready, CASES);
+    typed("zsh", &zsh, ready, &[CASES, OF_SESSIONS].concat());
 }
 
 #[test]
@@ -263,7 +283,7 @@ fn fish_completes() {
         return;
     }
     let place = place();
-    for case in CASES {
+    for case in CASES.iter().chain(OF_SESSIONS) {
         let script = format!(
             "set -p fish_complete_path $PREFIX/share/fish/vendor_completions.d\n\
              complete -c mytool -l flavour; complete -c mytool -l colour\n\

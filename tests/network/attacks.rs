@@ -230,6 +230,35 @@ fn a_redirect_leads_no_further_than_a_request() {
     );
 }
 
+/// At 25, 465 and 587 a rule has to name the port by itself: a range is no wish to send mail.
+#[test]
+fn mail_is_closed_but_where_a_rule_names_its_port() {
+    let zone = json!({ "a.example": { "A": [["9.9.9.1"]] } });
+    outside(
+        "attacks::mail_is_closed_but_where_a_rule_names_its_port",
+        &zone,
+        |net| {
+            let script = format!(
+                "{ASK}for at in a.example:25 a.example:465 a.example:587 localhost:25 10.77.0.2:25; do
+                case $(ask http://$at/) in *served*) echo \"$at\" ;; esac
+            done; echo end"
+            );
+            for (allow, reached) in [
+                (&["a.example", "*"][..], ""),
+                (&["a.example:20-600", "*:400-600"], ""),
+                (&["a.example:587"], "a.example:587\n"),
+                (&["*:25"], "a.example:25\n"),
+            ] {
+                assert_eq!(
+                    net.says(allow, &script),
+                    format!("{reached}end\n"),
+                    "{allow:?}"
+                );
+            }
+        },
+    );
+}
+
 /// Sockets of every kind; what works prints a line.
 const SOCKETS: &str = r#"
 import ctypes, os, socket, struct

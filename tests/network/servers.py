@@ -187,7 +187,7 @@ def main():
     start(socketserver.ThreadingUDPServer(("127.0.0.1", 53), Names))
     start(socketserver.ThreadingTCPServer(("127.0.0.1", 53), NamesByStream))
     # Also what a session must not reach on this host: ports that it may have elsewhere.
-    for port in (80, 8000):
+    for port in (80, 8000, 25, 465, 587):
         start(Dual(("::", port), Web))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(f"{ROOT}/leaf.pem", f"{ROOT}/leaf.key")

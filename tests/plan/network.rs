@@ -27,7 +27,7 @@ fn given(plan: &Plan) -> (Vec<String>, Vec<String>) {
     let shown = |all: &[agent_sandbox_hosts::Rule]| {
         let each = all
             .iter()
-            .map(|one| format!("{} of {}", one.rule, one.origin));
+            .map(|one| format!("{}{} ({})", one.rule, one.of_set(), one.origin));
         each.collect()
     };
     (shown(&rules.allow), shown(&rules.private))
@@ -55,11 +55,11 @@ fn a_rule_is_known_by_its_set_and_its_line() {
     let (allow, _) = given(&plan);
     // The built-in list has the set as well.
     assert!(
-        allow.contains(&"a.org:22 of config.toml:3".to_owned()),
+        allow.contains(&"a.org:22 (config.toml:3)".to_owned()),
         "{allow:?}"
     );
     assert!(
-        allow.contains(&"api.a.org of @agent in config.toml:4".to_owned()),
+        allow.contains(&"api.a.org of @agent (config.toml:4)".to_owned()),
         "{allow:?}"
     );
     assert_eq!(plan.filter.unwrap().ports, [22, 80, 443]);
@@ -73,9 +73,9 @@ fn the_site_bounds_whom_it_leads_to() {
     let (allow, private) = given(&plan);
     assert_eq!(
         allow,
-        ["x.a.org of config.toml:3", "*.x.a.org of config.toml:3"]
+        ["x.a.org (config.toml:3)", "*.x.a.org (config.toml:3)"]
     );
-    assert_eq!(private, ["x.a.org of config.toml:4"]);
+    assert_eq!(private, ["x.a.org (config.toml:4)"]);
     let denied = &plan.filter.as_ref().unwrap().rules.deny;
     assert_eq!(denied.len(), 1);
     let clamped: Vec<&str> = plan
@@ -84,6 +84,12 @@ fn the_site_bounds_whom_it_leads_to() {
         .map(|one| one.asked.value.as_str())
         .collect();
     assert_eq!(clamped, ["*.a.org", "b.org", "c.org"]);
+    // A bound without a port is for HTTP and TLS, and so is what it leaves of a rule with one.
+    let named = "[network]\nmode = \"filtered\"\nallow = [\"x.a.org:443\", \"x.a.org:22\"]\n";
+    let plan = scenario(named).enforced(site).plan().unwrap();
+    let (allow, _) = given(&plan);
+    assert_eq!(allow, ["x.a.org:443 (HTTP and TLS alone) (config.toml:3)"]);
+    assert_eq!(plan.filter.unwrap().ports, [443]);
     let nobody = scenario(policy)
         .enforced("[network]\nallow = []\n")
         .plan()
@@ -277,7 +283,7 @@ fn a_credential_leaves_a_placeholder_inside() {
             .all(|one| !one.value.to_string_lossy().contains("real-value"))
     );
     let (allow, _) = given(&plan);
-    for host in ["api.a.org of config.toml:3", "b.org:8443 of config.toml:3"] {
+    for host in ["api.a.org (config.toml:3)", "b.org:8443 (config.toml:3)"] {
         assert!(allow.contains(&host.to_owned()), "{allow:?}");
     }
     assert_eq!(file(&plan, BUNDLE), "CERTIFICATES\n");

@@ -76,6 +76,16 @@ impl Network {
     }
 }
 
+/// Hosts that a text names as refused, and the text without these lines.
+fn refused(text: &str) -> (Vec<String>, String) {
+    let (named, other): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| {
+        line.starts_with("agent-sandbox: ") && line.contains(" is not reached: ")
+    });
+    let host = |line: &&str| line.split(' ').nth(1).unwrap_or_default().to_owned();
+    let other = other.iter().map(|line| format!("{line}\n"));
+    (named.iter().map(host).collect(), other.collect())
+}
+
 /// What [`Network`] says where the network is filtered.
 fn filtered(name: &str) -> String {
     format!("{name} served closed closed\n")
@@ -100,7 +110,7 @@ fn jobs_and_steps_reach_what_their_session_reaches() {
                  until [ -e first.over ]; do sleep 0.05; done; ./ask.sh second' > second.txt & \
                  until [ -e second ]; do sleep 0.05; done; wait %1; touch first.over; wait";
     let script = format!(
-        "./ask.sh session; srun -Q -n2 ./ask.sh login; sbatch -Q -W job.sh\n\
+        "./ask.sh session; srun -Q -N1 -n2 ./ask.sh login; sbatch -Q -W job.sh\n\
          sbatch -Q -W --array=1-2 -o array.%a.txt --wrap './ask.sh array'\n\
          salloc -Q -N1 -n2 -w {node} bash -c {apart:?}; cat first.txt second.txt"
     );
@@ -108,12 +118,22 @@ fn jobs_and_steps_reach_what_their_session_reaches() {
     let expected = ["session", "login", "login", "first", "second"].map(filtered);
     assert_eq!(output.out(), expected.concat(), "{output}");
     let expected = ["batch", "step", "ranks", "ranks"].map(filtered);
-    let expected = format!("{}the script", expected.concat());
-    assert_eq!(network.world.read("job.txt"), expected);
+    let expected = format!("{}the script\n", expected.concat());
+    // The job's own output names each host that was refused, once.
+    let once = vec!["refused.example".to_owned()];
+    let said = network.world.read("job.txt");
+    assert_eq!(refused(&said), (once.clone(), expected), "{said}");
+    assert!(
+        said.contains("add `refused.example` to network.allow"),
+        "{said}"
+    );
     for task in [1, 2] {
         let said = network.world.read(&format!("array.{task}.txt"));
-        assert_eq!(said, filtered("array"), "{task}");
+        assert_eq!(refused(&said), (once.clone(), filtered("array")), "{task}");
     }
+    // So does the standard error of a step that has a filter of its own: here those of three steps; the session is a quiet one.
+    let (named, _) = refused(&output.err());
+    assert_eq!(named, [once[0].as_str(); 3], "{}", output.err());
     let (job, recorded) = (network.world.read("id"), network.recorded());
     for step in ["batch", "0"] {
         // A step in the network of the batch script has its filter.
@@ -150,11 +170,11 @@ fn ranks_on_a_node_with_a_filtered_network() {
     network.world.write(
         "job.sh",
         "#!/bin/bash\n#SBATCH -N1 -n4 -o job.txt\nexport OMPI_MCA_btl=vader,self\n\
-         mpirun.openmpi -n 4 ./ring.openmpi; srun -Q --mpi=pmi2 ./ring.mpich\n",
+         mpirun.openmpi -n 4 ./ring.openmpi; srun -Q --mpi=pmi2 ./ring.mpich; mpiexec.mpich -n 4 ./ring.mpich\n",
     );
     let script = "sbatch -Q -W job.sh; cat job.txt; srun -Q -N1 -n4 --mpi=pmi2 ./ring.mpich";
     let output = network.inside(script).run();
-    assert_eq!(output.out(), "sum 10 of 4\n".repeat(3), "{output}");
+    assert_eq!(output.out(), "sum 10 of 4\n".repeat(4), "{output}");
 }
 
 /// The filters of a job's steps.
@@ -264,7 +284,12 @@ fn slurms_own_ports_are_refused_to_jobs_under_every_rule() {
     let output = call.run().good();
     // The control: another port of the same host.
     assert_eq!(output.out(), "served\n", "{output}");
-    assert_eq!(network.world.read("job.txt"), "served\n");
+    let (named, said) = refused(&network.world.read("job.txt"));
+    assert_eq!(said, "served\n");
+    assert!(
+        matches!(&named[..], [one] if one.starts_with("localhost:")),
+        "{named:?}"
+    );
     let recorded = network.recorded();
     for port in own {
         let of = |verdict: &str, line: &&str| {

@@ -220,6 +220,31 @@ fn an_attempt_at_what_is_hidden_is_in_the_trail() {
     assert_eq!(hidden, Some(false), "{}", trail.brief());
 }
 
+/// In a filtered network every host has an address of its own, which says nothing to whoever reads the report.
+#[test]
+fn a_filtered_sessions_connections_are_reported_by_name() {
+    let Some(site) = Site::new("") else { return };
+    let world = site.alice();
+    world
+        .inside("exec 3<>/dev/tcp/nobody.example/443; cat <&3; true")
+        .set("network.mode=filtered")
+        .set("network.allow=[\"nobody.example\"]")
+        .set("trace.mode=required")
+        .run()
+        .good();
+    let trail = site.ended("session", |trail| trail.of.session.is_some());
+    trail.whole();
+    let connected = trail.records.iter().any(|record| match &record.what {
+        What::Connect(peer) => peer.address == "198.18.0.1:443",
+        _ => false,
+    });
+    assert!(connected, "{}", trail.brief());
+    let session = trail.of.session.clone().unwrap();
+    let report = world.launcher(&["report", &session]).good().out();
+    let line = "  nobody.example = 198.18.0.1:443 (inet, stream)";
+    assert!(report.contains(line), "{report}");
+}
+
 #[test]
 fn arguments_that_are_secrets_are_in_no_trail() {
     let settings = "[redact]\npatterns = [\"--of-the-site=*\"]\n";

@@ -37,7 +37,7 @@ pub fn load(request: &Request<'_>) -> Result<Vec<RawLayer>, ConfigError> {
         let user = parse(Layer::User, &file, &decode(&file, bytes)?)?;
         let (file, text) = (Arc::clone(&user.raw.file), Arc::clone(&user.raw.text));
         layers.push(user.raw);
-        for (written, sections) in for_project(locations, request.project, user.projects) {
+        for (written, sections) in for_project(request, user.projects) {
             let (file, text) = (Arc::clone(&file), Arc::clone(&text));
             layers.push(project_layer(file, text, &written, sections));
         }
@@ -172,18 +172,21 @@ fn project_layer(file: Arc<str>, text: Arc<Text>, written: &str, sections: Secti
 
 /// The `[projects]` sections for this project and their paths as written, the shortest first.
 fn for_project(
-    locations: &Locations,
-    project: Option<&Path>,
+    request: &Request<'_>,
     sections: Vec<(schema::Text, Sections)>,
 ) -> Vec<(String, Sections)> {
-    let Some(project) = project else {
+    let locations = request.locations;
+    let Some(project) = request.project else {
         return Vec::new();
     };
     if sections.is_empty() {
         return Vec::new();
     }
     // The project under both of its names: as typed, and with every symbolic link resolved.
-    let real = fs::canonicalize(project).unwrap_or_else(|_| project.to_owned());
+    let real = match request.settled {
+        true => project.to_owned(),
+        false => fs::canonicalize(project).unwrap_or_else(|_| project.to_owned()),
+    };
     let mut matching = Vec::new();
     for (written, sections) in sections {
         let path = in_home(locations, written.get_ref());

@@ -39,6 +39,9 @@ pub struct Request<'a> {
     pub command: Option<&'a OsStr>,
     /// The project directory, absolute.
     pub project: Option<&'a Path>,
+    /// Whether the project is the path as it is: somebody who asks again, for a launch that was, does not follow links that were put
+    /// there meanwhile.
+    pub settled: bool,
     /// The `--set` options, as typed.
     pub set: &'a [String],
     /// What the conditions in the site's files are about.

@@ -46,11 +46,11 @@ impl HostEntry {
         matches!(self, Self::Rule(rule, _) if rule.host == HostPattern::Any)
     }
 
-    /// Where it comes from: the place of the list's entry, and the set if it is of one.
-    pub fn origin(&self, source: &Source) -> String {
+    /// The set that has the rule, if it was not written by itself.
+    pub fn set(&self) -> Option<&'static str> {
         match self {
-            Self::Rule(_, None) => source.to_string(),
-            _ => format!("{} in {source}", self.written()),
+            Self::Rule(_, set) => *set,
+            Self::Agent => None,
         }
     }
 }
@@ -123,7 +123,8 @@ pub fn rules(entries: &[Sourced<HostEntry>]) -> Vec<agent_sandbox_hosts::Rule> {
     let rules = entries.iter().filter_map(|entry| {
         Some(agent_sandbox_hosts::Rule {
             rule: entry.value.rule()?.clone(),
-            origin: entry.value.origin(&entry.source),
+            set: entry.value.set().map(str::to_owned),
+            origin: entry.source.to_string(),
         })
     });
     rules.collect()
@@ -262,8 +263,17 @@ fn common_ports(asked: &Ports, bound: &Ports) -> Vec<Ports> {
             .filter(|port| range.contains(port))
             .map(|port| Ports::Named(port..=port))
             .collect(),
-        // The bound lets HTTP and TLS alone through; no rule says that of one port.
-        (Ports::Named(_), Ports::Unnamed) => Vec::new(),
+        // The bound lets HTTP and TLS alone through.
+        (Ports::Named(range), Ports::Unnamed) => WEB_PORTS
+            .into_iter()
+            .filter(|port| range.contains(port))
+            .map(Ports::Web)
+            .collect(),
+        // What one bound has left, within the next: no bound is of this kind.
+        (Ports::Web(port), bound) | (bound, Ports::Web(port)) => match bound.opens(*port) {
+            true => vec![Ports::Web(*port)],
+            false => Vec::new(),
+        },
         (Ports::Named(one), Ports::Named(other)) => {
             let first = *one.start().max(other.start());
             let last = *one.end().min(other.end());
@@ -307,6 +317,14 @@ mod tests {
             ("10.0.0.1", "*", "-"),
             ("10.0.0.1:80", "10.0.0.1:80", "10.0.0.1:80"),
             ("a.org:22", "a.org", "-"),
+            ("a.org:443", "a.org", "a.org:443 (HTTP and TLS alone)"),
+            ("a.org:443", "*", "a.org:443 (HTTP and TLS alone)"),
+            ("*:1-100", "a.org", "a.org:80 (HTTP and TLS alone)"),
+            (
+                "a.org:22-500",
+                "a.org",
+                "a.org:80 (HTTP and TLS alone) a.org:443 (HTTP and TLS alone)",
+            ),
             ("a.org", "a.org:1-1024", "a.org:80 a.org:443"),
             ("a.org", "a.org:443", "a.org:443"),
             // In `private` the bound would open all ports if both were one rule without any.

@@ -14,6 +14,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -146,6 +147,8 @@ pub struct Connection<'a> {
     name: &'a str,
     port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    inside: Option<Ipv4Addr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<&'a str>,
@@ -168,12 +171,19 @@ impl<'a> Connection<'a> {
             kind: "network",
             name,
             port,
+            inside: None,
             job: step.map(|(job, _)| *job),
             step: step.map(|(_, name)| name.as_str()),
             verdict,
             reason,
             change: None,
         }
+    }
+
+    /// With the address that stands for its host inside, if one does.
+    #[must_use]
+    pub fn known_as(self, inside: Option<Ipv4Addr>) -> Self {
+        Self { inside, ..self }
     }
 
     /// With the change that would open it, if there is one.

@@ -184,13 +184,15 @@ fn note(order: NetworkOrder, errors: &OwnedFd, news: &mpsc::Receiver<News>) {
             Ok(News::Over) | Err(_) => return,
         };
         tracing::info!(target: "network", host = event.host, port = event.port, verdict = ?event.verdict, "judged");
-        audit.note(&connection(&event, order.step.as_ref()));
-        let Verdict::Refused { why, hint } = &event.verdict else {
-            continue;
-        };
-        if order.tells && told.len() < MOST_TOLD && told.insert(event.host.clone()) {
+        // Whoever was refused may end at once, and its job with it: it hears first.
+        if let Verdict::Refused { why, hint } = &event.verdict
+            && order.tells
+            && told.len() < MOST_TOLD
+            && told.insert(event.host.clone())
+        {
             say(errors, why, hint.as_deref());
         }
+        audit.note(&connection(&event, order.step.as_ref()));
     }
 }
 
@@ -225,7 +227,9 @@ fn connection<'a>(event: &'a Event, step: Option<&'a (u32, String)>) -> Connecti
         Verdict::Refused { hint, .. } => hint.as_deref(),
         _ => None,
     };
-    Connection::new((&event.host, event.port), step, verdict, reason).changed_by(change)
+    Connection::new((&event.host, event.port), step, verdict, reason)
+        .known_as(event.inside)
+        .changed_by(change)
 }
 
 /// What exchanges the session's credentials, if it has any. The launcher is told the certificate by which programs inside know it.

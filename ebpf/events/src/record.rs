@@ -219,6 +219,9 @@ pub struct Peer {
     pub kind: String,
     /// `127.0.0.1:80`, `[::1]:80`, `/path`, `@abstract`; empty where there is none.
     pub address: String,
+    /// The host for which the address stands in a filtered network. No trail has it: who shows one may know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// How it went.
     #[serde(flatten)]
     pub verdict: Verdict,

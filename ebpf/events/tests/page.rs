@@ -43,6 +43,7 @@ fn full() -> Vec<What> {
         weak: vec![text()],
     };
     let peer = || Peer {
+        host: Some("example.org".into()),
         actor: actor(),
         family: text(),
         kind: text(),

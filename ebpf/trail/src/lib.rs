@@ -8,6 +8,7 @@ pub mod fault;
 pub mod line;
 pub mod link;
 pub mod model;
+pub mod names;
 pub mod report;
 pub mod sensitive;
 pub mod text;

@@ -3,7 +3,7 @@
 use agent_sandbox_events::record::{Record, Verdict, What};
 
 use crate::clock;
-use crate::model::{self, Way};
+use crate::model::{self, Way, place};
 use crate::text::{command, shown};
 
 /// A record in parts, all of them safe to be shown.
@@ -106,7 +106,8 @@ impl Line {
 }
 
 fn address(peer: &agent_sandbox_events::record::Peer) -> String {
-    format!("{} ({}, {})", peer.address, peer.family, peer.kind)
+    let place = place(&peer.address, peer.host.as_deref());
+    format!("{place} ({}, {})", peer.family, peer.kind)
 }
 
 fn header_text(header: &agent_sandbox_events::record::Header) -> String {

@@ -5,12 +5,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_sandbox_events::ask::Ask;
 use agent_sandbox_events::client::{Connection, Unanswered};
 use agent_sandbox_events::protocol::{SOCKET, Which};
 use agent_sandbox_events::record::Record;
 use agent_sandbox_events::trails::{self, Listed, Reader};
 
 use crate::fault::Fault;
+use crate::names::HostNames;
 use crate::text::shown;
 
 /// How long the tracer may take for one answer: it may be busy, and the file system slow.
@@ -36,6 +38,8 @@ pub struct Meant {
 #[derive(Clone, Debug)]
 pub struct Link {
     socket: PathBuf,
+    /// Where the user's sessions say which names stand for which addresses.
+    state: Option<PathBuf>,
 }
 
 impl Link {
@@ -44,6 +48,16 @@ impl Link {
     pub fn new(socket: &str) -> Self {
         Self {
             socket: PathBuf::from(socket),
+            state: None,
+        }
+    }
+
+    /// For whoever shows what was asked for: with the names of hosts.
+    #[must_use]
+    pub fn of(ask: &Ask) -> Self {
+        Self {
+            state: ask.state.as_ref().map(PathBuf::from),
+            ..Self::new(&ask.socket)
         }
     }
 
@@ -129,6 +143,7 @@ impl Link {
             one_user: false,
             uid: None,
             others: BTreeSet::new(),
+            names: HostNames::new(self.state.as_deref()),
         })
     }
 
@@ -154,6 +169,7 @@ pub struct Reading {
     uid: Option<u32>,
     /// Users whose records were left out.
     others: BTreeSet<u32>,
+    names: HostNames,
 }
 
 impl Reading {
@@ -192,6 +208,9 @@ impl Reading {
 
     fn taken(&mut self, mut records: Vec<(Record, String)>) -> Vec<(Record, String)> {
         records.retain(|(record, _)| self.takes(record.trail.uid));
+        for (record, _) in &mut records {
+            self.names.add(record);
+        }
         records
     }
 

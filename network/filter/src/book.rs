@@ -35,6 +35,12 @@ impl Book {
         Some(Ipv4Addr::from_bits(FIRST.to_bits() + number))
     }
 
+    /// The address that a name was given.
+    pub(crate) fn known(&self, name: &Name) -> Option<Ipv4Addr> {
+        let number = self.numbers.get(name)?;
+        Some(Ipv4Addr::from_bits(FIRST.to_bits() + number))
+    }
+
     /// The name that was given an address.
     pub(crate) fn name_at(&self, address: IpAddr) -> Option<&Name> {
         let IpAddr::V4(address) = address else {
@@ -58,9 +64,11 @@ mod tests {
             .map(|i| book.address_of(&name(i)).unwrap())
             .collect();
         assert_eq!(book.address_of(&name(MOST_NAMES)), None, "one too many");
+        assert_eq!(book.known(&name(MOST_NAMES)), None);
         for (i, address) in addresses.iter().enumerate() {
             assert_eq!(book.address_of(&name(i)), Some(*address));
             assert_eq!(book.name_at((*address).into()), Some(&name(i)));
+            assert_eq!(book.known(&name(i)), Some(*address));
             assert!(address.octets()[0] == 198 && matches!(address.octets()[1], 18 | 19));
         }
         for odd in [

@@ -41,11 +41,12 @@ impl Unreached {
                 Event {
                     host: host.to_string(),
                     port: Some(port),
+                    inside: None,
                     verdict: Verdict::Failed { why },
                 }
             }
         };
-        session.events.tell(event.clone());
+        session.tell(event.clone());
         event
     }
 }
@@ -74,7 +75,7 @@ pub(crate) async fn dial(
         // The host's own is not known here.
         let address = stream.peer_addr().map_err(Unreached::Failed)?.ip();
         let event = Event::reached(host.to_string(), port, address, by);
-        session.events.tell(event);
+        session.tell(event);
         return Ok(stream);
     }
     let addresses = match host {
@@ -101,9 +102,7 @@ pub(crate) async fn dial(
         .map_err(Unreached::Failed)?;
     let address = stream.peer_addr().map_err(Unreached::Failed)?.ip();
     place.leads_to(address);
-    session
-        .events
-        .tell(Event::reached(host.to_string(), port, address, by));
+    session.tell(Event::reached(host.to_string(), port, address, by));
     Ok(stream)
 }
 

@@ -1,11 +1,11 @@
 //! The resolver inside: names that are allowed have an address of their own, all others do not exist. It asks nobody.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use agent_sandbox_hosts::Name;
-use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, ResponseCode};
+use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -45,6 +45,12 @@ pub(crate) fn answer(session: &Session, message: &[u8]) -> Option<Vec<u8>> {
                     ResponseCode::NotImp
                 }
                 (Some(name), kind) => match session.rules().judge_lookup(&name) {
+                    Err(_) if own(session, &name) => {
+                        if kind == RecordType::A {
+                            reply.add_answer(address(asked, Ipv4Addr::LOCALHOST));
+                        }
+                        ResponseCode::NoError
+                    }
                     Err(refusal) => {
                         session.events.tell(Event::refused(&refusal));
                         ResponseCode::NXDomain
@@ -54,13 +60,8 @@ pub(crate) fn answer(session: &Session, message: &[u8]) -> Option<Vec<u8>> {
                     Ok(_) => {
                         let mut book = session.book.lock().unwrap_or_else(PoisonError::into_inner);
                         match book.address_of(&name) {
-                            Some(address) => {
-                                let data = RData::A(A(address));
-                                reply.add_answer(Record::from_rdata(
-                                    asked.name().clone(),
-                                    TTL_SECONDS,
-                                    data,
-                                ));
+                            Some(found) => {
+                                reply.add_answer(address(asked, found));
                                 ResponseCode::NoError
                             }
                             None => ResponseCode::ServFail,
@@ -79,6 +80,16 @@ pub(crate) fn answer(session: &Session, message: &[u8]) -> Option<Vec<u8>> {
         reply.set_edns(edns);
     }
     reply.to_vec().ok()
+}
+
+/// Whether a name that no rule gives means the jail itself: `localhost`, or the name that this host has inside as well. Programs
+/// look up their own host to meet there.
+fn own(session: &Session, name: &Name) -> bool {
+    name.is_localhost() || session.outside.is_this_host(name)
+}
+
+fn address(asked: &Query, found: Ipv4Addr) -> Record {
+    Record::from_rdata(asked.name().clone(), TTL_SECONDS, RData::A(A(found)))
 }
 
 /// A label as text. One with a dot in it would be two.
@@ -160,6 +171,7 @@ mod tests {
     fn session() -> Session {
         let allow = vec![Rule {
             rule: "*.a.example".parse().unwrap(),
+            set: None,
             origin: String::new(),
         }];
         let rules = HostRules {

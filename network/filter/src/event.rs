@@ -1,7 +1,7 @@
 //! What happened, for the audit record and the session's terminal.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Mutex, PoisonError};
 
 use agent_sandbox_hosts::{Refusal, Rule};
@@ -16,6 +16,8 @@ pub struct Event {
     pub host: String,
     /// The port; none: its name was looked up.
     pub port: Option<u16>,
+    /// The address by which programs inside know the name, if it was looked up.
+    pub inside: Option<Ipv4Addr>,
     /// What became of it.
     pub verdict: Verdict,
 }
@@ -27,7 +29,7 @@ pub enum Verdict {
     Reached {
         /// At this address.
         address: IpAddr,
-        /// By this rule, as it is written.
+        /// By this rule, as it is written, with the set that has it.
         rule: String,
         /// Where the rule stands.
         origin: String,
@@ -91,6 +93,7 @@ impl Event {
         Self {
             host: refusal.host.to_string(),
             port: refusal.port,
+            inside: None,
             verdict: Verdict::Refused {
                 why: refusal.to_string(),
                 hint: refusal.hint(),
@@ -101,12 +104,13 @@ impl Event {
     pub(crate) fn reached(host: String, port: u16, address: IpAddr, by: &Rule) -> Self {
         let verdict = Verdict::Reached {
             address,
-            rule: by.rule.to_string(),
+            rule: format!("{}{}", by.rule, by.of_set()),
             origin: by.origin.clone(),
         };
         Self {
             host,
             port: Some(port),
+            inside: None,
             verdict,
         }
     }
@@ -145,6 +149,7 @@ mod tests {
                 events.tell(Event {
                     host: "a".to_owned(),
                     port: Some(port),
+                    inside: None,
                     verdict,
                 });
             }

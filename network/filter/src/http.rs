@@ -223,9 +223,10 @@ impl Proxy {
             let verdict = Verdict::Exchanged {
                 credential: one.credential.name.clone(),
             };
-            self.session.events.tell(Event {
+            self.session.tell(Event {
                 host: self.host.to_string(),
                 port: Some(self.port),
+                inside: None,
                 verdict,
             });
         }

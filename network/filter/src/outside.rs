@@ -19,6 +19,9 @@ pub(crate) const MOST_RESOLVING: usize = 16;
 /// Names of the host's own.
 const HOSTS: &str = "/etc/hosts";
 
+/// What `gethostname(2)` answers (`proc_sys_kernel(5)`).
+const HOSTNAME: &str = "/proc/sys/kernel/hostname";
+
 /// Addresses to come.
 pub type Addresses<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;
 
@@ -33,6 +36,11 @@ pub trait Outside: Send + Sync + 'static {
     /// The names that stand for an address in `hosts(5)`, in their order there.
     fn names_at(&self, _address: IpAddr) -> Vec<Name> {
         Vec::new()
+    }
+
+    /// Whether a name is that of this host, as programs inside have it as well (`gethostname(2)`), or its first label.
+    fn is_this_host(&self, _name: &Name) -> bool {
+        false
     }
 
     /// The proxy by which a host is reached; none: directly.
@@ -67,6 +75,10 @@ impl Outside for HostNetwork {
             .collect()
     }
 
+    fn is_this_host(&self, name: &Name) -> bool {
+        std::fs::read_to_string(HOSTNAME).is_ok_and(|host| calls(&host, name))
+    }
+
     /// The kernel sends to its own addresses from the same address: `connect(2)` of a datagram socket looks up the route, and
     /// sends nothing. What cannot be asked counts as the host's own.
     fn is_own(&self, address: IpAddr) -> bool {
@@ -93,6 +105,15 @@ impl Outside for HostNetwork {
             Err(_) => true,
         }
     }
+}
+
+/// Whether a host of this name, as `gethostname(2)` has it, is called so.
+fn calls(host: &str, name: &Name) -> bool {
+    let host = host.trim();
+    let first = host.split('.').next().unwrap_or_default();
+    [host, first]
+        .iter()
+        .any(|own| own.eq_ignore_ascii_case(name.as_str()))
 }
 
 /// Asks the host's resolver. At most so many questions wait for it at once; a question that nobody waits for any more is not asked.
@@ -144,6 +165,23 @@ mod tests {
                 ("10.0.0.5", "a")
             ]
         );
+    }
+
+    fn a_host_is_called_by_its_name_with_and_without_its_domain() {
+        let calls = |host, name| calls(host, &Name::parse(name).unwrap());
+        for name in ["n1", "N1", "n1.cluster.example"] {
+            assert!(calls("n1.cluster.example\n", name), "{name}");
+        }
+        for name in [
+            "n11",
+            "n",
+            "cluster.example",
+            "x.n1.cluster.example",
+            "n1.cluster",
+        ] {
+            assert!(!calls("n1.cluster.example\n", name), "{name}");
+        }
+        assert!(calls("n1\n", "n1") && !calls("", "n1"));
     }
 
     #[test]

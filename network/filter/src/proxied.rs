@@ -69,6 +69,10 @@ impl Outside for ProxiedNetwork {
         self.host.names_at(address)
     }
 
+    fn is_this_host(&self, name: &Name) -> bool {
+        self.host.is_this_host(name)
+    }
+
     fn proxy(&self, host: &Host, port: u16) -> Option<Proxy> {
         let via = self.proxies.intercept(&uri(port, &host.to_string())?)?;
         let at = via.uri();

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_sandbox_hosts::{Host, Ports, Rule};
+use agent_sandbox_hosts::{Host, Rule};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -82,7 +82,7 @@ async fn serve(
         }
         Err(refusal) => {
             let event = Event::refused(&refusal);
-            session.events.tell(event.clone());
+            session.tell(event.clone());
             refuse(stream, &event.line()).await;
             Ok(())
         }
@@ -102,7 +102,7 @@ async fn lead(
         .broker
         .as_ref()
         .and_then(|broker| broker.exchange(&host, port));
-    let web = exchange.is_some() || by.rule.ports == Ports::Unnamed;
+    let web = exchange.is_some() || by.rule.ports.web_alone();
     let mut outside = None;
     if !web {
         let dialled = match dial(session, place, (&host, port), by).await {
@@ -216,6 +216,7 @@ mod tests {
     fn rule(text: &str) -> Rule {
         Rule {
             rule: text.parse().unwrap(),
+            set: None,
             origin: String::new(),
         }
     }

@@ -117,15 +117,25 @@ impl Session {
         }
     }
 
+    /// Tells what became of a connection, with the address that stands for its host inside.
+    pub(crate) fn tell(&self, event: Event) {
+        let name = Name::from_wire(&event.host).ok();
+        let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let inside = name.and_then(|name| book.known(&name));
+        drop(book);
+        self.events.tell(Event { inside, ..event });
+    }
+
     /// Tells that a host is refused for a reason that is no rule's.
     pub(crate) fn refuse(&self, host: &Host, port: u16, why: &str) -> Event {
         let why = format!("{host}:{port} is not reached: {why}");
         let event = Event {
             host: host.to_string(),
             port: Some(port),
+            inside: None,
             verdict: Verdict::Refused { why, hint: None },
         };
-        self.events.tell(event.clone());
+        self.tell(event.clone());
         event
     }
 }

@@ -69,7 +69,7 @@ fn names_have_addresses_inside_and_nobody_outside_is_asked() {
                 jail.refusals()
             );
             assert!(
-                jail.refusals()[2].contains("`bad.example` in network.deny of `policy:1`"),
+                jail.refusals()[2].contains("`bad.example` in network.deny (policy:1)"),
                 "{:?}",
                 jail.refusals()
             );

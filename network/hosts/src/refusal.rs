@@ -21,7 +21,7 @@ pub struct Refusal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
     /// A rule of `deny` names it.
-    Denied(Rule),
+    Denied(Box<Rule>),
     /// No rule of `allow` names it at this port.
     NotAllowed,
     /// Mail: a rule must name the port by itself.
@@ -29,7 +29,7 @@ pub enum Cause {
     /// What it stands at is not public, and no rule of `private` names it.
     NotPublic(IpAddr, AddressClass),
     /// It stands at an address that a rule of `deny` names.
-    DeniedAddress(IpAddr, Rule),
+    DeniedAddress(IpAddr, Box<Rule>),
     /// One of the services that no rule opens.
     Closed(String),
 }
@@ -45,10 +45,14 @@ impl Refusal {
             Some(port) => format!("{host}:{port}"),
         };
         match cause {
-            Cause::Denied(by) | Cause::DeniedAddress(_, by) => Some(format!(
-                "remove `{}` from network.deny in {}",
-                by.rule, by.origin
-            )),
+            Cause::Denied(by) | Cause::DeniedAddress(_, by) => {
+                // Of a set nothing can be removed but all of it.
+                let entry = by.set.clone().unwrap_or_else(|| by.rule.to_string());
+                Some(format!(
+                    "remove `{entry}` from network.deny ({})",
+                    by.origin
+                ))
+            }
             Cause::NotAllowed | Cause::Mail => Some(format!("add `{entry}` to network.allow")),
             Cause::NotPublic(_, AddressClass::Unspecified | AddressClass::Multicast)
             | Cause::Closed(_) => None,
@@ -65,7 +69,7 @@ impl fmt::Display for Refusal {
         }
         f.write_str(" is not reached: ")?;
         match &self.cause {
-            Cause::Denied(by) => write!(f, "`{}` in network.deny of {}", by.rule, by.origin),
+            Cause::Denied(by) => write!(f, "{} in network.deny ({})", by.quoted(), by.origin),
             Cause::NotAllowed => f.write_str("nothing in network.allow names it"),
             Cause::Mail => {
                 f.write_str("mail is closed unless network.allow names the port by itself")
@@ -74,8 +78,9 @@ impl fmt::Display for Refusal {
             Cause::DeniedAddress(address, by) => {
                 write!(
                     f,
-                    "its address {address}: `{}` in network.deny of {}",
-                    by.rule, by.origin
+                    "its address {address}: {} in network.deny ({})",
+                    by.quoted(),
+                    by.origin
                 )
             }
             Cause::Closed(what) => write!(f, "{what} is closed to every session"),

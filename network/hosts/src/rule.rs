@@ -42,7 +42,13 @@ pub enum Ports {
     Unnamed,
     /// Named, one or several, for whatever is spoken there.
     Named(RangeInclusive<u16>),
+    /// One of [`WEB_PORTS`], and there HTTP and TLS alone: what a bound without ports leaves of a rule that names some. Nobody
+    /// writes it.
+    Web(u16),
 }
+
+/// How a rule of [`Ports::Web`] ends as it is shown and as it travels. No written rule has a blank.
+const WEB_ALONE: &str = " (HTTP and TLS alone)";
 
 /// A host and its ports, as they are written: `NAME`, `*.NAME`, `ADDRESS` or `*`, then `:PORT`, `:FIRST-LAST` or nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -59,8 +65,25 @@ pub struct HostRule {
 pub struct Rule {
     /// What it says.
     pub rule: HostRule,
-    /// File and line, or the set that has it, as it is shown.
+    /// The set that has it, if it was not written by itself.
+    pub set: Option<String>,
+    /// File and line of the list's entry, as it is shown.
     pub origin: String,
+}
+
+impl Rule {
+    /// The rule in quotes, with its set.
+    #[must_use]
+    pub fn quoted(&self) -> String {
+        format!("`{}`{}", self.rule, self.of_set())
+    }
+
+    /// The set that has it, as words behind the rule; empty if there is none.
+    #[must_use]
+    pub fn of_set(&self) -> String {
+        let set = self.set.as_ref();
+        set.map(|set| format!(" of {set}")).unwrap_or_default()
+    }
 }
 
 /// Why text is no rule. The caller shows the text.
@@ -101,16 +124,24 @@ pub enum RuleError {
 
 impl Ports {
     /// Whether a rule of `allow` opens a port.
-    pub(crate) fn open(&self, port: u16) -> bool {
+    #[must_use]
+    pub fn opens(&self, port: u16) -> bool {
         match self {
             Self::Unnamed => WEB_PORTS.contains(&port),
             Self::Named(range) => range.contains(&port),
+            Self::Web(one) => *one == port,
         }
+    }
+
+    /// Whether HTTP and TLS alone pass.
+    #[must_use]
+    pub fn web_alone(&self) -> bool {
+        matches!(self, Self::Unnamed | Self::Web(_))
     }
 
     /// Whether a rule of `deny` or `private` is about a port.
     pub(crate) fn concern(&self, port: u16) -> bool {
-        *self == Self::Unnamed || self.open(port)
+        *self == Self::Unnamed || self.opens(port)
     }
 
     fn parse(text: &str) -> Result<Self, RuleError> {
@@ -261,6 +292,7 @@ impl fmt::Display for HostRule {
             Ports::Unnamed => Ok(()),
             Ports::Named(range) if range.start() == range.end() => write!(f, ":{}", range.start()),
             Ports::Named(range) => write!(f, ":{}-{}", range.start(), range.end()),
+            Ports::Web(port) => write!(f, ":{port}{WEB_ALONE}"),
         }
     }
 }
@@ -275,6 +307,18 @@ impl TryFrom<String> for HostRule {
     type Error = RuleError;
 
     fn try_from(text: String) -> Result<Self, RuleError> {
-        text.parse()
+        let Some(written) = text.strip_suffix(WEB_ALONE) else {
+            return text.parse();
+        };
+        let rule: Self = written.parse()?;
+        match &rule.ports {
+            Ports::Named(range)
+                if range.start() == range.end() && WEB_PORTS.contains(range.start()) =>
+            {
+                let ports = Ports::Web(*range.start());
+                Ok(Self { ports, ..rule })
+            }
+            _ => Err(RuleError::Port),
+        }
     }
 }

@@ -10,6 +10,8 @@ use crate::name::Name;
 use crate::refusal::{Cause, Refusal};
 use crate::rule::{Host, HostPattern, Ports, Rule, WEB_PORTS};
 
+/// The resolver inside listens here, so that no rule does.
+const NAMES_PORT: u16 = 53;
 /// SMTP, SMTPS and submission. A range that holds one does not open it.
 pub const MAIL_PORTS: [u16; 3] = [25, 465, 587];
 
@@ -66,9 +68,9 @@ impl HostRules {
         let denies =
             |rule: &&Rule| rule.rule.host.means(host, true) && rule.rule.ports.concern(port);
         if let Some(by) = self.deny.iter().find(denies) {
-            return Err(refused(Cause::Denied(by.clone())));
+            return Err(refused(Cause::Denied(Box::new(by.clone()))));
         }
-        let opening = || self.naming(host).filter(|rule| rule.rule.ports.open(port));
+        let opening = || self.naming(host).filter(|rule| rule.rule.ports.opens(port));
         if MAIL_PORTS.contains(&port) {
             let alone = Ports::Named(port..=port);
             let mut opening = opening().peekable();
@@ -82,7 +84,7 @@ impl HostRules {
                 .ok_or_else(|| refused(cause));
         }
         opening()
-            .find(|rule| rule.rule.ports != Ports::Unnamed)
+            .find(|rule| !rule.rule.ports.web_alone())
             .or_else(|| opening().next())
             .ok_or_else(|| refused(Cause::NotAllowed))
     }
@@ -101,7 +103,7 @@ impl HostRules {
         let denies =
             |rule: &&Rule| rule.rule.host.means(&host, true) && rule.rule.ports == Ports::Unnamed;
         if let Some(by) = self.deny.iter().find(denies) {
-            return Err(refused(Cause::Denied(by.clone())));
+            return Err(refused(Cause::Denied(Box::new(by.clone()))));
         }
         self.naming(&host)
             .next()
@@ -135,7 +137,7 @@ impl HostRules {
         let concerns =
             |rule: &&Rule, host| rule.rule.host.means(host, false) && rule.rule.ports.concern(port);
         if let Some(by) = self.deny.iter().find(|rule| concerns(rule, &at)) {
-            return Err(refused(Cause::DeniedAddress(address, by.clone())));
+            return Err(refused(Cause::DeniedAddress(address, Box::new(by.clone()))));
         }
         let class = match AddressClass::of(address) {
             AddressClass::Public if own => AddressClass::OwnHost,
@@ -171,9 +173,11 @@ impl HostRules {
         for rule in self.allow.iter().chain(&self.private) {
             match &rule.rule.ports {
                 Ports::Unnamed => ports.extend(WEB_PORTS),
+                Ports::Web(port) => ports.extend([*port]),
                 Ports::Named(range) if range.start() == range.end() => ports.extend(range.clone()),
                 Ports::Named(range) => {
-                    ports.extend(range.clone().filter(|port| !MAIL_PORTS.contains(port)))
+                    let closed = |port: &u16| MAIL_PORTS.contains(port) || *port == NAMES_PORT;
+                    ports.extend(range.clone().filter(|port| !closed(port)))
                 }
             }
         }

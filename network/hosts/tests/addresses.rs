@@ -93,7 +93,8 @@ fn rules(allow: &[&str], deny: &[&str], private: &[&str]) -> HostRules {
     let list = |texts: &[&str]| {
         let rule = |text: &&str| Rule {
             rule: text.parse().unwrap(),
-            origin: "`test:1`".to_owned(),
+            set: None,
+            origin: "test:1".to_owned(),
         };
         texts.iter().map(rule).collect()
     };

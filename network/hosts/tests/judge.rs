@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used)] // a test: the panic is the failure
 
-use agent_sandbox_hosts::{Cause, Endpoint, Host, HostRules, Name, Refusal, Rule, TooManyPorts};
+use agent_sandbox_hosts::{
+    Cause, Endpoint, Host, HostRules, Name, Ports, Refusal, Rule, TooManyPorts,
+};
 
 fn list(texts: &[&str]) -> Vec<Rule> {
     let rule = |(i, text): (usize, &&str)| Rule {
         rule: text.parse().unwrap(),
-        origin: format!("`test:{}`", i + 1),
+        set: None,
+        origin: format!("test:{}", i + 1),
     };
     texts.iter().enumerate().map(rule).collect()
 }
@@ -77,6 +80,34 @@ fn hosts_and_ports() {
     ] {
         assert_eq!(judge(&rules, host, port), said, "{host}:{port}");
     }
+}
+
+/// A rule by which anything passes is preferred; what a bound left of one is none of these.
+#[test]
+fn what_a_bound_leaves_of_a_rule_is_for_the_web_alone() {
+    let mut rules = rules(
+        &["a.example:443", "a.example:443", "b.example:443"],
+        &[],
+        &[],
+    );
+    for at in [0, 2] {
+        rules.allow[at].rule.ports = Ports::Web(443);
+    }
+    let by = |host: &str, port| {
+        let judged = rules.judge(&Host::parse(host).unwrap(), port);
+        judged.map(|by| by.rule.ports.web_alone()).ok()
+    };
+    assert_eq!(by("a.example", 443), Some(false));
+    assert_eq!(by("b.example", 443), Some(true));
+    assert_eq!(by("b.example", 80), None);
+    assert_eq!(rules.ports().unwrap(), [443].into());
+}
+
+/// The resolver has its port in every jail; a range that holds it starts all the same.
+#[test]
+fn a_range_leaves_mail_and_the_resolver_out() {
+    let rules = rules(&["a.example:24-26", "*:52-54"], &[], &[]);
+    assert_eq!(rules.ports().unwrap(), [24, 26, 52, 54].into());
 }
 
 #[test]
@@ -165,11 +196,11 @@ fn listeners_are_bounded() {
         rules(&["a.example:1-1025"], &[], &[])
             .ports()
             .map(|p| p.len()),
-        Ok(1022)
+        Ok(1021)
     );
     assert_eq!(
         rules(&["a.example:1-2000"], &[], &[]).ports(),
-        Err(TooManyPorts(1997))
+        Err(TooManyPorts(1996))
     );
     let some = rules(
         &["a.example", "b.example:22"],
@@ -200,7 +231,16 @@ fn a_refusal_says_what_would_help() {
     );
     assert_eq!(
         said("bad.example", 443),
-        "bad.example:443 is not reached: `bad.example` in network.deny of `test:1`\nremove `bad.example` from network.deny in `test:1`"
+        "bad.example:443 is not reached: `bad.example` in network.deny (test:1)\nremove `bad.example` from network.deny (test:1)"
+    );
+    // Of a set nothing can be removed but the set.
+    let mut of_set = rules.clone();
+    of_set.deny[0].set = Some("@uploads".to_owned());
+    let host = Host::parse("bad.example").unwrap();
+    let refusal = of_set.judge(&host, 443).unwrap_err();
+    assert_eq!(
+        format!("{refusal}\n{}", refusal.hint().unwrap()),
+        "bad.example:443 is not reached: `bad.example` of @uploads in network.deny (test:1)\nremove `@uploads` from network.deny (test:1)"
     );
     assert_eq!(
         said("a.example", 25),

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test: the panic is the failure
 
-use agent_sandbox_hosts::{Host, HostRule, Name, NameFault, RuleError};
+use agent_sandbox_hosts::{Host, HostRule, Name, NameFault, Ports, RuleError};
 use proptest::prelude::*;
 
 fn rule(text: &str) -> Result<HostRule, RuleError> {
@@ -176,6 +176,16 @@ fn rules_that_travel_are_read_as_strictly() {
     assert!(serde_json::from_str::<HostRule>("\"a.example:8443\"").is_ok());
     assert!(serde_json::from_str::<HostRule>("\"a.example\\u0000.b\"").is_err());
     assert!(serde_json::from_str::<Name>("\"a.example.\"").is_err());
+    // What a bound has left of a rule: it travels, and nobody can write it.
+    let left = "a.example:443 (HTTP and TLS alone)";
+    let read: HostRule = serde_json::from_str(&format!("{left:?}")).unwrap();
+    assert_eq!(read.ports, Ports::Web(443));
+    assert_eq!(serde_json::to_string(&read).unwrap(), format!("{left:?}"));
+    assert!(rule(left).is_err());
+    for other in ["a.example", "a.example:22", "a.example:80-443"] {
+        let text = format!("\"{other} (HTTP and TLS alone)\"");
+        assert!(serde_json::from_str::<HostRule>(&text).is_err(), "{other}");
+    }
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! What makes the jail, as it was tried.
 
-use super::super::facts::{Facts, Trial};
-use super::super::line::Finding;
+use super::super::facts::{Facts, FilteredTrial, Trial};
+use super::super::line::{Finding, Status};
 use super::{unfit, ways_out, without};
 use crate::cli::Backend;
 
@@ -61,6 +61,31 @@ pub(super) fn session(facts: &Facts) -> Option<Finding> {
     said_before(facts, &jail.session, &before, &format!("--backend {asked}"))
 }
 
+/// Sessions with a filtered network. The usual network is another one, so this is in nobody's way.
+pub(super) fn filtered_network(facts: &Facts) -> Option<Finding> {
+    let FilteredTrial { trial, reached } = facts.jail.filtered.as_ref()?;
+    let by = "network.mode=filtered";
+    Some(match (trial, reached) {
+        (Trial::NotTried, _) => return None,
+        (Trial::Failed(trouble), _) => Finding::degraded(
+            format!("{by}: {}", trouble.message),
+            ways_out(trouble),
+        ),
+        (Trial::Late { seconds }, _) => late(Status::Degraded, by, *seconds),
+        (Trial::Started { .. }, Some(Err(why))) => Finding::degraded(
+            format!("{by}: a session started, and did not reach a server that it may reach: {why}"),
+            "try a host that you allow, and read `agent-sandbox log --network`; something on this node may close connections of its own to loopback",
+        ),
+        (Trial::Started { milliseconds }, None) => Finding::ok(format!(
+            "{by}: a session started and ended; connections were not tried, since the policy does not let it reach localhost"
+        ))
+        .took(*milliseconds),
+        (Trial::Started { milliseconds }, Some(Ok(()))) => {
+            Finding::ok(format!("{by}: a session reached what it may reach")).took(*milliseconds)
+        }
+    })
+}
+
 /// A trial that failed like one before it refers to that.
 fn said_before(facts: &Facts, one: &Trial, before: &[(&Trial, &str)], by: &str) -> Option<Finding> {
     let same = before
@@ -86,13 +111,17 @@ fn trial(facts: &Facts, trial: &Trial, by: &str) -> Option<Finding> {
             format!("{by}: {}", trouble.message),
             ways_out(trouble),
         ),
-        Trial::Late { seconds } => Finding::new(
-            without(facts),
-            format!("{by}: a session did not end within {seconds} s, and was ended"),
-            "try again; if it stays, a file system may not answer: see `df`",
-        ),
+        Trial::Late { seconds } => late(without(facts), by, *seconds),
         Trial::NotTried => return not_tried(facts, by),
     })
+}
+
+fn late(status: Status, by: &str, seconds: u64) -> Finding {
+    Finding::new(
+        status,
+        format!("{by}: a session did not end within {seconds} s, and was ended"),
+        "try again; if it stays, a file system may not answer: see `df`",
+    )
 }
 
 /// What was not tried is no `ok`. Why not is said once, by the check that is the reason.

@@ -7,7 +7,8 @@ mod tracer;
 use std::path::PathBuf;
 
 use super::super::facts::{
-    Bubblewrap, DirectoryFacts, DirectoryState, Jail, Policy, Project, SiteFile, Slurm, Tools,
+    Bubblewrap, DirectoryFacts, DirectoryState, FilteredTrial, Jail, Policy, Project, SiteFile,
+    Slurm, Tools,
 };
 use super::super::show;
 use super::*;
@@ -60,6 +61,10 @@ fn whole() -> Facts {
         bwrap: STARTED,
         landlock: STARTED,
         session: STARTED,
+        filtered: Some(FilteredTrial {
+            trial: STARTED,
+            reached: Some(Ok(())),
+        }),
         ..Jail::default()
     };
     facts.files.home = place("/home/ada", "nfs4", false);
@@ -153,7 +158,7 @@ fn a_node_without_a_fault_has_no_line_with_a_fix() {
 fn every_name_is_there_once_and_stable() {
     let names: Vec<&str> = names().collect();
     let expected = "user kernel user-namespaces landlock seccomp yama cgroups bubblewrap jail-bwrap jail-landlock \
-                    session home state node-local project policy site-defaults site-enforced tmux lmod \
+                    session filtered-network home state node-local project policy site-defaults site-enforced tmux lmod \
                     slurm-commands slurm-programs slurm-controller munge slurm-allocation chaperon tracer \
                     tracer-blind tracer-layer tracer-losses";
     assert_eq!(names.join(" "), expected);

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::unistd::mkdtemp;
 
-use super::super::facts::{Trial, Trouble};
+use super::super::facts::{FilteredTrial, Trial, Trouble};
+use super::filtered::Filtered;
 use super::run::{self, End, Held, Program, Ran};
 use crate::cli::{Backend, Options};
 use crate::env_vars;
@@ -20,7 +21,7 @@ use crate::session;
 /// How long one may take. A tenth of a second is usual; modules and dead mounts take longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Does nothing.
-const NOTHING: &str = "/bin/true";
+pub(super) const NOTHING: &str = "/bin/true";
 /// Asks Slurm something that Slurm's own program answers, and says when it began and when it had the
 /// answer, in nanoseconds.
 const REQUEST: &str = "date +%s%N; squeue --version >/dev/null || exit; date +%s%N";
@@ -87,6 +88,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) project: &'a Path,
     /// Whether a session would have Slurm.
     pub(crate) slurm: bool,
+    /// The session with a filtered network, unless there can be none.
+    pub(crate) filtered: Option<&'a Filtered>,
 }
 
 /// What came of the trials.
@@ -96,6 +99,7 @@ pub(crate) struct Tried {
     pub(crate) landlock: Trial,
     pub(crate) session: Trial,
     pub(crate) request: Option<std::result::Result<u64, String>>,
+    pub(crate) filtered: Option<FilteredTrial>,
 }
 
 /// Tries both backends, and a session as the options ask for it, which asks Slurm something.
@@ -104,11 +108,16 @@ pub(crate) fn all(held: &mut Held, setting: &Setting<'_>) -> Tried {
     let nothing = [NOTHING];
     let command: &[&str] = if setting.slurm { &request } else { &nothing };
     let asked = setting.options.backend.unwrap_or_default();
-    let programs = [
-        program(setting, Backend::Bwrap, &nothing),
-        program(setting, Backend::Landlock, &nothing),
-        program(setting, asked, command),
+    let mut programs = vec![
+        program(setting, setting.options, Backend::Bwrap, &nothing),
+        program(setting, setting.options, Backend::Landlock, &nothing),
+        program(setting, setting.options, asked, command),
     ];
+    programs.extend(setting.filtered.map(|filtered| {
+        let command = filtered.command();
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        program(setting, &filtered.options, asked, &command)
+    }));
     // Two at once: on a busy node they should not wait for each other's sake.
     let mut ran = run::all(held, &programs, 2).into_iter();
     let (Some(bwrap), Some(landlock), Some(session)) = (ran.next(), ran.next(), ran.next()) else {
@@ -119,12 +128,27 @@ pub(crate) fn all(held: &mut Held, setting: &Setting<'_>) -> Tried {
         landlock: judged(&landlock),
         request: setting.slurm.then(|| answered(&session)),
         session: judged(&session),
+        filtered: setting
+            .filtered
+            .zip(ran.next())
+            .map(|(filtered, ran)| FilteredTrial {
+                trial: judged(&ran),
+                reached: filtered.may_reach.then(|| match ran.good() {
+                    true => Ok(()),
+                    false => Err(ran.why()),
+                }),
+            }),
     }
 }
 
-fn program(setting: &Setting<'_>, backend: Backend, command: &[&str]) -> Program {
+fn program(
+    setting: &Setting<'_>,
+    options: &Options,
+    backend: Backend,
+    command: &[&str],
+) -> Program {
     let mut words: Vec<OsString> = vec![setting.executable.into(), "--quiet".into()];
-    words.extend(as_words(setting.options));
+    words.extend(as_words(options));
     words.extend(["--backend".into(), backend.word().into()]);
     words.extend(["--project".into(), setting.project.into(), "--".into()]);
     words.extend(command.iter().map(OsString::from));

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use agent_sandbox_hosts::{HostRules, MOST_PORTS};
 use agent_sandbox_wire::network::{AllowRequest, LONGEST_WORDS, RULES, UNCHANGED};
@@ -15,6 +16,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::prctl;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, socket,
 };
@@ -36,6 +38,20 @@ const PATIENCE_MS: u16 = 2000;
 const LONGEST_REQUEST: usize = 64 * 1024;
 /// Requests that may wait.
 const WAITING: i32 = 8;
+
+/// Editors that keep the old file rename it and write a new one: for so long the policy is not taken as gone.
+const REPLACING: Duration = Duration::from_millis(300);
+
+/// What has happened in a directory; of several the last counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum News {
+    /// Nothing about the policy.
+    Other,
+    /// A file of the policy is there, or has changed, or there is no telling.
+    Written,
+    /// One is not there any more.
+    Gone,
+}
 
 /// Who gives a filter other rules.
 #[derive(Debug)]
@@ -99,6 +115,8 @@ impl Keeper {
             Side::Parent(keeper) => Ok(keeper),
             Side::Child => {
                 let begin = || -> io::Result<()> {
+                    // What it has in memory is in no core file, which would be written into the project.
+                    prctl::set_dumpable(false)?;
                     privileges::end_with_parent(Some(parent))?;
                     // Away from the terminal, whose keys are for the command inside.
                     setsid()?;
@@ -134,8 +152,16 @@ impl Keeper {
                 ));
                 return Ok(());
             }
-            if changed && self.is_about_policy() {
-                self.follow();
+            if changed {
+                match self.news() {
+                    News::Other => {}
+                    News::Written => self.follow(),
+                    News::Gone => {
+                        std::thread::sleep(REPLACING);
+                        self.news();
+                        self.follow();
+                    }
+                }
             }
             if asked && self.listener.is_some() {
                 self.answer();
@@ -148,6 +174,8 @@ impl Keeper {
     fn watch(&self) {
         let about = AddWatchFlags::IN_CLOSE_WRITE
             | AddWatchFlags::IN_MOVED_TO
+            | AddWatchFlags::IN_MOVED_FROM
+            | AddWatchFlags::IN_DELETE
             | AddWatchFlags::IN_CREATE
             | AddWatchFlags::IN_ONLYDIR;
         let Ok(directories) = self.now.directories() else {
@@ -166,23 +194,28 @@ impl Keeper {
         }
     }
 
-    /// Takes what has happened in the directories that are watched, and says whether it may be about the policy. A file that was
-    /// made and not written yet is none.
-    fn is_about_policy(&self) -> bool {
-        let mut about = false;
+    /// Takes what has happened in the directories that are watched. A file that was made and not written yet is none of the policy.
+    fn news(&self) -> News {
+        let mut news = News::Other;
         while let Ok(events) = self.changes.read_events() {
-            about |= events.iter().any(|event| {
+            for event in &events {
+                let has = |flags| event.mask.intersects(flags);
                 let name = event.name.as_deref().map(Path::new);
                 let end = name.and_then(Path::extension);
-                let made = event.mask.contains(AddWatchFlags::IN_CREATE);
-                let is_directory = event.mask.contains(AddWatchFlags::IN_ISDIR);
-                // Some were dropped, and nobody knows which.
-                let lost = event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
-                lost || is_directory || end.is_some_and(|end| end == "toml") && !made
-            });
+                let gone = has(AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM);
+                let is_policy = end.is_some_and(|end| end == "toml");
+                // Of those that were dropped nobody knows what they were.
+                let one = match has(AddWatchFlags::IN_Q_OVERFLOW | AddWatchFlags::IN_ISDIR) {
+                    true => News::Written,
+                    false if is_policy && gone => News::Gone,
+                    false if is_policy && !has(AddWatchFlags::IN_CREATE) => News::Written,
+                    false => News::Other,
+                };
+                news = news.max(one);
+            }
         }
         self.watch();
-        about
+        news
     }
 
     /// Takes the policy as it is now. What it takes away holds even where a port that it gives cannot be had: a program in the jail

@@ -66,6 +66,7 @@ impl PolicyNow {
         Self {
             options: options.clone(),
             command: command.and_then(|command| Some(command.file_name()?.to_owned())),
+            // As the launch found it: what is inside may move it, or put a link there.
             project: project.unwrap_or_default(),
             cwd: invocation.cwd.clone(),
             closed: filter.rules.closed.clone(),
@@ -105,6 +106,7 @@ impl PolicyNow {
             profiles: &self.options.profile,
             command: self.command.as_deref(),
             project: Some(&self.project),
+            settled: true,
             set: &set,
             circumstances: &host::circumstances::probe,
         })?;
@@ -215,6 +217,7 @@ fn refuse_what_does_not_hold(policy: &Policy, rules: &HostRules) -> Result<()> {
         let port = match &rule.ports {
             Ports::Unnamed => USUAL_PORT,
             Ports::Named(range) => *range.start(),
+            Ports::Web(port) => *port,
         };
         if let Err(refusal) = rules.judge(&host, port) {
             let denied = matches!(refusal.cause, Cause::Denied(_));

@@ -83,6 +83,7 @@ impl World {
             profiles: &profiles,
             command: Some(OsStr::new(command)),
             project: None,
+            settled: false,
             set: &[],
             circumstances: &Circumstances::default,
         })?;

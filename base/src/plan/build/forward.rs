@@ -96,6 +96,7 @@ fn refuse(filter: &FilteredNetwork, forward: &[Sourced<u16>]) -> Result<(), Plan
     let by = rules.find(|rule| match &rule.rule.ports {
         Ports::Unnamed => WEB_PORTS.contains(&port.value),
         Ports::Named(range) => range.contains(&port.value),
+        Ports::Web(one) => *one == port.value,
     });
     let why = match by {
         Some(rule) if port.value != NAMES => format!("for `{}` ({})", rule.rule, rule.origin),

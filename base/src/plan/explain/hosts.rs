@@ -165,8 +165,9 @@ impl Reach {
         match self.judged(peer) {
             Some(Judged::By(by)) => {
                 let note = format!(
-                    "by `{}` ({}); the name was not looked up, and its address must be public unless network.private names it",
-                    by.rule, by.origin
+                    "by {} ({}); the name was not looked up, and its address must be public unless network.private names it",
+                    by.quoted(),
+                    by.origin
                 );
                 return (Visibility::Reachable, vec![note]);
             }
@@ -290,7 +291,9 @@ fn forbidden(refusal: &Refusal, ways: &Ways<'_>) -> Option<Change> {
     layers.find_map(|layer| {
         let network = &layer.network;
         if let Cause::Denied(by) | Cause::DeniedAddress(_, by) = &refusal.cause {
-            let rule = |entry: &&Sourced<HostEntry>| entry.value.origin(&entry.source) == by.origin;
+            let rule = |entry: &&Sourced<HostEntry>| {
+                entry.source.to_string() == by.origin && entry.value.set() == by.set.as_deref()
+            };
             let entry = network.deny.entries().iter().find(rule)?;
             return Some(Change::forbidden("network.deny", &entry.source));
         }

@@ -65,6 +65,7 @@ pub(super) fn what(
                 family: address::family(family),
                 kind: address::kind(kind),
                 address: address::address(family, protocol, &Redaction::address(family, address)),
+                host: None,
                 verdict: verdict(head, count, false),
             };
             match head.kind {

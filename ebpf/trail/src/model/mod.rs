@@ -139,11 +139,14 @@ pub struct Address {
     pub kind: String,
     /// `127.0.0.1:80`.
     pub address: String,
+    /// The host for which it stands in a filtered network.
+    pub host: Option<String>,
 }
 
 impl Key for Address {
     fn bytes(&self) -> usize {
-        self.family.len() + self.kind.len() + self.address.len() + 48
+        let host = self.host.as_ref().map_or(0, String::len);
+        self.family.len() + self.kind.len() + self.address.len() + host + 72
     }
 }
 
@@ -288,13 +291,15 @@ impl Model {
             family: peer.family.clone(),
             kind: peer.kind.clone(),
             address: peer.address.clone(),
+            host: peer.host.clone(),
         };
         let table = match what {
             "listen" => &mut self.listens,
             _ => &mut self.connections,
         };
         table.with(address, |row| row.add(&peer.verdict));
-        self.refuse(what, &peer.address, &peer.actor.comm, &peer.verdict, false);
+        let place = place(&peer.address, peer.host.as_deref());
+        self.refuse(what, &place, &peer.actor.comm, &peer.verdict, false);
     }
 
     fn operation(&mut self, operation: &Operation) {
@@ -340,6 +345,15 @@ impl Model {
             row.count = row.count.saturating_add(verdict.count);
             comm.clone_into(&mut row.comm);
         });
+    }
+}
+
+/// An address, behind the host for which it stands if that is known.
+#[must_use]
+pub fn place(address: &str, host: Option<&str>) -> String {
+    match host {
+        Some(host) => format!("{host} = {address}"),
+        None => address.to_owned(),
     }
 }
 

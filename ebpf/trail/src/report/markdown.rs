@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::directories::grouped;
 use super::text::{ROWS, about, all, by, heading, how_it_went, program_text, trail_text, unseen};
 use super::{Denied, Endpoint, Named, Summary, Ways};
+use crate::model::place;
 use crate::text::{code, cut, shown};
 
 /// Characters of a cell.
@@ -166,7 +167,7 @@ fn endpoints(out: &mut String, title: &str, rows: &[Endpoint]) {
     table(out, title, &head, rows, |endpoint| {
         vec![
             all(&endpoint.ways).to_string(),
-            cell(&endpoint.address),
+            cell(&place(&endpoint.address, endpoint.host.as_deref())),
             cell(&endpoint.family),
             denied_text(&endpoint.ways),
         ]

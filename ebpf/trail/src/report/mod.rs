@@ -178,6 +178,8 @@ pub struct Denied {
 pub struct Endpoint {
     /// The address.
     pub address: String,
+    /// The host for which it stands in a filtered network.
+    pub host: Option<String>,
     /// Its family.
     pub family: String,
     /// The socket's type.
@@ -359,6 +361,7 @@ fn endpoints(table: &Table<Address, Counts>) -> Vec<Endpoint> {
     let rows = table.heaviest().into_iter();
     rows.map(|(address, counts)| Endpoint {
         address: address.address.clone(),
+        host: address.host.clone(),
         family: address.family.clone(),
         socket: address.kind.clone(),
         ways: Ways::from(counts),

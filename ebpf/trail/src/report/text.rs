@@ -7,6 +7,7 @@ use agent_sandbox_events::ask::Untraced;
 use super::directories::{Entry, grouped};
 use super::{Denied, Endpoint, OneTrail, Program, Summary, Unseen, Ways};
 use crate::clock;
+use crate::model::place;
 use crate::text::{command, counted, cut, shown};
 
 /// Rows of one section; `--json` has all.
@@ -309,7 +310,7 @@ pub fn program_text(program: &Program) -> String {
 pub fn endpoint_text(endpoint: &Endpoint) -> String {
     format!(
         "{} ({}, {}){}",
-        endpoint.address,
+        place(&endpoint.address, endpoint.host.as_deref()),
         endpoint.family,
         endpoint.socket,
         not_allowed(&endpoint.ways)

@@ -25,7 +25,7 @@ const WRITTEN: Duration = Duration::from_millis(1200);
 /// # Errors
 /// The tracer cannot be asked, there is no such trail, or standard output cannot be written.
 pub fn report(ask: &Ask, word: Option<&str>, as_markdown: bool) -> Result<u8, Fault> {
-    let link = Link::new(&ask.socket);
+    let link = Link::of(ask);
     let meant = link.which(word, ask.uid)?;
     let (mut reading, mut model) = read(&link, &meant)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);

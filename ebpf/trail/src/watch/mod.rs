@@ -44,7 +44,7 @@ const BATCHES: usize = 8;
 /// # Errors
 /// The tracer cannot be asked, or there is no terminal.
 pub fn watch(ask: &Ask, word: Option<&str>) -> Result<u8, Fault> {
-    let link = Link::new(&ask.socket);
+    let link = Link::of(ask);
     if ask.json {
         return stream::stream(&link, &link.which(word, None)?, ask.quiet);
     }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use crate::fault::Fault;
 use crate::link::{Link, Meant, POLL};
+use crate::names;
 
 /// Prints records until the tracer or the reader ends.
 ///
@@ -18,7 +19,10 @@ pub fn stream(link: &Link, meant: &Meant, quiet: bool) -> Result<u8, Fault> {
         if records.is_empty() {
             std::thread::sleep(POLL);
         }
-        for (_, line) in records {
+        for (record, line) in records {
+            // With the name, where there is one; else as the tracer wrote it.
+            let named = names::has(&record).then(|| serde_json::to_string(&record));
+            let line = named.and_then(Result::ok).unwrap_or(line);
             let line = agent_sandbox_wire::text::json(&line);
             if let Err(error) = writeln!(output, "{line}") {
                 return closed(&error);

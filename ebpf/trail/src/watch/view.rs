@@ -373,6 +373,7 @@ fn connections(model: &Model) -> Vec<Row> {
         for (address, counts) in table.heaviest().into_iter().take(ROWS) {
             let place = report::Endpoint {
                 address: address.address.clone(),
+                host: address.host.clone(),
                 family: address.family.clone(),
                 socket: address.kind.clone(),
                 ways: counts.into(),

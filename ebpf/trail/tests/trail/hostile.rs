@@ -80,6 +80,7 @@ fn record() -> impl Strategy<Value = Record> {
                     family: text(4),
                     kind: text(5),
                     address: text(6),
+                    host: Some(text(7)),
                     verdict,
                 }),
                 3 => What::Operation(Operation {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_sandbox_events::ask::{Ask, Untraced, VERSION, What};
 use agent_sandbox_events::protocol::{Request, Which};
-use agent_sandbox_events::record::Record;
+use agent_sandbox_events::record::{Record, Verdict};
 
 use crate::fake::{Fake, until};
 use crate::records::{self, Writer};
@@ -99,6 +99,60 @@ fn a_report_is_text_json_or_markdown() {
     assert_eq!(value["unseen"]["lost"], 5);
     assert_eq!(value["trails"].as_array().unwrap().len(), 3);
     assert_eq!(value["written"][0]["path"], "/home/ada/work/notes");
+}
+
+/// The tracer sees the address that stands for a host in a filtered network; the user's own record says which host.
+#[test]
+fn a_connection_of_a_filtered_session_is_shown_with_its_host() {
+    let mut writer = Writer::session("k3v9m2qp", "n1", 7);
+    writer.own(nix::unistd::getuid().as_raw());
+    let failed = Verdict {
+        verdict: "denied".into(),
+        ..records::allowed()
+    };
+    let all = [
+        records::header(&[]),
+        records::connect(7, "curl", "198.18.0.1:443", records::allowed()),
+        records::connect(7, "curl", "198.18.0.1:443", failed),
+        records::connect(7, "curl", "198.18.0.2:443", records::allowed()),
+        records::end(),
+    ];
+    let lines = all.map(|what| records::line(&writer.write(what)));
+    let fake = Fake::new(lines.to_vec());
+    let state = fake.place.path().join("state");
+    std::fs::create_dir_all(state.join("audit")).unwrap();
+    std::fs::write(
+        state.join("audit/n1.jsonl"),
+        "{\"session\":\"k3v9m2qp\",\"host\":\"n1\",\"kind\":\"network\",\"name\":\"pypi.org\",\"port\":443,\"inside\":\"198.18.0.1\"}\n",
+    )
+    .unwrap();
+    let with_names = |what, json| Ask {
+        state: Some(state.to_str().unwrap().to_owned()),
+        json,
+        ..ask(fake.socket(), what)
+    };
+    let (_, out, _) = run(&with_names(report_of(None, false), false));
+    for line in [
+        "  pypi.org = 198.18.0.1:443 (inet, stream)",
+        "  198.18.0.2:443 (inet, stream)",
+        "connect pypi.org = 198.18.0.1:443",
+    ] {
+        assert!(out.contains(line), "no `{line}`: {out}");
+    }
+    let (_, out, _) = run(&with_names(report_of(None, false), true));
+    let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let first = &value["connections"][0];
+    assert_eq!(
+        (&first["address"], &first["host"]),
+        (&"198.18.0.1:443".into(), &"pypi.org".into())
+    );
+    assert!(value["connections"][1]["host"].is_null(), "{out}");
+    // Without the record, addresses are all that there is.
+    let (_, out, _) = run(&ask(fake.socket(), report_of(None, false)));
+    assert!(
+        out.contains("  198.18.0.1:443 (inet, stream)") && !out.contains("pypi"),
+        "{out}"
+    );
 }
 
 /// A report of a session does not seem to be of all that ran, if steps of it were not traced; those of other sessions are theirs.

@@ -30,6 +30,11 @@ impl Writer {
         }
     }
 
+    /// Of this user from now on.
+    pub(crate) fn own(&mut self, uid: u32) {
+        self.trail.uid = uid;
+    }
+
     pub(crate) fn job(id: &str, node: &str, job: u32, step: &str, trace: u32) -> Self {
         let mut writer = Self::session(id, node, trace);
         writer.trail.job = Some(job);
@@ -162,6 +167,7 @@ fn peer(pid: u32, comm: &str, address: &str, verdict: Verdict) -> Peer {
         family: "inet".into(),
         kind: "stream".into(),
         address: address.into(),
+        host: None,
         verdict,
     }
 }

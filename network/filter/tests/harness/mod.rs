@@ -145,7 +145,8 @@ pub(crate) fn rules(allow: &[&str], deny: &[&str], private: &[&str]) -> HostRule
     let list = |texts: &[&str]| {
         let rule = |text: &&str| Rule {
             rule: text.parse().unwrap(),
-            origin: "`policy:1`".to_owned(),
+            set: None,
+            origin: "policy:1".to_owned(),
         };
         texts.iter().map(rule).collect()
     };

@@ -1,9 +1,9 @@
 //! Programs that are missing, or not as they should be.
 
-use super::super::super::facts::{Jail, Slurm, Trial};
+use super::super::super::facts::{FilteredTrial, Jail, Slurm, Trial};
 use super::super::super::line::Status;
 use super::super::examine;
-use super::{expect, trouble, whole};
+use super::{STARTED, expect, trouble, whole};
 
 #[test]
 fn tools_are_missed_as_far_as_they_are_needed() {
@@ -143,5 +143,48 @@ fn root_is_told_how_to_ask_for_a_user() {
         Status::Broken,
         "AppArmor",
         "/etc/apparmor.d/bwrap",
+    );
+}
+
+#[test]
+fn a_filtered_network_that_does_not_work_is_in_nobodys_way() {
+    let mut facts = whole();
+    let mut tried = |trial, reached, status, found, fix| {
+        facts.jail.filtered = Some(FilteredTrial { trial, reached });
+        expect(&facts, "filtered-network", status, found, fix);
+        assert!(examine(&facts, "n1".into()).starts);
+    };
+    let no = trouble("there is no network of its own", &["user: --backend bwrap"]);
+    let (ok, weaker) = (Status::Ok, Status::Degraded);
+    tried(STARTED, Some(Ok(())), ok, "reached what it may reach", "");
+    tried(STARTED, None, ok, "connections were not tried", "");
+    let refused = Some(Err("bash: connect: Connection refused".to_owned()));
+    tried(
+        STARTED,
+        refused,
+        weaker,
+        "Connection refused",
+        "log --network",
+    );
+    tried(
+        Trial::Failed(no),
+        None,
+        weaker,
+        "no network of its own",
+        "--backend bwrap",
+    );
+    tried(
+        Trial::Late { seconds: 20 },
+        None,
+        weaker,
+        "within 20 s",
+        "try again",
+    );
+    facts.jail.filtered = None;
+    let all = examine(&facts, "n1".into());
+    assert!(
+        all.checks
+            .iter()
+            .all(|line| line.name != "filtered-network")
     );
 }
