@@ -7,7 +7,7 @@
 //! signal is: Slurm sends those that the user asks for.
 
 use std::ffi::OsStr;
-use std::io::{self, PipeReader, Read};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -34,6 +34,8 @@ use crate::init::gone;
 use crate::logging;
 use crate::sys::{passing, process};
 
+mod refusals;
+
 /// Signals that end a process or mean something to it: handed on when a process sent them.
 const HANDED_ON: [Signal; 8] = [
     Signal::SIGHUP,
@@ -47,8 +49,6 @@ const HANDED_ON: [Signal; 8] = [
 ];
 /// Signals that stop a process; which of them stops the command, the command decides.
 const STOPPING: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
-/// Bytes of what a filter says that are handed on at a time: they fit into one message to init.
-const MOST_SAID: usize = 8 << 10;
 /// When Slurm's words are looked for once more after a signal: it says some of them just behind it.
 const LISTEN_AGAIN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];
 
@@ -539,38 +539,6 @@ impl Supervisor<'_> {
     fn tell(&mut self) {
         let news = self.company.announcements.as_mut().map(Announcements::news);
         self.say(news.unwrap_or_default());
-    }
-
-    /// Hands on what the network's filter says, where Slurm's words go: in a step that is the launcher's own standard error.
-    fn tell_refused(&mut self) {
-        let mut text = vec![0; MOST_SAID];
-        let read = self
-            .company
-            .refused
-            .as_mut()
-            .map(|said| said.read(&mut text));
-        match read {
-            Some(Ok(length @ 1..)) => text.truncate(length),
-            // There is no filter, or it has ended.
-            _ => {
-                self.company.refused = None;
-                return;
-            }
-        }
-        match self.company.announcements {
-            Some(_) => self.say(text),
-            None => failure::say(&String::from_utf8_lossy(&text)),
-        }
-    }
-
-    fn tell_what_is_refused_yet(&mut self) {
-        let waits = |said: &PipeReader| {
-            let mut ready = [PollFd::new(said.as_fd(), PollFlags::POLLIN)];
-            poll(&mut ready, PollTimeout::ZERO) == Ok(1)
-        };
-        while self.company.refused.as_ref().is_some_and(waits) {
-            self.tell_refused();
-        }
     }
 
     fn say(&self, text: Vec<u8>) {

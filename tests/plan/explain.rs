@@ -263,7 +263,7 @@ fn what_the_filter_refuses_is_explained_with_the_change() {
         (
             "x.b.org:22",
             Visibility::Unreachable,
-            "remove `x.b.org` from network.deny in config.toml:4",
+            "remove `x.b.org` from network.deny (config.toml:4)",
         ),
         (
             "169.254.169.254:80",
