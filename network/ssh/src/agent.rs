@@ -5,7 +5,7 @@
     reason = "effects: reads and writes sockets, reads the clock"
 )]
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,14 +19,13 @@ use nix::unistd::Uid;
 use crate::connection::{Connection, Permit};
 use crate::destination::Destination;
 use crate::encoding::Writer;
+use crate::message::{read_message_after, write_message};
 use crate::pace::Pace;
 use crate::refusal::Refusal;
 use crate::request::{FAILURE, IDENTITIES_ANSWER, Request, SUCCESS};
 use crate::rules::{Fingerprint, Rules};
 use crate::users_agent::UsersAgent;
 
-/// The longest message, in bytes: what OpenSSH's agent takes (`AGENT_MAX_LEN`).
-pub const LONGEST_MESSAGE: usize = 256 << 10;
 /// Connections at the same time; more are closed at once. Each has a thread, and may have a message.
 pub const MOST_CONNECTIONS: usize = 32;
 /// How long a client may say nothing.
@@ -124,7 +123,7 @@ impl Agent {
         }
         let mut connection = Connection::new(&self.rules);
         let mut users = None;
-        while let Some(message) = read_request(&mut stream)? {
+        while let Some(message) = read_message_after(SILENCE, PATIENCE, &mut stream)? {
             let answer = match Request::parse(&message) {
                 Ok(request) => self.answer(&mut connection, &mut users, &request),
                 Err(_) => self.refuse(Refusal::Malformed),
@@ -242,77 +241,5 @@ impl Agent {
 
     fn tell(&self, host: Option<Destination>, verdict: Verdict) {
         (self.sink)(Event { host, verdict });
-    }
-}
-
-/// Reads a client's next request, for which it has its time from the first byte on; `None` at the end of the connection.
-fn read_request(stream: &mut UnixStream) -> io::Result<Option<Vec<u8>>> {
-    stream.set_read_timeout(Some(SILENCE))?;
-    let mut first = [0];
-    if stream.read(&mut first)? == 0 {
-        return Ok(None);
-    }
-    read_rest(stream, &first, Instant::now() + PATIENCE).map(Some)
-}
-
-/// Reads a message until a moment.
-pub(crate) fn read_message(stream: &mut UnixStream, end: Instant) -> io::Result<Vec<u8>> {
-    read_rest(stream, &[], end)
-}
-
-/// The same of one that begins with these bytes, at most four.
-fn read_rest(stream: &mut UnixStream, begins: &[u8], end: Instant) -> io::Result<Vec<u8>> {
-    let mut length = [0; 4];
-    let (begun, rest) = length.split_at_mut(begins.len());
-    begun.copy_from_slice(begins);
-    fill(stream, rest, end)?;
-    let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-    if !(1..=LONGEST_MESSAGE).contains(&length) {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut message = vec![0; length];
-    fill(stream, &mut message, end)?;
-    Ok(message)
-}
-
-fn fill(stream: &mut UnixStream, mut rest: &mut [u8], end: Instant) -> io::Result<()> {
-    while !rest.is_empty() {
-        stream.set_read_timeout(Some(left(end)?))?;
-        match stream.read(rest) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(more) => rest = &mut rest[more..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Writes a message, with its length before it, until a moment.
-pub(crate) fn write_message(
-    stream: &mut UnixStream,
-    message: &[u8],
-    end: Instant,
-) -> io::Result<()> {
-    let length = u32::try_from(message.len()).map_err(io::Error::other)?;
-    let all = [&length.to_be_bytes(), message].concat();
-    let mut rest = all.as_slice();
-    while !rest.is_empty() {
-        stream.set_write_timeout(Some(left(end)?))?;
-        match stream.write(rest) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(some) => rest = &rest[some..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// The time until a moment, which is not over.
-fn left(end: Instant) -> io::Result<Duration> {
-    match end.saturating_duration_since(Instant::now()) {
-        Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
-        left => Ok(left),
     }
 }

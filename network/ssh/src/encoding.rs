@@ -1,6 +1,9 @@
 //! Data types of ssh messages (RFC 4251, section 5): read strictly, and written.
 
-use crate::request::Malformed;
+/// A message is not as it must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the message is malformed")]
+pub struct Malformed;
 
 /// Reads a message from its beginning.
 pub(crate) struct Reader<'a>(&'a [u8]);

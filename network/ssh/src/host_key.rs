@@ -6,8 +6,7 @@ use ring::signature::{
     RSA_PKCS1_2048_8192_SHA512, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
 };
 
-use crate::encoding::Reader;
-use crate::request::Malformed;
+use crate::encoding::{Malformed, Reader};
 use crate::rules::Fingerprint;
 
 /// The fingerprint of a key.

@@ -23,6 +23,8 @@ mod known_hosts;
 #[cfg(feature = "agent")]
 mod login;
 #[cfg(feature = "agent")]
+mod message;
+#[cfg(feature = "agent")]
 mod pace;
 #[cfg(feature = "agent")]
 mod refusal;
@@ -33,13 +35,17 @@ mod rules;
 mod users_agent;
 
 #[cfg(feature = "agent")]
-pub use agent::{Agent, Event, LONGEST_MESSAGE, MOST_CONNECTIONS, Sink, Verdict};
+pub use agent::{Agent, Event, MOST_CONNECTIONS, Sink, Verdict};
 #[cfg(feature = "agent")]
 pub use connection::{Connection, Permit};
 pub use destination::{Destination, DestinationError};
+#[cfg(feature = "agent")]
+pub use encoding::Malformed;
 pub use known_hosts::{KnownHosts, PublicKey, key_in};
+#[cfg(feature = "agent")]
+pub use message::LONGEST_MESSAGE;
 #[cfg(feature = "agent")]
 pub use refusal::Refusal;
 #[cfg(feature = "agent")]
-pub use request::{Malformed, Request};
+pub use request::Request;
 pub use rules::{Fingerprint, KeyName, Keys, KnownHost, Rules};

@@ -1,8 +1,7 @@
 //! What is signed when somebody logs in with a key (RFC 4252, section 7, and `publickey-hostbound-v00@openssh.com` of OpenSSH's
 //! PROTOCOL).
 
-use crate::encoding::{Reader, Writer};
-use crate::request::Malformed;
+use crate::encoding::{Malformed, Reader, Writer};
 
 /// `SSH_MSG_USERAUTH_REQUEST`
 const USERAUTH_REQUEST: u8 = 50;

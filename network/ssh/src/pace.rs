@@ -43,6 +43,7 @@ impl Pace {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // a test: the clock
 mod tests {
     use super::*;
 

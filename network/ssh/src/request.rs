@@ -1,6 +1,6 @@
 //! What a client asks of an agent (draft-ietf-sshm-ssh-agent, and OpenSSH's PROTOCOL.agent).
 
-use crate::encoding::{Reader, Writer};
+use crate::encoding::{Malformed, Reader, Writer};
 
 /// `SSH_AGENT_FAILURE`
 pub(crate) const FAILURE: u8 = 5;
@@ -21,11 +21,6 @@ const BIND: &[u8] = b"session-bind@openssh.com";
 
 /// The longest id of a session, in bytes: the hash of its key exchange.
 const LONGEST_SESSION: usize = 64;
-
-/// A message is not as it must be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the message is malformed")]
-pub struct Malformed;
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Uid;
 
-use crate::agent::{read_message, write_message};
-use crate::encoding::{Reader, Writer};
-use crate::request::{IDENTITIES_ANSWER, Malformed, Request, SIGN_ANSWER, SUCCESS};
+use crate::encoding::{Malformed, Reader, Writer};
+use crate::message::{read_message, write_message};
+use crate::request::{IDENTITIES_ANSWER, Request, SIGN_ANSWER, SUCCESS};
 
 /// How long it may take: it may ask the user whether a key is used (`ssh-add -c`), or for a touch of it.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -89,9 +89,25 @@ pub(crate) const CHAPERON: &[Row] = &[
             "variables",
         ],
     ),
+    // What is said on a session's standard error.
+    ("terminal", &[]),
     // The filter of a session's network: a process of its own.
-    ("network", &["audit", "closing", "logging", "sys"]),
-    ("main", &["network", "server", "slurm", "sys"]),
+    (
+        "network",
+        &["audit", "closing", "logging", "sys", "terminal"],
+    ),
+    // Its ssh agent: another.
+    (
+        "ssh_agent",
+        &[
+            "audit",
+            "logging",
+            "network::read_sealed",
+            "sys",
+            "terminal",
+        ],
+    ),
+    ("main", &["network", "server", "slurm", "ssh_agent", "sys"]),
 ];
 
 /// Inside the chaperon's `slurm`: `submit`, `control` and `query` use what they share, and nothing of each other.
