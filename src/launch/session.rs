@@ -1,14 +1,13 @@
 //! The ordered effects of one launch: look, plan, record the session, build the jail, wait.
 
 use super::backend::{Backend, Reason, Running, with_reason};
-use super::chaperon::Chaperon;
 use super::ending::conclude;
 use super::network::Filter;
 use super::orders::{mediated, mediated_terms, register};
 use super::prepare::prepare_session;
 use super::prepared::Prepared;
 use super::supervisor::{Company, Outcome};
-use super::{absent, choice, credentials, observed, orders, start_messages};
+use super::{absent, chaperon, choice, credentials, observed, orders, ssh_agent, start_messages};
 use crate::cli::Options;
 use crate::env_vars;
 use crate::failure::Failure;
@@ -115,7 +114,8 @@ fn start(
     });
     let values = credentials::read(&prepared, plan)?;
     let mut company = Company {
-        chaperon: Chaperon::new(&prepared, plan, ready.told(), None)?,
+        chaperon: chaperon::on_call(&prepared, plan, ready.told(), None)?,
+        ssh: ssh_agent::on_call(&prepared, plan, !options.quiet)?,
         network: Filter::new(&prepared, plan, &values, options)?,
         recorder: prepared.recorder.clone(),
         announcement: announcement + &prepared.said_of_allocation(options.quiet),

@@ -21,14 +21,14 @@ use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
 
 use super::announcements::Announcements;
 use super::cgroup::Group;
-use super::chaperon::Chaperon;
 use super::finish::{self, Finish};
 pub use super::jail::Jail;
 use super::network::Filter;
+use super::on_call::OnCall;
 use super::traced::Tracer;
 use crate::backend::bubblewrap::mediator::{Standby, Terms};
 use crate::failure::{self, Failure};
-use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request, Run};
+use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request, Run, Service};
 use crate::init::gone;
 use crate::logging;
 use crate::observe::recorder;
@@ -115,7 +115,9 @@ fn held(by_slurm: bool) -> SigSet {
 #[derive(Default)]
 pub struct Company {
     /// The way to Slurm.
-    pub chaperon: Option<Chaperon>,
+    pub chaperon: Option<OnCall>,
+    /// The ssh agent.
+    pub ssh: Option<OnCall>,
     /// The filter of a network that is filtered.
     pub network: Option<Filter>,
     /// What Slurm says about the job.
@@ -141,6 +143,14 @@ pub struct Company {
 }
 
 impl Company {
+    /// What serves calls from inside.
+    fn serves(&mut self, service: Service) -> Option<&mut OnCall> {
+        match service {
+            Service::Slurm => self.chaperon.as_mut(),
+            Service::SshAgent => self.ssh.as_mut(),
+        }
+    }
+
     /// Has a command held until the tracer traces it and its network is filtered, if they are, and the announcement is made.
     pub fn hold(&mut self, run: &mut Run, tracer: Option<Tracer>) {
         run.lends_network = self.network.is_some();
@@ -213,7 +223,8 @@ impl Supervisor<'_> {
                 }
                 return Ok(());
             }
-            let called = self.company.chaperon.as_ref().and_then(Chaperon::waiting);
+            let called = self.company.chaperon.as_ref().and_then(OnCall::waiting);
+            let logs_in = self.company.ssh.as_ref().and_then(OnCall::waiting);
             let parent = self.company.parent.as_ref();
             let watched = self.company.recorder.as_ref();
             let watched = watched.and_then(|recorder| recorder.borrow().waiting());
@@ -231,15 +242,23 @@ impl Supervisor<'_> {
                     PollFlags::POLLIN,
                 ),
                 PollFd::new(mediated.unwrap_or(self.control.as_fd()), PollFlags::POLLIN),
+                PollFd::new(logs_in.unwrap_or(self.control.as_fd()), PollFlags::POLLIN),
             ];
-            let (calls, has_parent, mediates) =
-                (called.is_some(), parent.is_some(), mediated.is_some());
+            let (calls, logs_in) = (called.is_some(), logs_in.is_some());
+            let (has_parent, mediates) = (parent.is_some(), mediated.is_some());
             match poll(&mut ready, self.timeout()) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            let [reported, signalled, called, orphaned, waits, handed_over] =
-                ready.map(|one| one.any().unwrap_or(false));
+            let [
+                reported,
+                signalled,
+                called,
+                orphaned,
+                waits,
+                handed_over,
+                asked,
+            ] = ready.map(|one| one.any().unwrap_or(false));
             if let (true, true, Some(mediator)) = (mediates, handed_over, &mut self.mediator) {
                 mediator.begin();
             }
@@ -256,7 +275,10 @@ impl Supervisor<'_> {
                 self.hand_on()?;
             }
             if calls && called {
-                self.start_chaperon();
+                self.start_on_call(Service::Slurm);
+            }
+            if logs_in && asked {
+                self.start_on_call(Service::SshAgent);
             }
             let now = Instant::now();
             if self.listen_again.iter().any(|at| *at <= now) {
@@ -350,7 +372,7 @@ impl Supervisor<'_> {
                 }
             }
             // The descriptors were taken as they came.
-            Report::Listening | Report::Namespaces | Report::Watched => {}
+            Report::Listening(_) | Report::Namespaces | Report::Watched => {}
             Report::Mediated | Report::Held | Report::Unfinished => {}
             Report::Left { .. } | Report::LeftMore | Report::LeftAll => self.note_left(&report),
             Report::Gone(places) => failure::say(&gone::line(&places)),
@@ -393,9 +415,9 @@ impl Supervisor<'_> {
                 Ok((length, socket)) => {
                     let report = postcard::from_bytes(&buffer[..length]).ok()?;
                     match (&report, socket) {
-                        (Report::Listening, Some(socket)) => {
-                            if let Some(chaperon) = &mut self.company.chaperon {
-                                chaperon.listening(socket);
+                        (Report::Listening(service), Some(socket)) => {
+                            if let Some(serves) = self.company.serves(*service) {
+                                serves.listening(socket);
                             }
                         }
                         (Report::Mediated, Some(listener)) => {
@@ -437,16 +459,20 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Somebody inside asks for Slurm for the first time.
-    fn start_chaperon(&mut self) {
-        if let Some(chaperon) = &mut self.company.chaperon
-            && let Err(error) = chaperon.start()
+    /// Somebody inside calls for the first time.
+    fn start_on_call(&mut self, service: Service) {
+        if let Some(serves) = self.company.serves(service)
+            && let Err(error) = serves.start()
         {
+            let what = match service {
+                Service::Slurm => "the chaperon, so that Slurm cannot be used",
+                Service::SshAgent => "the ssh agent, so that nothing can log in by ssh",
+            };
             failure::say(&format!(
-                "agent-sandbox: error: cannot start the chaperon, so that Slurm cannot be used: {error}\n"
+                "agent-sandbox: error: cannot start {what}: {error}\n"
             ));
             // Closes the socket: calls fail instead of waiting.
-            chaperon.end();
+            serves.end();
         }
     }
 

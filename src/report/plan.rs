@@ -48,6 +48,7 @@ pub fn json(plan: &Plan, layers: &[String], backend: &str) -> Value {
         "syscalls": plan.syscalls,
         "network": plan.network,
         "filter": plan.filter,
+        "ssh": plan.ssh,
         "nested": plan.nested,
         "max_processes": plan.max_processes,
         "mediated": plan.mediated,
@@ -90,6 +91,14 @@ pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
             "credential   {name}: a placeholder in ${}, for {hosts}  ({})",
             one.env, one.source
         ));
+    }
+    if let Some(agent) = &plan.ssh {
+        for host in &agent.hosts {
+            line(format!(
+                "ssh          logins to {} by the user's ssh-agent, keys {}  ({})",
+                host.value, agent.keys.value, host.source
+            ));
+        }
     }
     line(format!(
         "namespaces   {} inside  ({})",

@@ -23,7 +23,7 @@ use super::step::{self, Jail, StepNamespaces};
 use super::{join, peer};
 use crate::env_vars;
 use crate::failure::{self, Failure};
-use crate::launch::chaperon::Chaperon;
+use crate::launch::on_call::OnCall;
 use crate::launch::{self, Prepared, start_messages, state, tracer};
 use crate::plan::{self, NetworkMode, Plan};
 use crate::sys::{fds, passing, process};
@@ -293,7 +293,7 @@ impl Server {
         let step = self.made.as_ref().map(|made| &made.step);
         let called = step
             .and_then(|step| step.chaperon.as_ref())
-            .and_then(Chaperon::waiting);
+            .and_then(OnCall::waiting);
         let control = step.map(|step| step.control.as_fd());
         let parent = self.parent.as_ref().map(AsFd::as_fd);
         let fixed = [Some(self.listener.as_fd()), control, called, parent];

@@ -138,7 +138,7 @@ struct Line<'a, T> {
     entry: &'a T,
 }
 
-/// What the network's filter judged. Names of hosts are what is inside chose; the filter bounds them and their number.
+/// What the network's filter judged, or the ssh agent. Names of hosts are what is inside chose; the filter bounds them and their number.
 #[derive(Debug, Serialize)]
 pub struct Connection<'a> {
     time: f64,
@@ -173,6 +173,15 @@ impl<'a> Connection<'a> {
             verdict,
             reason,
             change: None,
+        }
+    }
+
+    /// Of the ssh agent's: what it signed, or did not.
+    #[must_use]
+    pub fn of_ssh(self) -> Self {
+        Self {
+            kind: "ssh",
+            ..self
         }
     }
 

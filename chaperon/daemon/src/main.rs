@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use agent_sandbox_chaperon::slurm::explain::explain;
-use agent_sandbox_chaperon::{network, server};
+use agent_sandbox_chaperon::{network, server, ssh_agent};
 use agent_sandbox_wire::explain::{LONGEST_QUESTION, Question};
 
 const USAGE: &str =
@@ -42,6 +42,20 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             };
             match network::filter(order, errors, life) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("agent-sandbox-chaperon: error: {error}");
+                    ExitCode::FAILURE
+                }
+            }
+        }
+        ["ssh-agent", order, errors, listen, life] => {
+            let numbers = [order, errors, listen, life].map(|text| text.parse().ok());
+            let [Some(order), Some(errors), Some(listen), Some(life)] = numbers else {
+                eprint!("{USAGE}");
+                return ExitCode::from(2);
+            };
+            match ssh_agent::serve(order, errors, listen, life) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
                     eprintln!("agent-sandbox-chaperon: error: {error}");

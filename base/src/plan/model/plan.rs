@@ -11,6 +11,7 @@ use super::injected_files::InjectedFiles;
 use super::network::FilteredNetwork;
 use super::persistent::{Keeping, SHOWN, shown_in, shown_name};
 use super::slurm::Use;
+use super::ssh::SshAgent;
 use super::step::{Mount, Step, Why};
 use super::syscalls::SyscallRule;
 use super::trace::Trace;
@@ -93,6 +94,8 @@ pub struct Plan {
     pub network: Sourced<NetworkMode>,
     /// To whom a filtered one leads; `None`: it is not filtered.
     pub filter: Option<FilteredNetwork>,
+    /// The agent that has the user's own sign logins; `None`: no host is named for it, or none counts.
+    pub ssh: Option<SshAgent>,
     /// Whether user namespaces may be created inside.
     pub nested: Sourced<bool>,
     /// `RLIMIT_NPROC` inside; `None`: as outside.
