@@ -6,7 +6,7 @@ use agent_sandbox_support::not_checked;
 use agent_sandbox_support::waiting::until;
 use serde_json::{Value, json};
 
-use crate::outside::{Outside, launcher, outside, start};
+use crate::outside::{Outside, Running, launcher, outside, start};
 
 /// A name for each server.
 fn zone() -> Value {
@@ -87,35 +87,92 @@ const REPOSITORY: &str = "
     git init -q -b main work; cd work; echo text > file; git add file
     git -c user.name=a -c user.email=a@b commit -qm one; git push -q ../git/small.git main";
 
-#[test]
-fn git_and_ssh_reach_a_server_at_the_port_that_is_named() {
-    let test = "clients::git_and_ssh_reach_a_server_at_the_port_that_is_named";
+/// sshd, and the directory of one that was unpacked (`tests/confine/install`).
+fn sshd() -> Option<(PathBuf, String)> {
     let tools = std::env::var("AGENT_SANDBOX_TEST_PYTHON").unwrap_or_default();
     let own = format!("{tools}/sshd");
-    let Some(sshd) = found(&["/usr/sbin/sshd", &format!("{own}/sshd")]) else {
+    found(&["/usr/sbin/sshd", &format!("{own}/sshd")]).map(|sshd| (sshd, own))
+}
+
+/// Starts it on ssh.example, with a key of its own, `host`, for who has the key `user`.
+fn serve(net: &Outside, (sshd, own): &(PathBuf, String)) -> Running {
+    let at = net.served("").display().to_string();
+    net.prepare(&format!(
+        "ssh-keygen -q -t ed25519 -N '' -f host; ssh-keygen -q -t ed25519 -N '' -f user
+        printf '%s\\n' 'Port 22' 'HostKey {at}/host' 'PidFile none' 'UsePAM no' 'StrictModes no' \
+            'AuthorizedKeysFile {at}/user.pub' > sshd_config
+        [ ! -e {own}/more ] || sed 's:ROOT:{own}/root:' {own}/more >> sshd_config"
+    ));
+    let config = net.served("sshd_config");
+    let words = [
+        sshd.as_os_str(),
+        "-De".as_ref(),
+        "-f".as_ref(),
+        config.as_os_str(),
+    ];
+    let server = start(&mut net.command(&words));
+    until("sshd listens", || {
+        std::net::TcpStream::connect("9.9.9.3:22").is_ok()
+    });
+    server
+}
+
+/// The user's agent signs, outside: no key is inside, and the port is open because the host is named.
+#[test]
+fn git_and_ssh_log_in_with_the_users_agent() {
+    let test = "clients::git_and_ssh_log_in_with_the_users_agent";
+    let Some(sshd) = sshd() else {
         return not_checked(test, "no sshd on this machine");
     };
     outside(test, &zone(), |net| {
         net.prepare(REPOSITORY);
         let at = net.served("").display().to_string();
+        let server = serve(net, &sshd);
+        let socket = net.served("agent");
+        let agent = ["ssh-agent", "-D", "-a", socket.to_str().unwrap()];
+        let agent = start(&mut net.command(&agent));
+        until("ssh-agent listens", || socket.exists());
         net.prepare(&format!(
-            "ssh-keygen -q -t ed25519 -N '' -f host; ssh-keygen -q -t ed25519 -N '' -f user
-            printf '%s\\n' 'Port 22' 'HostKey {at}/host' 'PidFile none' 'UsePAM no' 'StrictModes no' \
-                'AuthorizedKeysFile {at}/user.pub' > sshd_config
-            [ ! -e {own}/more ] || sed 's:ROOT:{own}/root:' {own}/more >> sshd_config"
+            "SSH_AUTH_SOCK={at}/agent ssh-add -q user; mkdir -p ~/.ssh
+            sed 's/^/ssh.example,a.example /' host.pub > ~/.ssh/known_hosts"
         ));
+        let script = format!(
+            "me=$(id -un)
+            git clone -q ssh://$me@ssh.example{at}/git/small.git && cd small && cat file
+            echo more >> file; git commit -qam more && git push -q && echo pushed
+            ssh -o BatchMode=yes $me@ssh.example echo plain ssh
+            ssh -o BatchMode=yes $me@a.example echo elsewhere
+            ssh -o BatchMode=yes -p 443 $me@ssh.example echo elsewhere
+            true"
+        );
+        let launcher = launcher();
+        let socket = format!("SSH_AUTH_SOCK={at}/agent");
+        let mut words = vec![socket.as_str(), launcher.to_str().unwrap(), "-q"];
+        words.extend([
+            "--set",
+            "network.mode=filtered",
+            "--set",
+            "network.allow=[]",
+        ]);
+        words.extend(["--set", "ssh.hosts=[\"ssh.example\"]"]);
+        words.extend(["--", "bash", "-c", &script]);
+        let ran = start(&mut net.command(&words)).wait();
+        assert_eq!(ran.stdout, "text\npushed\nplain ssh\n", "{ran:?}");
+        drop((server, agent));
+    });
+}
+
+#[test]
+fn git_and_ssh_reach_a_server_at_the_port_that_is_named() {
+    let test = "clients::git_and_ssh_reach_a_server_at_the_port_that_is_named";
+    let Some(sshd) = sshd() else {
+        return not_checked(test, "no sshd on this machine");
+    };
+    outside(test, &zone(), |net| {
+        net.prepare(REPOSITORY);
+        let at = net.served("").display().to_string();
+        let server = serve(net, &sshd);
         std::fs::copy(net.served("user"), net.project("key")).unwrap();
-        let config = net.served("sshd_config");
-        let words = [
-            sshd.as_os_str(),
-            "-De".as_ref(),
-            "-f".as_ref(),
-            config.as_os_str(),
-        ];
-        let server = start(&mut net.command(&words));
-        until("sshd listens", || {
-            std::net::TcpStream::connect("9.9.9.3:22").is_ok()
-        });
         let script = format!(
             "export GIT_SSH_COMMAND='ssh -F none -i key -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=known'
             me=$(id -un)
