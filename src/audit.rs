@@ -54,9 +54,12 @@ pub struct Request {
     pub suppressed: u64,
 }
 
-/// A host that a session with a filtered network wanted to reach; the filter records each once.
+/// A host that a session with a filtered network wanted to reach, which the filter records once; or what its ssh agent signed for
+/// a host, or did not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Connection {
+    /// [`NETWORK`] or [`SSH`].
+    pub kind: String,
     /// Seconds since 1970-01-01 00:00 UTC.
     pub time: f64,
     /// The session's id.
@@ -76,16 +79,10 @@ pub struct Connection {
     pub change: Option<String>,
 }
 
-/// What stands in one file with requests: a line about something else says what it is about.
-#[derive(Deserialize)]
-struct OfNetwork {
-    kind: String,
-    #[serde(flatten)]
-    connection: Connection,
-}
-
-/// The [`OfNetwork::kind`] of connections.
-const NETWORK: &str = "network";
+/// The [`Connection::kind`] of what a filter judged. A line about something else, in the same file, says what it is about.
+pub const NETWORK: &str = "network";
+/// That of what an ssh agent did.
+pub const SSH: &str = "ssh";
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
@@ -131,14 +128,14 @@ pub fn requests(state: &Path) -> Result<Vec<Request>> {
     Ok(all)
 }
 
-/// Every host that the filters of networks recorded, oldest first.
+/// Every host that the filters of networks and the ssh agents recorded, oldest first.
 ///
 /// # Errors
 /// As [`requests`].
 pub fn connections(state: &Path) -> Result<Vec<Connection>> {
     let mut all = records(state, |line| {
-        let of: OfNetwork = serde_json::from_slice(line).ok()?;
-        (of.kind == NETWORK).then_some(of.connection)
+        let one: Connection = serde_json::from_slice(line).ok()?;
+        [NETWORK, SSH].contains(&one.kind.as_str()).then_some(one)
     })?;
     all.sort_by(|a, b| a.time.total_cmp(&b.time));
     Ok(all)
@@ -264,11 +261,13 @@ mod tests {
         let lines = [
             format!(r#"{begins},"pid":7,"command":"sbatch","reason":null,"jobs":[]}}"#),
             format!(r#"{begins},"kind":"network","name":"a.org","port":null,"reason":"why"}}"#),
+            format!(r#"{begins},"kind":"ssh","name":"a.org","port":22,"reason":"why"}}"#),
             format!(r#"{begins},"kind":"other","name":"a.org","port":443,"reason":"why"}}"#),
         ];
         std::fs::write(directory.join("n1.jsonl"), lines.join("\n")).unwrap();
         let found = connections(state.path()).unwrap();
-        assert_eq!(found.len(), 1);
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[1].kind, SSH);
         assert_eq!((found[0].name.as_str(), found[0].port), ("a.org", None));
         assert_eq!(requests(state.path()).unwrap().len(), 1);
     }

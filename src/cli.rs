@@ -371,7 +371,7 @@ struct LogWords {
     #[arg(value_name = "JOBID")]
     job: Option<String>,
     /// Which hosts sessions with a filtered network reached and by which rule, and which not, why, and what would open
-    /// them
+    /// them; and logins by ssh with the user's ssh-agent
     #[arg(long, conflicts_with = "job")]
     network: bool,
     /// Only what this session asked

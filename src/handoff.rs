@@ -16,11 +16,20 @@ pub struct Order {
     pub expect: Vec<Expect>,
     /// A file that takes the place of standard input, at the same offset.
     pub input: Option<Vec<u8>>,
-    /// Where a listening socket is made, whose descriptor goes to the launcher.
-    pub socket: Option<Vec<u8>>,
+    /// Where listening sockets are made, whose descriptors go to the launcher.
+    pub sockets: Vec<(Service, Vec<u8>)>,
     /// The command; `None`: init keeps the jail for processes that join it, until its launcher
     /// is gone.
     pub run: Option<Run>,
+}
+
+/// What answers outside on a socket of the jail's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Service {
+    /// The chaperon.
+    Slurm,
+    /// The ssh agent.
+    SshAgent,
 }
 
 /// A command, and how the process that becomes it confines itself.
@@ -172,8 +181,8 @@ pub enum Report {
     Held,
     /// The jail is as planned; the command is about to be started.
     Ready,
-    /// Comes with the descriptor of the listening socket, before [`Self::Ready`].
-    Listening,
+    /// Comes with the descriptor of a listening socket, before [`Self::Ready`].
+    Listening(Service),
     /// Comes with the descriptors of init's user, ipc, uts, mount, pid and network namespaces, in
     /// this order, before [`Self::Ready`]; from an init that runs no command.
     Namespaces,

@@ -75,11 +75,13 @@ pub const SLURM_STEP_NUM_NODES: &str = "SLURM_STEP_NUM_NODES";
 /// Set by Slurm's plugin `mpi/pmix` for each task of a step.
 pub const PMIX: &str = "PMIX_NAMESPACE";
 /// Read: the program by which git reaches other hosts, where neither `GIT_SSH_COMMAND` nor `core.sshCommand`
-/// says otherwise (`git(1)`). Set inside, where nothing there can log in.
+/// says otherwise (`git(1)`). Set inside, where git has no key of its own to log in by.
 pub const GIT_SSH: &str = "GIT_SSH";
 /// Read: the user's own command for the same (`git(1)`).
 pub const GIT_SSH_COMMAND: &str = "GIT_SSH_COMMAND";
-/// Read, where the policy lets it pass: the socket of the user's ssh-agent (`ssh-agent(1)`).
+/// Read: the socket of the user's ssh-agent (`ssh-agent(1)`). Set inside where that signs logins.
 pub const SSH_AUTH_SOCK: &str = "SSH_AUTH_SOCK";
+/// Set inside where the user's ssh-agent signs logins, and read there in place of ssh: the file with the keys of the hosts.
+pub const KNOWN_HOSTS: &str = "AGENT_SANDBOX_KNOWN_HOSTS";
 /// Which store of PMIx a client uses (PMIx 2 to 5, framework `gds`). Set inside.
 pub const PMIX_STORE: &str = "PMIX_MCA_gds";

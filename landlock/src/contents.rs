@@ -10,6 +10,7 @@ use agent_sandbox_base::host::HostFacts;
 use agent_sandbox_base::plan::model::injected_files;
 use agent_sandbox_base::plan::model::persistent::SHOWN;
 use agent_sandbox_base::plan::model::slurm::PROGRAM;
+use agent_sandbox_base::plan::model::ssh;
 use agent_sandbox_base::plan::model::stage::{HOME, OWN, RUN, TMP};
 use agent_sandbox_base::plan::model::{INPUT, Mount, Plan, Step};
 
@@ -23,10 +24,11 @@ const NAMED_IN_OWN: &str = "own/slurm/agent-sandbox";
 const GIT_SSH_IN_OWN: &str = "own/slurm/agent-sandbox-git-ssh";
 /// What `agent-sandbox explain` answers from inside.
 pub(super) const DOCUMENT_IN_OWN: &str = "own/explain";
-/// Files that profiles give: the texts about the jail, and others.
-const INJECTED_IN_OWN: [(&str, &str); 2] = [
+/// Files that profiles give, the texts about the jail and others; and what ssh needs.
+const INJECTED_IN_OWN: [(&str, &str); 3] = [
     (injected_files::INSTRUCTIONS, "own/instructions"),
     (injected_files::GIVEN, "own/given"),
+    (ssh::DIRECTORY, "own/ssh"),
 ];
 /// How the names begin of files of certificates that programs trust, in place of those that mounts would cover.
 const CERTIFICATES_IN_OWN: &str = "own/certificates.";

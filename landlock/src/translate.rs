@@ -29,6 +29,7 @@ use agent_sandbox_base::plan::build::syscalls::{self, Switches};
 use agent_sandbox_base::plan::build::{git, injected_files};
 use agent_sandbox_base::plan::explain::inside::{DOCUMENT, Document};
 use agent_sandbox_base::plan::model::slurm::{CHAPERON_INSIDE, PROGRAM};
+use agent_sandbox_base::plan::model::ssh;
 use agent_sandbox_base::plan::model::stage::{HOME, OWN, RUN, TMP};
 use agent_sandbox_base::plan::model::{
     Access, INIT, INPUT, Mount, Omitted, Plan, PlanError, Step, Why, persistent,
@@ -54,6 +55,8 @@ pub struct Translated {
     pub socket: Option<PathBuf>,
     /// Files that come into the session's directory when the filter's certificate is known, which each of them gets.
     pub trusting: Vec<Staged>,
+    /// Where that of the ssh agent is.
+    pub ssh: Option<PathBuf>,
     /// The kernel's Landlock ABI.
     pub abi: i32,
 }
@@ -127,10 +130,14 @@ pub fn translate(
     let socket = plan
         .wants_chaperon()
         .then(|| stage.join(contents::SOCKET_IN_OWN));
+    let ssh = plan
+        .ssh
+        .as_ref()
+        .map(|_| places.real(Path::new(ssh::AGENT)));
     given.of_steps(&plan.steps);
     given.devices(&plan.steps, terminals, files);
     let shared = given.shared(files);
-    given.stage(stage, host, socket.as_deref());
+    given.stage(stage, host, &[socket.as_deref(), ssh.as_deref()]);
     given.kept(&plan);
 
     let mut for_mediator = given.rules.clone();
@@ -190,6 +197,7 @@ pub fn translate(
         places,
         socket,
         trusting,
+        ssh,
         abi,
     };
     let given = (translated.rules.as_slice(), &translated.config.access_map);
@@ -383,7 +391,7 @@ impl Collected {
 
     /// The session's own directory, and where those of others are: a jail could make one in shared
     /// memory.
-    fn stage(&mut self, stage: &Path, host: &HostFacts, socket: Option<&Path>) {
+    fn stage(&mut self, stage: &Path, host: &HostFacts, sockets: &[Option<&Path>]) {
         for place in &host.join_directories {
             self.entry(place, Permission::None, false);
         }
@@ -394,7 +402,7 @@ impl Collected {
         }
         self.rules.push(rule(&stage.join(OWN), None, Right::Read));
         self.entry(&stage.join(OWN), Permission::Read, true);
-        if let Some(socket) = socket {
+        for socket in sockets.iter().copied().flatten() {
             // To connect to it is writing; for all else the kernel has no rule, and refuses.
             self.entry(socket, Permission::Write, true);
         }

@@ -166,11 +166,11 @@ fn start(control: &Control, order: &Order) -> Result<i32, String> {
     // means anything.
     let all = order.run.as_ref().is_none_or(|run| run.by_slurm);
     let signals = hold_signals(all)?;
-    if let Some(path) = &order.socket {
+    for (service, path) in &order.sockets {
         let path = Path::new(OsStr::from_bytes(path));
         let socket = socket::listening(path)
             .map_err(|error| format!("cannot listen at `{}`: {error:#}", path.display()))?;
-        control.send_with(&Report::Listening, Some(socket.as_fd()));
+        control.send_with(&Report::Listening(*service), Some(socket.as_fd()));
     }
     match &order.run {
         Some(run) => command::attend(control, &signals, run, ConfinedBy::Jail),

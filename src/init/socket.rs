@@ -1,4 +1,4 @@
-//! The socket on which the chaperon is called: made inside, so that nothing outside can reach it; where
+//! A socket on which something outside is called: made inside, so that nothing outside can reach it; where
 //! Landlock is the jail, in the session's directory, by the launcher.
 
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -13,7 +13,7 @@ use crate::handoff::Run;
 use crate::launch;
 use crate::launch::announcements::Announcements;
 use crate::launch::backend::{Backend, Reason, with_reason};
-use crate::launch::chaperon::Chaperon;
+use crate::launch::chaperon;
 use crate::launch::network::Filter;
 use crate::launch::supervisor::Outcome;
 use crate::launch::untraced;
@@ -64,7 +64,7 @@ fn stand_by(
         untraced::note(&prepared.host.state_directory, request);
     }
     let mut company = company(announcements)?;
-    company.chaperon = Chaperon::new(&prepared, plan, all, Some(job))?;
+    company.chaperon = chaperon::on_call(&prepared, plan, all, Some(job))?;
     let (said, errors) = pipe()?;
     company.network = Filter::of_job(&prepared, plan, errors.into())?;
     company.refused = Some(said);

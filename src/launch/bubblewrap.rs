@@ -19,8 +19,9 @@ use super::supervisor::{self, Company, Jail, Outcome};
 use crate::backend::bubblewrap::{self, Finisher};
 use crate::backend::missing::MissingFeature;
 use crate::failure::Failure;
-use crate::handoff::{Expect, Order, Run};
+use crate::handoff::{Expect, Order, Run, Service};
 use crate::host;
+use crate::plan::model::ssh;
 use crate::plan::{self, Access, Mount, Plan};
 use crate::sys::{fds, passing, process};
 
@@ -184,6 +185,7 @@ impl Running for Begun {
         let outcome = supervisor::supervise(jail, control, company);
         // What stood by the command goes before its state is put away.
         company.chaperon = None;
+        company.ssh = None;
         company.network = None;
         company.forward = None;
         company.tracer = None;
@@ -334,9 +336,19 @@ pub fn order(plan: &Plan) -> Order {
             .iter()
             .any(|step| step.at == Path::new(plan::INPUT))
             .then(|| plan::INPUT.into()),
-        socket: plan
-            .wants_chaperon()
-            .then(|| agent_sandbox_wire::SOCKET.into()),
+        sockets: sockets(plan),
         run: None,
     }
+}
+
+/// Where the jail calls what is outside.
+fn sockets(plan: &Plan) -> Vec<(Service, Vec<u8>)> {
+    let slurm = plan
+        .wants_chaperon()
+        .then(|| (Service::Slurm, agent_sandbox_wire::SOCKET.into()));
+    let ssh = plan
+        .ssh
+        .is_some()
+        .then(|| (Service::SshAgent, ssh::AGENT.into()));
+    slurm.into_iter().chain(ssh).collect()
 }

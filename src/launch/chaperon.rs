@@ -1,11 +1,7 @@
-//! The launcher's side of the chaperon: what it is told, and its start at the first call from
-//! inside. A session that never asks for Slurm never has one.
+//! The launcher's side of the chaperon: what it is told. It is started at the first call from inside.
 
 use std::ffi::OsStr;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -14,7 +10,7 @@ use agent_sandbox_wire::order::{JailPath, JobContext, Order};
 use anyhow::{Context, Result};
 use bstr::ByteSlice;
 
-use super::companion::Companion;
+use super::on_call::OnCall;
 use super::prepared::{FIRST_TIMEOUT, Prepared};
 use crate::env_vars;
 use crate::failure::{self, Failure};
@@ -32,132 +28,61 @@ const LONGEST_VALUE: usize = 64;
 /// What the chaperon had to say stands here, below the state directory. Its audit record is kept
 /// elsewhere: this is for what should not happen.
 pub(super) const LOG: &str = "slurm/chaperon.log";
-/// A chaperon that runs, or that will when it is needed.
-#[derive(Debug)]
-pub struct Chaperon {
-    program: PathBuf,
-    order: Option<OwnedFd>,
-    listener: Option<OwnedFd>,
-    log: PathBuf,
-    running: Option<Companion>,
-}
-
-impl Chaperon {
-    /// What a launch needs of it; `None` if the plan wants no chaperon. `told` is what the user was
-    /// told of the jail, a line each; `job` is the job in which this launch runs, if Slurm started it;
-    /// else it is the allocation in which the session was started, if there is one.
-    ///
-    /// # Errors
-    /// The order cannot be written.
-    pub fn new(
-        prepared: &Prepared,
-        plan: &Plan,
-        mut told: Vec<String>,
-        job: Option<JobContext>,
-    ) -> Result<Option<Self>> {
-        let host = &prepared.host;
-        let Some(slurm) = host.slurm.as_ref().filter(|_| plan.wants_chaperon()) else {
-            return Ok(None);
-        };
-        let program = slurm
-            .chaperon
-            .clone()
-            .context("the chaperon is not installed")?;
-        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        let rules = &prepared.policy.slurm;
-        let mut snapshot = prepared.snapshot.clone();
-        told.retain(|line| !snapshot.told.contains(line));
-        snapshot.told.extend(told);
-        snapshot.traced |= prepared.is_traced;
-        let order = Order {
-            snapshot,
-            scope: rules.scope.value,
-            queries: rules.queries.value,
-            allocation: rules.allocation.value,
-            limits: rules.limits.values(),
-            commands: slurm
-                .commands
-                .iter()
-                .map(|(command, path)| (*command, bytes(path)))
-                .collect(),
-            agent_sandbox: bytes(&host.executable),
-            state: bytes(&host.state_directory),
-            environment: environment(host, &slurm.conf),
-            user: user(host),
-            uid: host.uid,
-            home: bytes(&host.home),
-            places: plan.steps.iter().filter_map(place).collect(),
-            job: job.or_else(|| {
-                host.allocation.as_ref().map(|ours| JobContext {
-                    id: ours.job,
-                    environment: ours.variables.clone(),
-                })
-            }),
-        };
-        let text = postcard::to_allocvec(&order).context("cannot write the chaperon's order")?;
-        Ok(Some(Self {
-            program,
-            order: Some(fds::memory_file(c"agent-sandbox-slurm", &text)?),
-            listener: None,
-            log: host.state_directory.join(LOG),
-            running: None,
-        }))
-    }
-
-    /// Takes the socket on which calls from inside arrive.
-    pub fn listening(&mut self, listener: OwnedFd) {
-        if self.order.is_some() {
-            self.listener = Some(listener);
-        }
-    }
-
-    /// What becomes readable when somebody inside calls, as long as no chaperon was started.
-    pub fn waiting(&self) -> Option<BorrowedFd<'_>> {
-        self.listener.as_ref().map(AsFd::as_fd)
-    }
-
-    /// Starts the chaperon, which takes the calls from now on. Does nothing without a socket, or
-    /// if it was started before: what is known of a session is told once.
-    ///
-    /// # Errors
-    /// What `socketpair(2)` or `fork(2)` answer. The socket is closed then, so that callers get an
-    /// error instead of waiting.
-    pub fn start(&mut self) -> io::Result<()> {
-        let (Some(order), Some(listener)) = (self.order.take(), self.listener.take()) else {
-            return Ok(());
-        };
-        let (life, theirs) = UnixStream::pair()?;
-        let theirs = OwnedFd::from(theirs);
-        let given = [&order, &listener, &theirs];
-        self.running = Some(Companion::start(
-            &self.program,
-            "serve",
-            &given,
-            life.into(),
-            &self.log,
-            || Ok(()),
-        )?);
-        Ok(())
-    }
-
-    /// Its process, once it runs.
-    pub(super) fn process(&self) -> Option<u32> {
-        self.running.as_ref().map(Companion::process)
-    }
-
-    /// Ends the chaperon and waits for its end, for a bounded time.
-    pub fn end(&mut self) {
-        self.listener = None;
-        if let Some(running) = self.running.take() {
-            running.end();
-        }
-    }
-}
-
-impl Drop for Chaperon {
-    fn drop(&mut self) {
-        self.end();
-    }
+/// What a launch needs of it; `None` if the plan wants no chaperon. `told` is what the user was
+/// told of the jail, a line each; `job` is the job in which this launch runs, if Slurm started it;
+/// else it is the allocation in which the session was started, if there is one.
+///
+/// # Errors
+/// The order cannot be written.
+pub fn on_call(
+    prepared: &Prepared,
+    plan: &Plan,
+    mut told: Vec<String>,
+    job: Option<JobContext>,
+) -> Result<Option<OnCall>> {
+    let host = &prepared.host;
+    let Some(slurm) = host.slurm.as_ref().filter(|_| plan.wants_chaperon()) else {
+        return Ok(None);
+    };
+    let program = slurm
+        .chaperon
+        .clone()
+        .context("the chaperon is not installed")?;
+    let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+    let rules = &prepared.policy.slurm;
+    let mut snapshot = prepared.snapshot.clone();
+    told.retain(|line| !snapshot.told.contains(line));
+    snapshot.told.extend(told);
+    snapshot.traced |= prepared.is_traced;
+    let order = Order {
+        snapshot,
+        scope: rules.scope.value,
+        queries: rules.queries.value,
+        allocation: rules.allocation.value,
+        limits: rules.limits.values(),
+        commands: slurm
+            .commands
+            .iter()
+            .map(|(command, path)| (*command, bytes(path)))
+            .collect(),
+        agent_sandbox: bytes(&host.executable),
+        state: bytes(&host.state_directory),
+        environment: environment(host, &slurm.conf),
+        user: user(host),
+        uid: host.uid,
+        home: bytes(&host.home),
+        places: plan.steps.iter().filter_map(place).collect(),
+        job: job.or_else(|| {
+            host.allocation.as_ref().map(|ours| JobContext {
+                id: ours.job,
+                environment: ours.variables.clone(),
+            })
+        }),
+    };
+    let text = postcard::to_allocvec(&order).context("cannot write the chaperon's order")?;
+    let order = fds::memory_file(c"agent-sandbox-slurm", &text)?;
+    let log = host.state_directory.join(LOG);
+    Ok(Some(OnCall::new(program, "serve", vec![order], log)))
 }
 
 /// A place of the jail's, as far as files can stand in it.

@@ -5,22 +5,24 @@ use std::os::fd::OwnedFd;
 
 use super::announcements::Announcements;
 use super::cgroup::{Group, Wanted};
-use super::chaperon::Chaperon;
 use super::deadline::Deadline;
 use super::finish::Finish;
 use super::forward::Forward;
 use super::measured::Measured;
 use super::network::Filter;
+use super::on_call::OnCall;
 use super::traced::Tracer;
 use crate::backend::bubblewrap::mediator::Terms;
-use crate::handoff::Run;
+use crate::handoff::{Run, Service};
 use crate::observe::recorder;
 
 /// What stands by besides the supervisor.
 #[derive(Default)]
 pub struct Company {
     /// The way to Slurm.
-    pub chaperon: Option<Chaperon>,
+    pub chaperon: Option<OnCall>,
+    /// The ssh agent.
+    pub ssh: Option<OnCall>,
     /// The filter of a network that is filtered.
     pub network: Option<Filter>,
     /// Ports that are forwarded.
@@ -58,6 +60,14 @@ pub struct Company {
 }
 
 impl Company {
+    /// What serves calls from inside.
+    pub(super) fn serves(&mut self, service: Service) -> Option<&mut OnCall> {
+        match service {
+            Service::Slurm => self.chaperon.as_mut(),
+            Service::SshAgent => self.ssh.as_mut(),
+        }
+    }
+
     /// Has a command held until the tracer traces it, its network is filtered and its ports are forwarded, if they are, and the
     /// announcement is made.
     pub fn hold(&mut self, run: &mut Run, tracer: Option<Tracer>) {

@@ -245,10 +245,15 @@ impl Ready for Planning {
             },
             mediator: -1,
         };
-        if let (Some(path), Some(chaperon)) = (&translated.socket, &mut company.chaperon) {
-            let socket = init::socket::listening(path)
-                .with_context(|| format!("cannot listen at `{}`", path.display()))?;
-            chaperon.listening(socket);
+        for (path, serves) in [
+            (&translated.socket, &mut company.chaperon),
+            (&translated.ssh, &mut company.ssh),
+        ] {
+            if let (Some(path), Some(serves)) = (path, serves) {
+                let socket = init::socket::listening(path)
+                    .with_context(|| format!("cannot listen at `{}`", path.display()))?;
+                serves.listening(socket);
+            }
         }
         let config = translated.config;
         drop((translated.plan, translated.staged, translated.trusting));
@@ -293,6 +298,7 @@ impl Running for Begun {
         let outcome = supervisor::supervise(Jail::joined(mediator), control, company);
         // They are children as well, and none that is left over.
         company.chaperon = None;
+        company.ssh = None;
         company.network = None;
         // A mediator that ends by itself leaves nothing.
         if company.killed || outcome.is_err() {

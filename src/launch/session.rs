@@ -1,7 +1,6 @@
 //! The ordered effects of one launch: look, plan, record the session, build the jail, wait.
 
 use super::backend::{Backend, Reason, Running, with_reason};
-use super::chaperon::Chaperon;
 use super::deadline::{Deadline, TIMED_OUT};
 use super::ending::conclude;
 use super::forward::Forward;
@@ -11,7 +10,9 @@ use super::prepare::prepare_session;
 use super::prepared::Prepared;
 use super::result::Collector;
 use super::supervisor::{Company, Outcome};
-use super::{absent, choice, credentials, limits, observed, orders, start_messages};
+use super::{
+    absent, chaperon, choice, credentials, limits, observed, orders, ssh_agent, start_messages,
+};
 use crate::cli::Options;
 use crate::env_vars;
 use crate::failure::{self, Failure};
@@ -178,7 +179,8 @@ fn start(
     let memory = limits::memory(&plan.limits);
     let mut company = Company {
         memory,
-        chaperon: Chaperon::new(&prepared, plan, ready.told(), None)?,
+        chaperon: chaperon::on_call(&prepared, plan, ready.told(), None)?,
+        ssh: ssh_agent::on_call(&prepared, plan, !options.quiet)?,
         network: Filter::new(&prepared, plan, &values, options)?,
         recorder: prepared.recorder.clone(),
         announcement: announcement

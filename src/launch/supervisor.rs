@@ -22,18 +22,19 @@ use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
 use super::activity::{self, Signs};
 use super::announcements::Announcements;
 use super::cgroup::Group;
-use super::chaperon::Chaperon;
 pub use super::company::Company;
 use super::deadline::Due;
 use super::finish;
 pub use super::jail::Jail;
+use super::on_call::OnCall;
 use crate::backend::bubblewrap::mediator::Standby;
 use crate::failure::{self, Failure};
-use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request};
+use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request, Service};
 use crate::init::gone;
 use crate::logging;
 use crate::sys::{passing, process};
 
+mod group;
 mod refusals;
 
 /// Signals that end a process or mean something to it: handed on when a process sent them.
@@ -186,7 +187,8 @@ impl Supervisor<'_> {
                 }
                 return Ok(());
             }
-            let called = self.company.chaperon.as_ref().and_then(Chaperon::waiting);
+            let called = self.company.chaperon.as_ref().and_then(OnCall::waiting);
+            let logs_in = self.company.ssh.as_ref().and_then(OnCall::waiting);
             let parent = self.company.parent.as_ref();
             let watched = self.company.recorder.as_ref();
             let watched = watched.and_then(|recorder| recorder.borrow().waiting());
@@ -209,12 +211,14 @@ impl Supervisor<'_> {
                     refused.map_or(self.control.as_fd(), AsFd::as_fd),
                     PollFlags::POLLIN,
                 ),
+                PollFd::new(logs_in.unwrap_or(self.control.as_fd()), PollFlags::POLLIN),
             ];
-            let (calls, has_parent, mediates, refuses) = (
+            let (calls, has_parent, mediates, refuses, logs_in) = (
                 called.is_some(),
                 parent.is_some(),
                 mediated.is_some(),
                 refused.is_some(),
+                logs_in.is_some(),
             );
             match poll(&mut ready, self.timeout()) {
                 Ok(_) | Err(Errno::EINTR) => {}
@@ -228,6 +232,7 @@ impl Supervisor<'_> {
                 waits,
                 handed_over,
                 said,
+                asked,
             ] = ready.map(|one| one.any().unwrap_or(false));
             if let (true, true, Some(mediator)) = (mediates, handed_over, &mut self.mediator) {
                 mediator.begin();
@@ -248,7 +253,10 @@ impl Supervisor<'_> {
                 self.tell_refused();
             }
             if calls && called {
-                self.start_chaperon();
+                self.start_on_call(Service::Slurm);
+            }
+            if logs_in && asked {
+                self.start_on_call(Service::SshAgent);
             }
             let now = Instant::now();
             if self.listen_again.iter().any(|at| *at <= now) {
@@ -330,50 +338,13 @@ impl Supervisor<'_> {
             .as_ref()
             .and_then(|group| group.taken().cpu);
         let summed = || jail.first().map_or(Duration::ZERO, activity::cpu_of);
-        let chaperon = self.company.chaperon.as_ref().and_then(Chaperon::process);
+        let chaperon = self.company.chaperon.as_ref().and_then(OnCall::process);
         Signs {
             cpu: counted.unwrap_or_else(summed),
             terminals: activity::terminals(),
             asked: chaperon.map_or(Duration::ZERO, activity::cpu_of),
             asks: chaperon.is_some_and(|pid| !activity::children(pid).is_empty()),
         }
-    }
-
-    /// Makes the session's cgroup while the jail is built, for it may take as long.
-    fn make_group(&mut self, jail: &Jail) {
-        let Some(first) = jail.first() else { return };
-        let company = &mut *self.company;
-        let tracer = company.tracer.as_ref();
-        let session = tracer.and_then(|(tracer, _)| tracer.session());
-        let made = match (&company.wanted, session) {
-            (Some((session, wanted)), _) => Group::wanted(wanted, session, first),
-            (None, Some(session)) => Group::of_session(session, first),
-            (None, None) => return,
-        };
-        match made {
-            Ok(group) => company.group = Some(group),
-            Err(error) => self.ungrouped = Some(error),
-        }
-    }
-
-    /// Has everything of the jail in a cgroup without which nothing may run.
-    fn enter_group(&mut self, jail: &Jail) -> Result<(), Failure> {
-        let wanted = self.company.wanted.as_ref();
-        if wanted.is_none_or(|(_, group)| !group.required) {
-            return Ok(());
-        }
-        let moved = match (self.ungrouped.take(), &self.company.group, jail.first()) {
-            // What was started since it was made is moved as well.
-            (None, Some(group), Some(first)) => group.take(first),
-            (Some(error), ..) => Err(error),
-            _ => Err(io::ErrorKind::NotFound.into()),
-        };
-        moved.map_err(|error| {
-            Failure::new(format!(
-                "cannot make the session's cgroup, which its limits need: {error}"
-            ))
-            .hint("admin: see limits.cgroup in the policy")
-        })
     }
 
     /// Nothing of the jail has run yet. It goes on when it is traced, or when it need not be, and what there is
@@ -434,7 +405,7 @@ impl Supervisor<'_> {
                 }
             }
             // The descriptors were taken as they came.
-            Report::Listening | Report::Namespaces | Report::Watched => {}
+            Report::Listening(_) | Report::Namespaces | Report::Watched => {}
             Report::Mediated | Report::Held | Report::Unfinished => {}
             Report::Left { .. } | Report::LeftMore | Report::LeftAll => self.note_left(&report),
             Report::Gone(places) => failure::say(&gone::line(&places)),
@@ -478,9 +449,9 @@ impl Supervisor<'_> {
                 Ok((length, socket)) => {
                     let report = postcard::from_bytes(&buffer[..length]).ok()?;
                     match (&report, socket) {
-                        (Report::Listening, Some(socket)) => {
-                            if let Some(chaperon) = &mut self.company.chaperon {
-                                chaperon.listening(socket);
+                        (Report::Listening(service), Some(socket)) => {
+                            if let Some(serves) = self.company.serves(*service) {
+                                serves.listening(socket);
                             }
                         }
                         (Report::Mediated, Some(listener)) => {
@@ -522,16 +493,20 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Somebody inside asks for Slurm for the first time.
-    fn start_chaperon(&mut self) {
-        if let Some(chaperon) = &mut self.company.chaperon
-            && let Err(error) = chaperon.start()
+    /// Somebody inside calls for the first time.
+    fn start_on_call(&mut self, service: Service) {
+        if let Some(serves) = self.company.serves(service)
+            && let Err(error) = serves.start()
         {
+            let what = match service {
+                Service::Slurm => "the chaperon, so that Slurm cannot be used",
+                Service::SshAgent => "the ssh agent, so that nothing can log in by ssh",
+            };
             failure::say(&format!(
-                "agent-sandbox: error: cannot start the chaperon, so that Slurm cannot be used: {error}\n"
+                "agent-sandbox: error: cannot start {what}: {error}\n"
             ));
             // Closes the socket: calls fail instead of waiting.
-            chaperon.end();
+            serves.end();
         }
     }
 

@@ -198,7 +198,7 @@ impl Record {
         }
         if self.connections > 0 {
             text.push_str(&format!(
-                "\n{} hosts were asked for in filtered networks (`agent-sandbox log --network` shows them)\n",
+                "\n{} hosts were asked for in filtered networks, or logins to hosts by ssh (`agent-sandbox log --network` shows them)\n",
                 self.connections
             ));
         }

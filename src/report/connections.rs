@@ -44,18 +44,19 @@ pub(super) fn show(options: &Options, session: Option<&str>, user: Option<&str>)
 /// For a person. `several`: they may be several users'.
 fn text(all: &[Of<Connection>], several: bool) -> String {
     if all.is_empty() {
-        return "no session with a filtered network has asked for a host\n".to_owned();
+        return "no session with a filtered network has asked for a host, and none for a login by ssh\n".to_owned();
     }
     let whose = |user: Option<&str>| match several {
         true => format!("{:<16}  ", user.unwrap_or_default()),
         false => String::new(),
     };
     let mut text = format!(
-        "{:<20}  {}{:<8}  {:<12}  {:<7}  {:<32}  REASON\n",
+        "{:<20}  {}{:<8}  {:<12}  {:<7}  {:<7}  {:<32}  REASON\n",
         "TIME",
         whose(Some("USER")),
         "SESSION",
         "NODE",
+        "BY",
         "VERDICT",
         "HOST"
     );
@@ -66,11 +67,12 @@ fn text(all: &[Of<Connection>], several: bool) -> String {
         };
         let change = one.change.as_ref().map(|change| format!("; {change}"));
         let line = format!(
-            "{:<20}  {}{:<8}  {:<12}  {:<7}  {host:<32}  {}{}",
+            "{:<20}  {}{:<8}  {:<12}  {:<7}  {:<7}  {host:<32}  {}{}",
             audit::rfc3339(one.time),
             whose(user.as_deref()),
             one.session,
             one.host,
+            one.kind,
             one.verdict,
             one.reason,
             change.unwrap_or_default()
@@ -88,6 +90,7 @@ mod tests {
     #[test]
     fn a_host_is_a_line_whatever_is_in_it() {
         let one = Connection {
+            kind: audit::NETWORK.to_owned(),
             time: 1.5,
             session: "s1".to_owned(),
             host: "n1".to_owned(),

@@ -51,6 +51,7 @@ pub fn json(plan: &Plan, layers: &[String], backend: &str) -> Value {
         "network": plan.network,
         "forward": plan.forward,
         "filter": plan.filter,
+        "ssh": plan.ssh,
         "nested": plan.nested,
         "max_processes": plan.max_processes,
         "limits": plan.limits,
@@ -129,6 +130,14 @@ pub fn text(plan: &Plan, layers: &[String], backend: &str) -> String {
             "credential   {name}: a placeholder in ${}, for {hosts}  ({})",
             one.env, one.source
         ));
+    }
+    if let Some(agent) = &plan.ssh {
+        for host in &agent.hosts {
+            line(format!(
+                "ssh          logins to {} by the user's ssh-agent, keys {}  ({})",
+                host.value, agent.keys.value, host.source
+            ));
+        }
     }
     line(format!(
         "namespaces   {} inside  ({})",

@@ -25,8 +25,8 @@ use crate::env_vars;
 use crate::failure::{self, Failure};
 use crate::host::HostFacts;
 use crate::host::files::HostFiles;
-use crate::launch::chaperon::Chaperon;
 use crate::launch::forward::Forward;
+use crate::launch::on_call::OnCall;
 use crate::launch::{self, Prepared, start_messages, state, tracer};
 use crate::plan::{self, NetworkMode, Plan};
 use crate::policy::Policy;
@@ -343,7 +343,7 @@ impl Server {
         let step = self.made.as_ref().map(|made| &made.step);
         let called = step
             .and_then(|step| step.chaperon.as_ref())
-            .and_then(Chaperon::waiting);
+            .and_then(OnCall::waiting);
         let control = step.map(|step| step.control.as_fd());
         let parent = self.parent.as_ref().map(AsFd::as_fd);
         let fixed = [Some(self.listener.as_fd()), control, called, parent];

@@ -26,12 +26,13 @@ use super::protocol::{JailTerms, Restrictions, Wanted};
 use super::sockets::Maker;
 use crate::backend::bubblewrap::mediator::{Standby, Terms};
 use crate::failure::Failure;
-use crate::handoff::{Order, Report};
+use crate::handoff::{Order, Report, Service};
 use crate::host::mount_table;
 use crate::init;
-use crate::launch::chaperon::Chaperon;
+use crate::launch::chaperon;
 use crate::launch::forward::{Forward, is_of_step};
 use crate::launch::network::Filter;
+use crate::launch::on_call::OnCall;
 use crate::launch::supervisor::Outcome;
 use crate::launch::{self, Prepared, bubblewrap, diagnose, ending, finish, start_messages};
 use crate::plan::build::slurm;
@@ -49,7 +50,7 @@ pub struct StepNamespaces {
     /// The socket to its init.
     pub control: OwnedFd,
     /// The way to Slurm.
-    pub chaperon: Option<Chaperon>,
+    pub chaperon: Option<OnCall>,
     /// The filter of the step's network, if it is filtered and not by that of the batch script.
     filter: Option<Filter>,
     /// Ports of the step's network that are forwarded, if it was made for the step.
@@ -149,7 +150,7 @@ pub fn make(
         }
     };
     let told = start_messages::shortcomings(plan, false);
-    let mut chaperon = Chaperon::new(prepared, plan, told, Some(wanted.job.clone()))?;
+    let mut chaperon = chaperon::on_call(prepared, plan, told, Some(wanted.job.clone()))?;
     let namespaces = begun.wait(chaperon.as_mut())?;
     if let Some(left) = left {
         left.in_child(&namespaces)
@@ -276,7 +277,7 @@ impl Begun {
     }
 
     /// Waits until init is ready; its namespaces.
-    fn wait(&mut self, mut chaperon: Option<&mut Chaperon>) -> Result<Namespaces> {
+    fn wait(&mut self, mut chaperon: Option<&mut OnCall>) -> Result<Namespaces> {
         let mut namespaces = None;
         loop {
             let mut buffer = [0; crate::handoff::LONGEST_DATAGRAM];
@@ -298,7 +299,7 @@ impl Begun {
                     finish::answer(self.finish.take(), lent, &self.control)
                         .map_err(|why| anyhow::anyhow!("cannot finish the jail's mounts: {why}"))?;
                 }
-                Report::Listening => {
+                Report::Listening(Service::Slurm) => {
                     if let (Some(chaperon), Some(socket)) =
                         (&mut chaperon, descriptors.into_iter().next())
                     {

@@ -47,6 +47,7 @@ mod races;
 mod rules;
 mod site_proxy;
 mod sockets;
+mod ssh_agent;
 mod terminal;
 mod told;
 mod tools;

@@ -51,7 +51,7 @@ pub(crate) fn places(suite: &str) -> Vec<String> {
         "wire" | "shim" => format!("chaperon/{suite}"),
         "chaperon" => "chaperon/daemon".to_owned(),
         "events" | "tracer" | "trail" => format!("ebpf/{suite}"),
-        "hosts" | "filter" => format!("network/{suite}"),
+        "hosts" | "filter" | "ssh" => format!("network/{suite}"),
         // Unit tests.
         "lib" => return vec!["src/".to_owned(), "base/src/".to_owned()],
         "landlock" => return vec!["landlock/src/".to_owned()],

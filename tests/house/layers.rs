@@ -137,6 +137,12 @@ pub(crate) const HOUSES: &[House] = &[
         within: &[],
         uses: network::FILTER,
     },
+    House {
+        root: "network/ssh/src/",
+        krate: "agent_sandbox_ssh",
+        within: &[],
+        uses: network::SSH,
+    },
 ];
 
 /// What a jail is planned from, and what backends make it with: `config < policy < plan`, and `host` feeds `plan`: each
@@ -197,6 +203,7 @@ const USES: &[Row] = &[
             "cli",
             "config",
             "doctor",
+            "env_vars",
             "failure",
             "host",
             "inside",
@@ -374,10 +381,14 @@ const POLICY: &[Row] = &[
     ("clamp", &["paths", "values"]),
     // Hosts that a filtered network leads to.
     ("hosts", &["clamp"]),
-    ("typed", &["clamp", "hosts", "paths", "trace", "values"]),
+    ("ssh", &["clamp", "hosts", "paths", "values"]),
+    (
+        "typed",
+        &["clamp", "hosts", "paths", "ssh", "trace", "values"],
+    ),
     (
         "stated",
-        &["clamp", "hosts", "paths", "trace", "typed", "values"],
+        &["clamp", "hosts", "paths", "ssh", "trace", "typed", "values"],
     ),
     // Values that stay outside.
     ("credentials", &["hosts", "paths", "stated"]),
@@ -393,6 +404,7 @@ const POLICY: &[Row] = &[
             "credentials",
             "hosts",
             "paths",
+            "ssh",
             "state",
             "stated",
             "trace",
@@ -453,6 +465,7 @@ const WIRE: &[Row] = &[
     ("frame", &[]),
     ("capsule", &[]),
     ("network", &[]),
+    ("ssh", &[]),
     ("step", &["capsule"]),
     ("order", &["capsule", "command"]),
     // What is asked about the policy, as data.

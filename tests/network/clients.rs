@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use agent_sandbox_support::not_checked;
+use agent_sandbox_support::waiting::until;
 use serde_json::{Value, json};
 
-use crate::outside::{Outside, launcher, outside};
+use crate::outside::{Outside, launcher, outside, start};
 use crate::sshd::sshd;
 
 /// A name for each server.
@@ -87,6 +88,51 @@ pub(crate) const REPOSITORY: &str = "
     git init -q --bare -b main git/small.git; git -C git/small.git config http.receivepack true
     git init -q -b main work; cd work; echo text > file; git add file
     git -c user.name=a -c user.email=a@b commit -qm one; git push -q ../git/small.git main";
+
+/// The user's agent signs, outside: no key is inside, and the port is open because the host is named.
+#[test]
+fn git_and_ssh_log_in_with_the_users_agent() {
+    let test = "clients::git_and_ssh_log_in_with_the_users_agent";
+    let Some(sshd) = sshd() else {
+        return not_checked(test, "no sshd on this machine");
+    };
+    outside(test, &zone(), |net| {
+        net.prepare(REPOSITORY);
+        let at = net.served("").display().to_string();
+        let server = sshd.start(net);
+        let socket = net.served("agent");
+        let agent = ["ssh-agent", "-D", "-a", socket.to_str().unwrap()];
+        let agent = start(&mut net.command(&agent));
+        until("ssh-agent listens", || socket.exists());
+        net.prepare(&format!(
+            "SSH_AUTH_SOCK={at}/agent ssh-add -q user; mkdir -p ~/.ssh
+            sed 's/^/ssh.example,a.example /' host.pub > ~/.ssh/known_hosts"
+        ));
+        let script = format!(
+            "me=$(id -un)
+            git clone -q ssh://$me@ssh.example{at}/git/small.git && cd small && cat file
+            echo more >> file; git commit -qam more && git push -q && echo pushed
+            ssh -o BatchMode=yes $me@ssh.example echo plain ssh
+            ssh -o BatchMode=yes $me@a.example echo elsewhere
+            ssh -o BatchMode=yes -p 443 $me@ssh.example echo elsewhere
+            true"
+        );
+        let launcher = launcher();
+        let socket = format!("SSH_AUTH_SOCK={at}/agent");
+        let mut words = vec![socket.as_str(), launcher.to_str().unwrap(), "-q"];
+        words.extend([
+            "--set",
+            "network.mode=filtered",
+            "--set",
+            "network.allow=[]",
+        ]);
+        words.extend(["--set", "ssh.hosts=[\"ssh.example\"]"]);
+        words.extend(["--", "bash", "-c", &script]);
+        let ran = start(&mut net.command(&words)).wait();
+        assert_eq!(ran.stdout, "text\npushed\nplain ssh\n", "{ran:?}");
+        drop((server, agent));
+    });
+}
 
 #[test]
 fn git_and_ssh_reach_a_server_at_the_port_that_is_named() {

@@ -24,5 +24,6 @@ mod project;
 mod random;
 mod scenario;
 mod slurm;
+mod ssh;
 mod trace;
 mod tree;

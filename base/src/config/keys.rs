@@ -141,6 +141,14 @@ macro_rules! keys {
                 /// Whether a filtered network exchanges credentials.
                 credentials: Text => Single<Exchange>, word() = Exchange::On;
             }
+            /// `[ssh]`: logins by the user's ssh-agent.
+            ssh: Ssh {
+                /// Hosts to which the user's ssh-agent logs in.
+                hosts: Strings => SshHosts, ssh_hosts() "list of hosts, with user and port if need be";
+                /// Keys of the user's ssh-agent that are used for them.
+                keys: Whole => Single<SshKeys>,
+                    ssh_keys() "list of fingerprints and files `….pub`, or `[\"*\"]`" = SshKeys::All;
+            }
             /// `[slurm]`: what of Slurm can be used.
             slurm: Slurm {
                 /// Whether Slurm can be used from inside.

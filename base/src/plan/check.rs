@@ -25,7 +25,7 @@ use crate::policy::values::Stricter;
 use crate::policy::{NetworkMode, PathSpec, Policy, SlurmMode};
 
 /// Variables that agent-sandbox itself sets, whatever hides them.
-const OWN: [&str; 9] = [
+const OWN: [&str; 11] = [
     env_vars::INSIDE,
     env_vars::PROJECT,
     env_vars::SESSION,
@@ -34,6 +34,8 @@ const OWN: [&str; 9] = [
     env_vars::TMPDIR,
     env_vars::PWD,
     env_vars::GIT_SSH,
+    env_vars::SSH_AUTH_SOCK,
+    env_vars::KNOWN_HOSTS,
     env_vars::INSTRUCTIONS,
 ];
 

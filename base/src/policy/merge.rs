@@ -81,6 +81,13 @@ pub fn merge(layers: &[RawLayer], additions: &Additions) -> Result<Policy, Confi
     let credentials = credentials::of_layers(layers)?;
     credentials::apply(&credentials, &mut stated);
     let mut clamped = Vec::new();
+    // First, for a host that the site does not let sign is not allowed for it either.
+    for layer in &enforced {
+        let bound = &layer.ssh.hosts;
+        stated.ssh.hosts.clamp_to("ssh.hosts", bound, &mut clamped);
+    }
+    let logins = stated.ssh.hosts.allowed();
+    stated.network.allow.list().extend(logins);
     bounds::settle(&mut stated, &mut enforced, &mut clamped);
     for layer in &enforced {
         stated.clamp_to(layer, &mut clamped);

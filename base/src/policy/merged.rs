@@ -14,6 +14,7 @@ use super::credentials::Credential;
 use super::hosts::{HostEntry, Hosts};
 use super::injected_files::InjectedFile;
 use super::paths::PathSpec;
+use super::ssh::{SshHosts, SshKeys};
 use super::state::Wanted;
 use super::stated::{self, Stated};
 use super::trace::{Events, Recorded, Sampling, TraceMode};

@@ -10,6 +10,7 @@ pub mod injected_files;
 pub mod merge;
 pub mod merged;
 pub mod paths;
+pub mod ssh;
 pub mod state;
 pub mod stated;
 pub mod trace;
@@ -22,6 +23,7 @@ pub use credentials::{Credential, ValueSource};
 pub use injected_files::InjectedFile;
 pub use merged::{Policy, SlurmLimits, Trace};
 pub use paths::PathSpec;
+pub use ssh::{SshKey, SshKeys};
 pub use trace::TraceMode;
 pub use values::{
     AgentState, Exchange, Git, HomeMode, Instructions, JobsNetwork, NetworkMode, Requirement,

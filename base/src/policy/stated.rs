@@ -8,6 +8,7 @@ use agent_sandbox_wire::order::{Allocation, Queries, Scope};
 use super::clamp::{Clamp, Clamped, Fixed, Gives, Loads, Rule, Sets, Single, Takes};
 use super::hosts::{HostEntry, Hosts};
 use super::paths::PathSpec;
+use super::ssh::{SshHosts, SshKeys};
 use super::trace::{Events, Recorded, Sampling, TraceMode};
 use super::typed::Reader;
 use super::values::*;

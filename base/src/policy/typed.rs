@@ -6,11 +6,13 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_sandbox_ssh::DestinationError;
 use toml::Spanned;
 
 use super::clamp::{Fixed, List, Sets, Single};
 use super::hosts::{self, HostEntry};
 use super::paths::PathSpec;
+use super::ssh::{SshHosts, SshKeys};
 use super::trace::{Events, KINDS, Sampling};
 use super::values::{Bytes, Limit, Memory, ShmSize, Words};
 use crate::config::diagnostic::{ConfigError, nearest};
@@ -419,6 +421,34 @@ impl<'a> Reader<'a> {
             format!("a pattern with more than {MOST_STARS} `*`"),
         )?;
         self.patterns(written)
+    }
+
+    /// Hosts to which somebody logs in.
+    pub(super) fn ssh_hosts(&self, written: &Option<Strings>) -> Result<SshHosts, ConfigError> {
+        self.list(written, |entry| {
+            let text = self.text(entry)?;
+            let host = text.value.parse().map_err(|why: DestinationError| {
+                let message = format!("`{}` is no host: {why}", text.value.escape_debug());
+                let hint = "as in \"github.com\" or \"git@gitlab.example.org:2222\"".to_owned();
+                self.reject(entry.span(), &message, Some(hint))
+            })?;
+            Ok(Sourced::new(host, text.source))
+        })
+    }
+
+    /// Keys of the user's: one value, so that a later layer can name fewer than an earlier one.
+    pub(super) fn ssh_keys(&self, written: &Option<Whole>) -> Result<Single<SshKeys>, ConfigError> {
+        self.single(written, |written| {
+            let keys = written.get_ref().iter().map(|entry| {
+                SshKeys::entry(entry.get_ref()).map_err(|why| {
+                    let message = format!("`{}` is no key: {why}", entry.get_ref().escape_debug());
+                    let hint =
+                        "\"SHA256:…\" as `ssh-add -l` shows it, \"~/.ssh/NAME.pub\", or \"*\"";
+                    self.reject(entry.span(), &message, Some(hint.to_owned()))
+                })
+            });
+            Ok(SshKeys::of(keys.collect::<Result<_, _>>()?))
+        })
     }
 
     /// Where the tracer listens. Whoever could choose that could choose who records: the layer is one of the

@@ -139,7 +139,7 @@ struct Line<'a, T> {
     entry: &'a T,
 }
 
-/// What the network's filter judged. Names of hosts are what is inside chose; the filter bounds them and their number.
+/// What the network's filter judged, or the ssh agent. Names of hosts are what is inside chose; the filter bounds them and their number.
 #[derive(Debug, Serialize)]
 pub struct Connection<'a> {
     time: f64,
@@ -184,6 +184,15 @@ impl<'a> Connection<'a> {
     #[must_use]
     pub fn known_as(self, inside: Option<Ipv4Addr>) -> Self {
         Self { inside, ..self }
+    }
+
+    /// Of the ssh agent's: what it signed, or did not.
+    #[must_use]
+    pub fn of_ssh(self) -> Self {
+        Self {
+            kind: "ssh",
+            ..self
+        }
     }
 
     /// With the change that would open it, if there is one.

@@ -21,6 +21,8 @@ pub mod server;
 pub mod session;
 pub mod slurm;
 pub mod spawn;
+pub mod ssh_agent;
 pub mod submitters;
 mod sys;
+mod terminal;
 pub mod variables;

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,6 @@ use agent_sandbox_wire::network::{
     CERTIFICATE, COMPLETE, LONGEST_WORDS, NetworkOrder, READY, RULES, SiteProxies, SocketOf,
     UNCHANGED,
 };
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, send};
 use serde::de::DeserializeOwned;
 
@@ -25,6 +24,7 @@ use zeroize::Zeroizing;
 
 use crate::audit::{self, Audit, Connection};
 use crate::closing::Received;
+use crate::terminal::say;
 use crate::{logging, sys};
 
 /// The largest order, in bytes. It holds the rules.
@@ -35,8 +35,6 @@ const LONGEST_MESSAGE: usize = 1 + LONGEST_WORDS;
 const OF_RULES: &str = "(rules)";
 /// Hosts that the session is told of: what is inside chooses them.
 const MOST_TOLD: usize = 50;
-/// How long a terminal that takes nothing is waited for, in milliseconds.
-const PATIENCE_MS: u16 = 500;
 
 /// What is to be done.
 enum News {
@@ -196,18 +194,6 @@ fn note(order: NetworkOrder, errors: &OwnedFd, news: &mpsc::Receiver<News>) {
     }
 }
 
-/// A line on the session's standard error.
-fn say(errors: &OwnedFd, why: &str, hint: Option<&str>) {
-    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
-    let mut ready = [PollFd::new(errors.as_fd(), PollFlags::POLLOUT)];
-    if poll(&mut ready, PollTimeout::from(PATIENCE_MS)).is_ok_and(|ready| ready > 0)
-        && let Ok(errors) = errors.try_clone()
-    {
-        // A terminal that is gone needs no line.
-        let _ = File::from(errors).write_all(format!("agent-sandbox: {why}{hint}\n").as_bytes());
-    }
-}
-
 fn connection<'a>(event: &'a Event, step: Option<&'a (u32, String)>) -> Connection<'a> {
     use audit::Verdict as Recorded;
     let (verdict, reason) = match &event.verdict {
@@ -245,7 +231,7 @@ fn broker(order: &mut NetworkOrder, launcher: &OwnedFd) -> io::Result<Option<Bro
 }
 
 /// What stands in a file that the launcher has sealed.
-fn read_sealed<T: DeserializeOwned>(fd: OwnedFd) -> io::Result<T> {
+pub(crate) fn read_sealed<T: DeserializeOwned>(fd: OwnedFd) -> io::Result<T> {
     // It may hold values of credentials. With room for all of it from the start no copy is left behind.
     let mut text = Zeroizing::new(Vec::new());
     let mut file = File::from(fd);

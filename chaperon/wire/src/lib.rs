@@ -14,6 +14,8 @@ pub mod message;
 #[cfg(feature = "network")]
 pub mod network;
 pub mod order;
+#[cfg(feature = "ssh")]
+pub mod ssh;
 pub mod step;
 pub mod text;
 

@@ -167,6 +167,7 @@ mod tests {
         );
     }
 
+    #[test]
     fn a_host_is_called_by_its_name_with_and_without_its_domain() {
         let calls = |host, name| calls(host, &Name::parse(name).unwrap());
         for name in ["n1", "N1", "n1.cluster.example"] {

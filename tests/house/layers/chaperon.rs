@@ -89,13 +89,29 @@ pub(crate) const CHAPERON: &[Row] = &[
             "variables",
         ],
     ),
+    // What is said on a session's standard error.
+    ("terminal", &[]),
     // The filter of a session's network: a process of its own.
-    ("network", &["audit", "closing", "logging", "sys"]),
-    // Ports of a session's network for the user: another.
+    (
+        "network",
+        &["audit", "closing", "logging", "sys", "terminal"],
+    ),
+    // Its ssh agent: another.
+    (
+        "ssh_agent",
+        &[
+            "audit",
+            "logging",
+            "network::read_sealed",
+            "sys",
+            "terminal",
+        ],
+    ),
+    // Ports of a session's network for the user: a third.
     ("forward", &["closing", "sys"]),
     ("main", &["server", "slurm", "sys"]),
-    // The program of both.
-    ("filter", &["forward", "network"]),
+    // The program of all three.
+    ("filter", &["forward", "network", "ssh_agent"]),
 ];
 
 /// Inside the chaperon's `slurm`: `submit`, `control` and `query` use what they share, and nothing of each other.

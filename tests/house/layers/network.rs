@@ -58,3 +58,43 @@ pub(super) const FILTER: &[Row] = &[
         &["broker", "dns", "event", "outside", "serve", "session"],
     ),
 ];
+
+/// The agent that has the user's own sign logins: what is asked, for whom, and whether it is signed.
+pub(super) const SSH: &[Row] = &[
+    ("destination", &[]),
+    ("known_hosts", &[]),
+    ("rules", &["destination", "known_hosts"]),
+    ("encoding", &[]),
+    ("request", &["encoding"]),
+    ("login", &["encoding"]),
+    ("host_key", &["encoding", "rules"]),
+    ("refusal", &["destination", "rules"]),
+    (
+        "connection",
+        &[
+            "destination",
+            "encoding",
+            "host_key",
+            "login",
+            "refusal",
+            "rules",
+        ],
+    ),
+    ("message", &[]),
+    ("pace", &[]),
+    ("users_agent", &["encoding", "message", "request"]),
+    (
+        "agent",
+        &[
+            "connection",
+            "destination",
+            "encoding",
+            "message",
+            "pace",
+            "refusal",
+            "request",
+            "rules",
+            "users_agent",
+        ],
+    ),
+];

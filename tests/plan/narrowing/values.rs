@@ -214,6 +214,7 @@ fn of_two_values_the_narrower_holds() {
         ("network.mode", "\"open\"", "\"isolated\""),
         ("network.jobs", "\"open\"", "\"isolated\""),
         ("network.credentials", "\"on\"", "\"off\""),
+        ("ssh.keys", "[\"*\"]", "[\"~/.ssh/a.pub\"]"),
         ("slurm.mode", "\"auto\"", "\"off\""),
         ("slurm.scope", "\"user\"", "\"session\""),
         ("slurm.queries", "\"names\"", "\"none\""),

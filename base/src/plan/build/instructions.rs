@@ -281,6 +281,17 @@ fn allocation(ours: &Allocation) -> String {
 fn git(plan: &Plan) -> String {
     let has = |name: &&str| plan.variables.iter().any(|variable| variable.name == *name);
     let start = "git: commit freely, and make worktrees inside the project.";
+    if let Some(agent) = &plan.ssh {
+        let hosts: Vec<String> = agent
+            .hosts
+            .iter()
+            .map(|host| code(&host.value.to_string()))
+            .collect();
+        return format!(
+            "{start} By ssh you reach {} with the user's login: push only when the user asks for it. Other hosts have no login here.",
+            hosts.join(", ")
+        );
+    }
     if has(&env_vars::SSH_AUTH_SOCK) {
         return format!(
             "{start} The user's ssh-agent is given to you: push only when the user asks for it."

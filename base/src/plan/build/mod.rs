@@ -20,6 +20,7 @@ pub mod project;
 pub mod refusal;
 pub mod seed;
 pub mod slurm;
+mod ssh;
 pub mod submitted;
 pub mod syscalls;
 pub mod trace;
@@ -150,6 +151,9 @@ pub(super) fn build(
     let in_job = invocation.job.is_some();
     let network = network::mode(policy, in_job);
     let credentials = credentials::wanted(policy, host, network.value, in_job)?;
+    let mut filter = network::filtered(policy, host, &network)?;
+    let rules = filter.as_ref().map(|filter| &filter.rules);
+    let ssh = ssh::wanted(policy, host, files, network.value, rules, in_job);
     let mounted = mounts::build(
         policy,
         host,
@@ -157,7 +161,10 @@ pub(super) fn build(
         (&hides, &site_bounds),
         project.as_ref(),
         invocation.job.as_ref(),
-        !credentials.credentials.is_empty(),
+        mounts::Besides {
+            credentials: !credentials.credentials.is_empty(),
+            ssh: &ssh,
+        },
     )?;
     let real = project.map(|project| project.real);
     let cwd = mounted
@@ -179,8 +186,11 @@ pub(super) fn build(
             env::build_for_job(policy, host, job, told)
         }
     };
-    let mut filter = network::filtered(policy, host, &network)?;
     let mut omitted = mounted.omitted;
+    omitted.extend(ssh.omitted);
+    if ssh.agent.is_some() {
+        ssh::set(&mut environment);
+    }
     if let Some(filter) = &mut filter {
         let (planned, left_out) = credentials::planned(&credentials, &filter.rules, invocation);
         omitted.extend(left_out);
@@ -259,6 +269,7 @@ pub(super) fn build(
             besides: &[],
         }),
         filter,
+        ssh: ssh.agent,
         network,
         forward: forwarded.ports,
         nested: policy.jail.nested.clone(),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::git;
 use super::project::Project;
 use super::tree::{Concealer, Tree};
-use super::{devices, join_directories, memory, network, slurm, users};
+use super::{devices, join_directories, memory, network, slurm, ssh, users};
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
 use crate::host::files::{
@@ -95,19 +95,27 @@ struct Builder<'a> {
     by_mode: Vec<PathBuf>,
 }
 
-/// Plans the file system; with `credentials` one for a network that exchanges some.
+/// What else the jail has a place for.
+pub(super) struct Besides<'a> {
+    /// Whether its network exchanges credentials.
+    pub(super) credentials: bool,
+    /// Its ssh agent.
+    pub(super) ssh: &'a ssh::Wanted,
+}
+
+/// Plans the file system.
 ///
 /// # Errors
 /// A path that the policy gives as writable and that would open the home directory or
 /// agent-sandbox's own files; a home directory that cannot be listed where its mode needs it.
-pub fn build(
+pub(super) fn build(
     policy: &Policy,
     host: &HostFacts,
     files: &dyn Files,
     (hides, site_bounds): (&Hides, &SiteBounds),
     project: Option<&Project>,
     job: Option<&Job>,
-    credentials: bool,
+    besides: Besides<'_>,
 ) -> Result<Mounted, PlanError> {
     let homes: Vec<PathBuf> = host
         .homes()
@@ -154,7 +162,8 @@ pub fn build(
     if network::mode(policy, job.is_some()).value == NetworkMode::Filtered {
         builder.names();
     }
-    let trust = credentials.then(|| builder.certificates());
+    let trust = besides.credentials.then(|| builder.certificates());
+    ssh::place(&mut builder.tree, besides.ssh, files, hides)?;
     builder.input();
     builder.devices();
     slurm::place(

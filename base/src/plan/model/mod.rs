@@ -15,6 +15,7 @@ pub mod persistent;
 mod plan;
 pub mod protect;
 pub mod slurm;
+pub mod ssh;
 pub mod stage;
 pub mod state;
 mod step;

@@ -12,6 +12,7 @@ use super::limits::Limits;
 use super::network::FilteredNetwork;
 use super::persistent::{Keeping, SHOWN, shown_in, shown_name};
 use super::slurm::Use;
+use super::ssh::SshAgent;
 use super::step::{Mount, Step, Why};
 use super::syscalls::SyscallRule;
 use super::trace::Trace;
@@ -96,6 +97,8 @@ pub struct Plan {
     pub filter: Option<FilteredNetwork>,
     /// Ports inside that are reached from outside, in order, each once. There are none with the host's network.
     pub forward: Vec<Sourced<u16>>,
+    /// The agent that has the user's own sign logins; `None`: no host is named for it, or none counts.
+    pub ssh: Option<SshAgent>,
     /// Whether user namespaces may be created inside.
     pub nested: Sourced<bool>,
     /// Directories that cannot be listed, nor can those above them.
