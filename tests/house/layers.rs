@@ -436,7 +436,8 @@ const WIRE: &[Row] = &[
     ("message", &[]),
     ("frame", &[]),
     ("capsule", &[]),
-    ("network", &[]),
+    ("network", &["led"]),
+    ("led", &[]),
     ("step", &["capsule"]),
     ("order", &["capsule", "command"]),
     // What is asked about the policy, as data.

@@ -11,7 +11,9 @@ fn lacking(holds: Holds, abi: i32) -> Option<bool> {
     match holds {
         Holds::Always | Holds::FilteredUsers => Some(true),
         Holds::BelowAbi(below) => Some(abi < below),
-        Holds::Isolated | Holds::SlurmHere | Holds::SlurmWorks => Some(false),
+        Holds::Isolated | Holds::FilteredNetwork | Holds::SlurmHere | Holds::SlurmWorks => {
+            Some(false)
+        }
         Holds::LimitedProcesses | Holds::HiddenInside => None,
     }
 }
