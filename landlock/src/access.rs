@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use agent_sandbox_base::plan::model::git::GitConfig;
 
+/// The first ABI with rights about TCP (`landlock(7)`).
+pub const NETWORK: i32 = 4;
+
 /// What a Landlock rule allows on a file, or on a directory and everything below it
 /// (`landlock(7)`; a right that the kernel's ABI does not know is left out of rule and domain alike).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

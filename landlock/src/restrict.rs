@@ -20,14 +20,11 @@ use landlock::{
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::Pid;
 
-use super::access::{Right, Rule};
+use super::access::{NETWORK, Right, Rule};
 use agent_sandbox_base::sys::{fds, passing, paths, privileges, process, sockets};
 
 /// The first ABI with scopes (`landlock(7)`).
 const SCOPES: i32 = 6;
-
-/// The first ABI with rights about TCP (`landlock(7)`).
-pub const NETWORK: i32 = 4;
 
 /// The newest ABI whose rights are used; what a newer one adds would need rules that nobody plans.
 const NEWEST: i32 = 8;

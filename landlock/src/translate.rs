@@ -15,13 +15,12 @@ use std::path::{Path, PathBuf};
 use agent_sandbox_wire::command::Command;
 
 use super::access::{
-    AccessMap, HandedOver, MapEntry, MediatorConfig, Permission, Right, Rule, StandIn,
+    AccessMap, HandedOver, MapEntry, MediatorConfig, NETWORK, Permission, Right, Rule, StandIn,
 };
 use super::check;
 use super::contents::{self, Places, Staged, Thing};
 use super::map::{self, rule};
 use super::refused;
-use super::restrict::NETWORK;
 use super::variables;
 use agent_sandbox_base::host::HostFacts;
 use agent_sandbox_base::host::files::{Files, Kind, Look};

@@ -18,6 +18,7 @@ use crate::launch::network::Filter;
 use crate::launch::supervisor::Outcome;
 use crate::launch::untraced;
 use crate::share::Wanted;
+use crate::share::server::of_network;
 
 /// Runs a task. `run` is what it runs, but for what the plan says of it; `instead` is why bubblewrap does not make its
 /// jail, if nobody asked for this backend.
@@ -46,6 +47,7 @@ fn stand_by(
         snapshot,
         asked,
         job,
+        step,
         ..
     } = wanted;
     let mut prepared = launch::prepare_from_snapshot(snapshot, asked)?;
@@ -55,6 +57,7 @@ fn stand_by(
     let mut lacking = ready.told();
     let all = lacking.clone();
     lacking.retain(|line| !told.contains(line));
+    lacking.extend(of_network(plan, step));
     say_once(&lacking);
     if let Some(announcements) = &mut announcements {
         announcements.belongs_to(&prepared.host.state_directory);

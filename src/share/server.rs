@@ -190,7 +190,7 @@ fn make(earlier: &[StepId], wanted: &Wanted, of_its_own: OfStep) -> Result<Made>
 }
 
 /// What a network of its own takes from a step that it would have outside.
-fn of_network(plan: &Plan, step: StepId) -> Vec<String> {
+pub fn of_network(plan: &Plan, step: StepId) -> Vec<String> {
     let network = &plan.network;
     let mut lacking = Vec::new();
     let mode = match network.value {

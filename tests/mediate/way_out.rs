@@ -13,8 +13,8 @@ use std::{fs, thread};
 
 use agent_sandbox::sys::passing;
 use agent_sandbox::sys::process::{Change, exit_now, landlock_abi, wait};
+use agent_sandbox_landlock::access::NETWORK;
 use agent_sandbox_landlock::mediator::{Given, WayOut};
-use agent_sandbox_landlock::restrict::NETWORK;
 use agent_sandbox_support::not_checked;
 use agent_sandbox_wire::led;
 use nix::errno::Errno;

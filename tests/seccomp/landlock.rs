@@ -163,7 +163,7 @@ fn filtered_means_tcp_alone() {
     ));
     assert_eq!(under(FILTERED, netlink(2)), errno(libc::EAFNOSUPPORT));
     // A source route by way of 9.9.9.9; another device; a connection that begins with the first byte that is sent.
-    let route = [libc::IPOPT_NOP, 131, 7, 4, 9, 9, 9, 9].map(|byte| byte as u8);
+    let route = [libc::IPOPT_NOP, 131, 7, 4, 9, 9, 9, 9];
     let on = 1_i32.to_ne_bytes();
     let options: [(c_int, c_int, &[u8]); 3] = [
         (libc::IPPROTO_IP, libc::IP_OPTIONS, &route),

@@ -14,7 +14,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, getpid};
 
 use super::context::Context;
-use super::{WayOut, ending, serve};
+use super::way_out::WayOut;
+use super::{ending, serve};
 use crate::access::MediatorConfig;
 use crate::restrict;
 use agent_sandbox_base::mediate::detach::{away_from_streams, detach};

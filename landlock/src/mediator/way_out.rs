@@ -8,14 +8,13 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_sandbox_wire::led;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, SockaddrStorage, getsockname, shutdown};
 
-use super::context::locked;
 use agent_sandbox_base::mediate::caller::Caller;
 use agent_sandbox_base::sys::{passing, sockets};
 
@@ -113,7 +112,7 @@ impl WayOut {
         }
         let (to, by_six) = match meant(domain, address)? {
             Meant::Nobody => {
-                let _turn = locked(&self.turn);
+                let _turn = self.turn();
                 let unspecified = family(libc::AF_UNSPEC);
                 return sockets::connect(socket, &unspecified);
             }
@@ -124,7 +123,7 @@ impl WayOut {
             false => &self.four,
         };
         let by = as_bytes(domain, listener.local_addr()?);
-        let turn = locked(&self.turn);
+        let turn = self.turn();
         let connect = || caller.patiently(|| sockets::connect(socket, &by));
         if sockets::tcp_state(socket)? != CLOSED {
             // What was begun is ended by another call, or is there already: no connection comes of it.
@@ -149,6 +148,10 @@ impl WayOut {
             return Err(Errno::ECONNREFUSED.into());
         }
         connected
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the filter says that somebody would listen at an address.
