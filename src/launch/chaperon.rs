@@ -75,6 +75,7 @@ impl Chaperon {
             queries: rules.queries.value,
             allocation: rules.allocation.value,
             limits: rules.limits.values(),
+            bounds: prepared.policy.job_bounds(),
             commands: slurm
                 .commands
                 .iter()

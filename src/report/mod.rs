@@ -298,6 +298,7 @@ fn explain_slurm(prepared: &Prepared, ways: &Ways<'_>, line: &OsStr, json: bool)
         line,
         json,
         limits: prepared.policy.slurm.limits.values(),
+        bounds: prepared.policy.job_bounds(),
         rules: explain::slurm::rules(ways),
     };
     launch::chaperon::explain(&launch::chaperon::program()?, &question)

@@ -358,10 +358,17 @@ const POLICY: &[Row] = &[
     ("clamp", &["paths", "values"]),
     // Hosts that a filtered network leads to.
     ("hosts", &["clamp"]),
-    ("typed", &["clamp", "hosts", "paths", "trace", "values"]),
+    // Names of Slurm's that a job may use.
+    ("names", &["clamp", "paths"]),
+    (
+        "typed",
+        &["clamp", "hosts", "names", "paths", "trace", "values"],
+    ),
     (
         "stated",
-        &["clamp", "hosts", "paths", "trace", "typed", "values"],
+        &[
+            "clamp", "hosts", "names", "paths", "trace", "typed", "values",
+        ],
     ),
     // Values that stay outside.
     ("credentials", &["hosts", "paths", "stated"]),
@@ -376,12 +383,18 @@ const POLICY: &[Row] = &[
             "clamp",
             "credentials",
             "hosts",
+            "names",
             "paths",
             "state",
             "stated",
             "trace",
             "values",
         ],
+    ),
+    // What a job may ask for, as the chaperon judges it.
+    (
+        "job_bounds",
+        &["bounds", "clamp", "merged", "names", "stated", "values"],
     ),
     (
         "merge",
@@ -438,9 +451,11 @@ const WIRE: &[Row] = &[
     ("capsule", &[]),
     ("network", &[]),
     ("step", &["capsule"]),
-    ("order", &["capsule", "command"]),
+    // What one job may ask for.
+    ("bounds", &[]),
+    ("order", &["bounds", "capsule", "command"]),
     // What is asked about the policy, as data.
-    ("explain", &["order"]),
+    ("explain", &["bounds", "order"]),
     ("text", &[]),
     ("logging", &["text"]),
 ];

@@ -68,25 +68,25 @@ fn ten_thousand_tasks_are_submitted_seen_and_cancelled() {
 fn limits_of_the_policy_hold() {
     let Some(world) = World::new() else { return };
     for (limit, call) in [
-        ("slurm.limits.nodes=1", "sbatch -H -N2 --wrap true"),
-        ("slurm.limits.nodes=1", "srun -N2 true"),
-        ("slurm.limits.minutes=5", "sbatch -H -t 10 --wrap true"),
-        ("slurm.limits.gpus=1", "sbatch -H --gres=gpu:2 --wrap true"),
-        ("slurm.limits.gpus=1", "sbatch -H -G 2 --wrap true"),
+        ("slurm.bounds.nodes=1", "sbatch -H -N2 --wrap true"),
+        ("slurm.bounds.nodes=1", "srun -N2 true"),
+        ("slurm.bounds.minutes=5", "sbatch -H -t 10 --wrap true"),
+        ("slurm.bounds.gpus=1", "sbatch -H --gres=gpu:2 --wrap true"),
+        ("slurm.bounds.gpus=1", "sbatch -H -G 2 --wrap true"),
         (
-            "slurm.limits.gpus=1",
+            "slurm.bounds.gpus=1",
             "sbatch -H --gres=shard:2 --wrap true",
         ),
         (
-            "slurm.limits.gpus=1",
+            "slurm.bounds.gpus=1",
             "sbatch -H --gres=mps:101 --wrap true",
         ),
-        ("slurm.limits.gpus=1", "sbatch -H --exclusive --wrap true"),
+        ("slurm.bounds.gpus=1", "sbatch -H --exclusive --wrap true"),
         (
-            "slurm.limits.gpus=1",
+            "slurm.bounds.gpus=1",
             "SBATCH_EXCLUSIVE=1 sbatch -H --wrap true",
         ),
-        ("slurm.limits.gpus=1", "srun --exclusive true"),
+        ("slurm.bounds.gpus=1", "srun --exclusive true"),
         (
             "slurm.limits.jobs=1",
             "id=$(sbatch -W --parsable --wrap true) && sbatch -H --wrap true > /dev/null && scontrol requeue $id",
@@ -103,7 +103,7 @@ fn limits_of_the_policy_hold() {
     ] {
         let output = world.inside(call).set(limit).run();
         assert!(
-            output.code != 0 && output.err().contains("slurm.limits"),
+            output.code != 0 && output.err().contains(&limit[..13]),
             "{limit}: {call}: {output}"
         );
         world.inside("scancel --me").run();
@@ -111,7 +111,7 @@ fn limits_of_the_policy_hold() {
     // Nor are they passed by a change afterwards.
     let output = world
         .inside("id=$(sbatch --parsable -H -t 3 --wrap true); scontrol update job=$id TimeLimit=60 || echo refused; squeue -h -j $id -o %l")
-        .set("slurm.limits.minutes=5")
+        .set("slurm.bounds.minutes=5")
         .run();
     assert!(
         output.out().contains("refused") && output.out().contains("3:00"),

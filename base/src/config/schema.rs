@@ -41,6 +41,13 @@ macro_rules! table {
         pub struct $name {
             $($(#[$line])* pub $key: Option<$form>,)*
         }
+
+        impl $name {
+            /// Whether nothing stands in it.
+            pub fn is_empty(&self) -> bool {
+                true $(&& self.$key.is_none())*
+            }
+        }
     };
 }
 
@@ -91,7 +98,7 @@ macro_rules! schema {
                             $($text_within:literal)? $(= $default_within:expr)?;
                     )*
                 }
-            ])?
+            ])*
         }
     )*) => {
         $(
@@ -99,13 +106,13 @@ macro_rules! schema {
                 $(#[$about])*
                 $Section {
                     $($(#[$line])* $key: $form,)*
-                    $($(#[$below])* $within: $Within,)?
+                    $($(#[$below])* $within: $Within,)*
                 }
             }
             $(table! {
                 $(#[$below])*
                 $Within { $($(#[$line_within])* $key_within: $form_within,)* }
-            })?
+            })*
         )*
 
         with_sections! {
@@ -140,8 +147,11 @@ macro_rules! schema {
                 group: Option<Spanned<Patterns>>,
                 /// Names of hosts, one of which this one has.
                 host: Option<Spanned<Patterns>>,
-                /// Partitions of Slurm's, in one of which the job runs.
+                /// Partitions of Slurm's, in one of which the job runs; for `[when.slurm.bounds]` those that a
+                /// job asks for.
                 partition: Option<Spanned<Patterns>>,
+                /// Accounts of Slurm's, one of which a job asks for.
+                account: Option<Spanned<Patterns>>,
                 /// Names of users, one of which is the user's.
                 user: Option<Spanned<Patterns>>,
             }

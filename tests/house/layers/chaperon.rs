@@ -110,8 +110,10 @@ pub(crate) const SLURM: &[Row] = &[
     ("intents", &["cluster", "records"]),
     ("submitted", &["ask", "intents", "records"]),
     ("scope", &["ask", "ids", "records", "submitted"]),
-    ("limits", &["parse"]),
-    ("explain", &["limits", "options", "parse"]),
+    // What one job may ask for.
+    ("bounds", &["ask", "options", "parse"]),
+    ("limits", &["bounds", "parse"]),
+    ("explain", &["bounds", "limits", "options", "parse"]),
     (
         "queue",
         &[
@@ -130,6 +132,7 @@ pub(crate) const SLURM: &[Row] = &[
         "submit",
         &[
             "ask",
+            "bounds",
             "cluster",
             "ids",
             "limits",
@@ -146,8 +149,8 @@ pub(crate) const SLURM: &[Row] = &[
     (
         "control",
         &[
-            "answers", "ask", "ids", "keywords", "limits", "messages", "parse", "queue", "request",
-            "scope",
+            "answers", "ask", "bounds", "ids", "keywords", "limits", "messages", "parse", "queue",
+            "request", "scope",
         ],
     ),
     // Shows.
@@ -193,13 +196,9 @@ pub(crate) const SUBMIT: &[Row] = &[
     ("directory", &[]),
     ("own_words", &[]),
     ("no_job", &[]),
-    ("whole_nodes", &[]),
     ("target", &[]),
     ("capsule", &["export"]),
-    (
-        "submission",
-        &["capsule", "directory", "no_job", "target", "whole_nodes"],
-    ),
+    ("submission", &["capsule", "directory", "no_job", "target"]),
     (
         "sbatch",
         &["directory", "own_words", "target", "streams", "submission"],

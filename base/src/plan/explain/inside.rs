@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use agent_sandbox_wire::bounds::Bounds;
 use agent_sandbox_wire::explain::Rule;
 use agent_sandbox_wire::order::Limits;
 use serde::{Deserialize, Serialize};
@@ -29,7 +30,7 @@ pub const LONGEST: u64 = 4 << 20;
 
 /// The version of this form. Launcher and inside are one program, which an upgrade may replace while
 /// a jail runs.
-const VERSION: u16 = 5;
+const VERSION: u16 = 6;
 
 /// How the user's policy file is called inside.
 const CONFIG: &str = "the user's config.toml";
@@ -99,6 +100,8 @@ pub struct Slurm {
     pub has_program: bool,
     /// `[slurm.limits]`.
     pub limits: Limits,
+    /// `[slurm.bounds]`.
+    pub bounds: Bounds,
     /// The keys of `[slurm]`.
     pub rules: Vec<Rule>,
 }
@@ -173,6 +176,7 @@ impl Document {
                 why: Why::key("slurm.mode", &plan.slurm).to_string(),
                 has_program: program,
                 limits: policy.slurm.limits.values(),
+                bounds: policy.job_bounds(),
                 rules,
             },
         }

@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod ask;
+pub mod bounds;
 pub mod cluster;
 pub mod commands;
 mod control;

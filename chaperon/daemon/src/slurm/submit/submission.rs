@@ -15,7 +15,7 @@ use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
 use super::target::Target;
-use super::{capsule, directory, no_job, whole_nodes};
+use super::{capsule, directory, no_job};
 use crate::closing::Received;
 use crate::intent::Intent;
 use crate::refusal::Refusal;
@@ -25,7 +25,7 @@ use crate::slurm::messages::{Messages, Speaker};
 use crate::slurm::parse::{Directives, Parsed, parse, written};
 use crate::slurm::records::{self, Record};
 use crate::slurm::request::Context;
-use crate::slurm::{limits, queue, submitted};
+use crate::slurm::{bounds, queue, submitted};
 use crate::spawn::{self, Running, Start, Way};
 use crate::variables::{Variables, set};
 
@@ -70,7 +70,7 @@ pub(super) struct Recorded {
 /// What the real command is given beside the user's options.
 #[derive(Default)]
 pub(super) struct Own {
-    /// Words before those of the limits, and behind them.
+    /// Words before those of the bounds, and behind them.
     pub(super) before: Vec<OsString>,
     pub(super) behind: Vec<OsString>,
     /// Words at the end, of which its messages tell nothing.
@@ -145,7 +145,7 @@ impl Submission<Typed> {
         directory::of(&context.request.cwd, self.parsed.value("chdir"))
     }
 
-    /// Holds it against the limits of the policy. `tasks` is how many tasks it has, where that is known in
+    /// Holds it against the bounds of the policy. `tasks` is how many tasks it has, where that is known in
     /// another way than by its options. A step takes nothing that its job does not have.
     ///
     /// # Errors
@@ -156,19 +156,20 @@ impl Submission<Typed> {
         cwd: PathBuf,
         tasks: u32,
     ) -> Result<Submission<Judged>, Stop> {
+        let session = Rc::clone(&context.session);
         let bounds = match self.target.job() {
             Some(job) => {
                 context.entry.jobs.push(job);
+                let judged = bounds::step(&session, &self.parsed, job);
+                patiently(context.conn, judged).await??;
                 Vec::new()
             }
             None => {
-                let session = Rc::clone(&context.session);
-                let whole = whole_nodes::gpus(&session, &self.parsed);
-                let whole = patiently(context.conn, whole).await??;
-                limits::check_tasks(&session.order.limits, &self.parsed, whole, tasks)?
+                let judged = bounds::submission(&session, &self.parsed, tasks);
+                patiently(context.conn, judged).await??
             }
         };
-        tracing::debug!(target: "slurm", bounds = bounds.len(), "submission judged: within the limits");
+        tracing::debug!(target: "slurm", bounds = bounds.len(), "submission judged: within the bounds");
         let (words, variables) = self.rewritten(context.request.command);
         Ok(self.next(|Typed| Judged {
             cwd: cwd.into_os_string(),
