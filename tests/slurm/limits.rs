@@ -177,6 +177,61 @@ fn the_pace_of_queries_is_the_sessions() {
     assert!(took >= 9, "{took} s: {}", world.read("out.txt"));
 }
 
+/// All sessions of a user submit at the pace of one, and no more a day than there may be, however many there are.
+#[test]
+fn submissions_are_counted_over_all_sessions_exactly() {
+    let Some(world) = World::new() else { return };
+    let counted = world.home(".local/state/agent-sandbox/slurm/submissions");
+    let _ = std::fs::remove_file(&counted);
+    let script = "echo up >> up.txt; until [ $(wc -l < up.txt) -ge 50 ]; do sleep 0.1; done; sbatch -H --wrap true";
+    let sessions: Vec<_> = (0..50)
+        .map(|_| {
+            let session = world.inside(script);
+            session.set("slurm.limits.submissions_per_day=20").start()
+        })
+        .collect();
+    let outputs: Vec<_> = sessions.into_iter().map(|session| session.end()).collect();
+    let submitted = outputs.iter().filter(|output| output.code == 0).count();
+    let said: String = outputs.iter().map(ToString::to_string).collect();
+    assert_eq!((queued(&world), submitted), (20, 20), "{said}");
+    for output in outputs.iter().filter(|output| output.code != 0) {
+        let key = "slurm.limits.submissions_per_day";
+        assert!(output.err().contains(key), "{output}");
+    }
+    world.inside("scancel --me").run();
+    let Some(world) = World::new() else { return };
+    // Jobs and steps of a session count as well, and what Slurm is not asked for does not.
+    let _ = std::fs::remove_file(&counted);
+    let script = "sbatch -W -o out.txt --wrap 'sbatch -H --wrap true; srun -n1 true; sbatch -H --wrap true'; true";
+    let output = world
+        .inside(script)
+        .set("slurm.limits.submissions_per_day=2")
+        .run();
+    assert_eq!(queued(&world), 1, "{output}");
+    let text = world.read("out.txt");
+    assert!(text.contains("slurm.limits.submissions_per_day"), "{text}");
+    world.inside("scancel --me").run();
+    // A loop goes on, and no faster than it may.
+    let _ = std::fs::remove_file(&counted);
+    let script = "for i in 1 2 3 4; do sbatch -H --wrap true; echo $SECONDS >> seconds.txt; done";
+    let output = world
+        .inside(script)
+        .set("slurm.limits.submissions_per_minute=3")
+        .run()
+        .good();
+    let times: Vec<u32> = world
+        .read("seconds.txt")
+        .lines()
+        .map(|line| line.parse().unwrap())
+        .collect();
+    assert!(times[2] < 20 && times[3] >= 55, "{times:?}: {output}");
+    assert!(
+        output.err().contains("slurm.limits.submissions_per_minute"),
+        "{output}"
+    );
+    world.inside("scancel --me").run();
+}
+
 #[test]
 fn slurm_can_be_switched_off() {
     let Some(world) = World::new() else { return };

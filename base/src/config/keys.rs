@@ -168,13 +168,19 @@ macro_rules! keys {
                     }
                 ]
                 [
-                    /// `[slurm.limits]`: how much there may be at the same time; 0 stands for "no limit of ours".
+                    /// `[slurm.limits]`: how much there may be together; 0 stands for "no limit of ours".
                     limits: SlurmLimits {
                         /// Queries a minute that reach Slurm; more wait.
                         queries_per_minute: Number => Single<Limit>,
                             number(0, MOST, "queries") "number" = Limit::new(240);
                         /// Jobs of a session that are pending or running at the same time.
                         jobs: Number => Single<Limit>, number(0, MOST, "jobs") "number" = Limit::new(0);
+                        /// Submissions a minute of all the user's sessions; more wait.
+                        submissions_per_minute: Number => Single<Limit>,
+                            number(0, MOST, "submissions") "number" = Limit::new(60);
+                        /// Submissions in 24 hours of all the user's sessions.
+                        submissions_per_day: Number => Single<Limit>,
+                            number(0, MOST, "submissions") "number" = Limit::new(2000);
                     }
                 ]
             }

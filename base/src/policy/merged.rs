@@ -138,6 +138,8 @@ impl SlurmLimits {
         Limits {
             queries_per_minute: self.queries_per_minute.value,
             jobs: self.jobs.value,
+            submissions_per_minute: self.submissions_per_minute.value,
+            submissions_per_day: self.submissions_per_day.value,
         }
     }
 }

@@ -104,4 +104,8 @@ pub struct Limits {
     pub queries_per_minute: u32,
     /// Jobs of this session that are pending or running at the same time; an array counts its tasks.
     pub jobs: u32,
+    /// Submissions of all the user's sessions in a minute; more wait.
+    pub submissions_per_minute: u32,
+    /// Submissions of all the user's sessions in 24 hours.
+    pub submissions_per_day: u32,
 }

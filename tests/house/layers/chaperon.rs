@@ -108,6 +108,8 @@ pub(crate) const SLURM: &[Row] = &[
     ("keywords", &["parse"]),
     ("records", &["cluster"]),
     ("intents", &["cluster", "records"]),
+    // How often a user's sessions submit.
+    ("rates", &["records"]),
     ("submitted", &["ask", "intents", "records"]),
     ("scope", &["ask", "ids", "records", "submitted"]),
     // What one job may ask for.
@@ -139,6 +141,7 @@ pub(crate) const SLURM: &[Row] = &[
             "messages",
             "parse",
             "queue",
+            "rates",
             "records",
             "request",
             "scope",

@@ -220,6 +220,8 @@ fn of_two_values_the_narrower_holds() {
         ("slurm.bounds.array", "9", "3"),
         ("slurm.limits.queries_per_minute", "0", "3"),
         ("slurm.limits.jobs", "0", "3"),
+        ("slurm.limits.submissions_per_minute", "0", "3"),
+        ("slurm.limits.submissions_per_day", "9", "3"),
         ("trace.mode", "\"off\"", "\"required\""),
         ("trace.events", "[\"exec\"]", "[\"exec\", \"open\"]"),
         ("trace.missing", "false", "true"),

@@ -153,6 +153,13 @@ impl Ways<'_> {
                         (&limits.queries_per_minute, &now.1.queries_per_minute)
                     }
                     "slurm.limits.jobs" => (&limits.jobs, &now.1.jobs),
+                    "slurm.limits.submissions_per_minute" => (
+                        &limits.submissions_per_minute,
+                        &now.1.submissions_per_minute,
+                    ),
+                    "slurm.limits.submissions_per_day" => {
+                        (&limits.submissions_per_day, &now.1.submissions_per_day)
+                    }
                     "slurm.bounds.nodes" => (&bounds.nodes, &now.0.nodes),
                     "slurm.bounds.gpus" => (&bounds.gpus, &now.0.gpus),
                     "slurm.bounds.cpus" => (&bounds.cpus, &now.0.cpus),

@@ -48,6 +48,14 @@ pub fn rules(ways: &Ways<'_>) -> Vec<Rule> {
             &limits.queries_per_minute,
         ),
         ("slurm.limits.jobs", &limits.jobs),
+        (
+            "slurm.limits.submissions_per_minute",
+            &limits.submissions_per_minute,
+        ),
+        (
+            "slurm.limits.submissions_per_day",
+            &limits.submissions_per_day,
+        ),
         ("slurm.bounds.nodes", &bounds.nodes),
         ("slurm.bounds.gpus", &bounds.gpus),
         ("slurm.bounds.cpus", &bounds.cpus),

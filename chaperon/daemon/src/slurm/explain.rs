@@ -365,9 +365,13 @@ fn names(named: &str, key: &str) -> bool {
 /// The keys of the policy by which a command is judged when it runs.
 fn keys(command: Command) -> &'static [&'static str] {
     match command {
-        Command::Sbatch | Command::Salloc | Command::Srun => {
-            &["slurm.scope", "slurm.limits.jobs", "slurm.bounds."]
-        }
+        Command::Sbatch | Command::Salloc | Command::Srun => &[
+            "slurm.scope",
+            "slurm.limits.jobs",
+            "slurm.limits.submissions_per_minute",
+            "slurm.limits.submissions_per_day",
+            "slurm.bounds.",
+        ],
         Command::Scancel => &["slurm.scope", "slurm.allocation"],
         Command::Scontrol => &[
             "slurm.scope",

@@ -19,6 +19,7 @@ pub mod options;
 pub mod parse;
 mod query;
 pub mod queue;
+pub mod rates;
 pub mod records;
 pub mod request;
 mod scontrol;

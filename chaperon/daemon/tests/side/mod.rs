@@ -233,6 +233,8 @@ impl Chaperon {
             limits: Limits {
                 queries_per_minute: 0,
                 jobs: 0,
+                submissions_per_minute: 0,
+                submissions_per_day: 0,
             },
             bounds: Bounds::default(),
             commands: STAND_INS

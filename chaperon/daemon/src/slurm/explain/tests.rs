@@ -8,6 +8,8 @@ use super::*;
 const NO_LIMITS: Limits = Limits {
     queries_per_minute: 0,
     jobs: 0,
+    submissions_per_minute: 0,
+    submissions_per_day: 0,
 };
 
 fn asked(line: &str, nodes: u64, limits: Limits, json: bool) -> String {

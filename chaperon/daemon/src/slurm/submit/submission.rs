@@ -23,9 +23,10 @@ use crate::session::Session;
 use crate::slurm::ask::{Stop, patiently};
 use crate::slurm::messages::{Messages, Speaker};
 use crate::slurm::parse::{Directives, Parsed, parse, written};
+use crate::slurm::rates::{Reservation, Turn};
 use crate::slurm::records::{self, Record};
 use crate::slurm::request::Context;
-use crate::slurm::{bounds, queue, submitted};
+use crate::slurm::{bounds, queue, rates, submitted};
 use crate::spawn::{self, Running, Start, Way};
 use crate::variables::{Variables, set};
 
@@ -65,6 +66,8 @@ pub(super) struct Recorded {
     record: Vec<u8>,
     /// None for what makes no job.
     intent: Option<Intent>,
+    /// None likewise, or without a limit.
+    reservation: Option<Reservation>,
 }
 
 /// What the real command is given beside the user's options.
@@ -269,7 +272,10 @@ impl Submission<Written> {
         let session = Rc::clone(&context.session);
         let test = self.parsed.has("test-only");
         let batch = self.stage.start.command == Command::Sbatch;
-        let mut intent = None;
+        let (mut intent, mut reservation) = (None, None);
+        if self.target.job().is_none() && !test {
+            reservation = take_turn(context).await?;
+        }
         // A step makes no job, and a test neither; sbatch says of a test, too, that there is no room.
         if self.target.job().is_none() && (batch || !test) {
             let entered = queue::enter(&session, &self.parsed, &record, batch);
@@ -285,7 +291,31 @@ impl Submission<Written> {
             messages,
             record,
             intent,
+            reservation,
         }))
+    }
+}
+
+/// Waits until a submission more may go.
+async fn take_turn(context: &mut Context<'_>) -> Result<Option<Reservation>, Stop> {
+    let session = Rc::clone(&context.session);
+    let mut told = false;
+    loop {
+        match patiently(context.conn, rates::take(&session)).await?? {
+            Turn::Now(reservation) => return Ok(reservation),
+            Turn::In(wait) => {
+                if !told {
+                    told = true;
+                    let most = session.order.limits.submissions_per_minute;
+                    let text = format!(
+                        "waiting: the policy allows {most} submissions a minute \
+                         (`slurm.limits.submissions_per_minute`)"
+                    );
+                    context.say(&text).await;
+                }
+                patiently(context.conn, tokio::time::sleep(wait)).await?;
+            }
+        }
     }
 }
 
@@ -300,10 +330,14 @@ impl Submission<Recorded> {
             messages,
             record,
             intent,
+            reservation,
         } = self.stage;
         let batch = start.command == Command::Sbatch;
         let file = intent.as_ref().map(Intent::file);
         let mut running = spawn::start_with(session, start, file)?;
+        if let Some(reservation) = reservation {
+            reservation.started();
+        }
         // It may be ended before it says the id of a job that Slurm has.
         let number = intent
             .map(|intent| submitted::begun(session, running.pid, batch, record.clone(), intent));
