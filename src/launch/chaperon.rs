@@ -60,6 +60,7 @@ pub fn on_call(
         queries: rules.queries.value,
         allocation: rules.allocation.value,
         limits: rules.limits.values(),
+        bounds: prepared.policy.job_bounds(),
         commands: slurm
             .commands
             .iter()

@@ -204,8 +204,8 @@ mod tests {
     const DEFAULTS: &str = "[env]\npass = [\"SITE_KEY\"]\n\n[[when]]\npartition = \"gpu\"\n\
         [when.files]\nread = [\"/gpu\"]\n";
     const ENFORCED: &str = "[jail]\ntmp_size = \"4G\"\n\n[[when]]\npartition = \"gpu\"\n\
-        [when.slurm.limits]\ngpus = 1\n\n[[when]]\npartition = \"cpu\"\n\
-        [when.slurm.limits]\nnodes = 1\n";
+        [when.slurm.bounds]\ngpus = 1\n\n[[when]]\npartition = \"cpu\"\n\
+        [when.slurm.bounds]\nnodes = 1\n";
 
     fn locations(root: &Path) -> Locations {
         Locations {
@@ -349,7 +349,7 @@ mod tests {
             home in prop::option::of(prop::sample::select(vec!["tmpfs", "read", "write"])),
             set in prop::collection::vec(
                 prop::sample::select(vec![
-                    "slurm.mode=off", "jail.tmp_size=8G", "slurm.limits.gpus=2",
+                    "slurm.mode=off", "jail.tmp_size=8G", "slurm.bounds.gpus=2",
                     "files.read=[\"/x\"]", "env.set.A=\"quoted\"",
                 ]),
                 0..3,

@@ -183,6 +183,7 @@ fn slurm(document: &Document, line: &OsStr, json: bool) -> Result<u8> {
         line: super::arguments::slurm_line(line)?,
         json,
         limits: slurm.limits,
+        bounds: slurm.bounds.clone(),
         rules: slurm.rules.clone(),
     };
     launch::chaperon::explain(&program, &question)

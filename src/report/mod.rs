@@ -330,6 +330,7 @@ fn explain_slurm(prepared: &Prepared, ways: &Ways<'_>, line: &OsStr, json: bool)
         line,
         json,
         limits: prepared.policy.slurm.limits.values(),
+        bounds: prepared.policy.job_bounds(),
         rules: explain::slurm::rules(ways),
     };
     let program = launch::chaperon::program(CHAPERON)?;

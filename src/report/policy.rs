@@ -5,6 +5,7 @@ use anyhow::Result;
 use serde_json::{Map, Value, json};
 
 use crate::failure::one_line;
+use crate::plan::explain;
 use crate::policy::stated::Stated;
 use crate::policy::{Clamped, Policy};
 
@@ -21,7 +22,12 @@ pub fn json(policy: &Policy, clamped: &[Clamped]) -> Result<Value> {
         let bounds: Vec<Value> = bounds
             .map(|(key, list)| json!({ "key": key, "allows": list.value, "source": list.source }))
             .collect();
-        let site = json!({ "bounds": bounds, "clamped": clamped_json(clamped) });
+        let of_jobs = explain::slurm::of_some_jobs(policy);
+        let of_jobs: Vec<Value> = of_jobs
+            .iter()
+            .map(|rule| json!({ "key": rule.key, "value": rule.value, "source": rule.source }))
+            .collect();
+        let site = json!({ "bounds": bounds, "jobs": of_jobs, "clamped": clamped_json(clamped) });
         sections.insert("site".to_owned(), site);
     }
     Ok(all)
@@ -64,6 +70,12 @@ pub fn text(policy: &Policy, clamped: &[Clamped]) -> Result<String> {
     for (key, list) in bounds {
         let line = format!("{key} within {}  # {}", list.value, list.source);
         write_line(&mut all, &line);
+    }
+    for rule in explain::slurm::of_some_jobs(policy) {
+        write_line(
+            &mut all,
+            &format!("{} = {}  # {}", rule.key, rule.value, rule.source),
+        );
     }
     for one in clamped {
         write_line(&mut all, &format!("clamped {}", clamped_line(one)));

@@ -101,7 +101,15 @@ impl Bench {
             return Ok(());
         }
         let mut jail = Command::new(&self.binary);
-        jail.args(["-q", "--set", "slurm.limits.queries_per_minute=0"]);
+        jail.args([
+            "-q",
+            "--set",
+            "slurm.limits.queries_per_minute=0",
+            "--set",
+            "slurm.limits.submissions_per_minute=0",
+            "--set",
+            "slurm.limits.submissions_per_day=0",
+        ]);
         let mut sides = Sides {
             inside: Runner::new(&mut jail)?,
             outside: Runner::new(&mut Command::new("env"))?,

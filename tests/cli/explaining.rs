@@ -159,7 +159,7 @@ fn the_way_for_one_run_works() {
 #[test]
 fn a_command_line_of_slurms() {
     let world = World::new();
-    world.policy("[slurm.limits]\nnodes = 4\n");
+    world.policy("[slurm.bounds]\nnodes = 4\n");
     let output = world
         .call(["explain", "--slurm", "sbatch -N8 --uid=0 job.sh"])
         .run();
@@ -170,10 +170,10 @@ fn a_command_line_of_slurms() {
         .run();
     for part in [
         "--nodes=8: passes\n".to_owned(),
-        "error: 8 nodes: the policy allows 4 (`slurm.limits.nodes`)\n".to_owned(),
-        format!("  rule: slurm.limits.nodes = 4 ({CONFIG}:2)\n"),
+        format!("error: 8 nodes: the policy allows 4 nodes (`slurm.bounds.nodes`, {CONFIG}:2)\n"),
+        format!("  rule: slurm.bounds.nodes = 4 ({CONFIG}:2)\n"),
         format!(
-            "  change: slurm.limits.nodes in {CONFIG}, or --set slurm.limits.nodes=VALUE for one run\n"
+            "  change: slurm.bounds.nodes in {CONFIG}, or --set slurm.bounds.nodes=VALUE for one run\n"
         ),
         "sbatch: this command line is refused\n".to_owned(),
         "  judged when it runs: slurm.limits.jobs = no limit (built-in default.toml:".to_owned(),
@@ -184,7 +184,7 @@ fn a_command_line_of_slurms() {
         &world,
         &[
             "--set",
-            "slurm.limits.nodes=8",
+            "slurm.bounds.nodes=8",
             "explain",
             "--slurm",
             "sbatch -N8 x",

@@ -64,7 +64,7 @@ fn when_without_a_condition() {
   |
 1 | [[when]]
   | ^^^^^^^^
-hint: ask your administrators: add `group`, `host`, `partition` or `user`; what always holds stands in sections without `[[when]]`",
+hint: ask your administrators: add `group`, `host`, `partition`, `account` or `user`; what always holds stands in sections without `[[when]]`",
     );
     // An empty list would never be met, an empty name by nobody.
     for nothing in ["[]", "\"\"", "[\"a\", \"\"]"] {
@@ -100,6 +100,29 @@ hint: ask your administrators: a section without `when.` in its name holds for e
             assert!(error.contains("enforced.toml:1:1"), "{error}");
         }
     }
+}
+
+/// What holds for a session cannot depend on what its jobs will ask for.
+#[test]
+fn bounds_of_some_jobs_stand_alone_and_in_enforced_files() {
+    mistake(
+        "[[when]]\naccount = \"x\"\n[when.slurm]\nscope = \"session\"\n[when.slurm.bounds]\nnodes = 1\n",
+        r"
+under `account` only [when.slurm.bounds] has a meaning
+ --> /etc/agent-sandbox/enforced.toml:1:1
+  |
+1 | [[when]]
+  | ^^^^^^^^
+hint: ask your administrators: the account is known when a job is submitted, and not when a session starts; `group` and `user` are known then",
+    );
+    for condition in ["account", "partition"] {
+        let text = format!("[[when]]\n{condition} = \"x\"\n[when.slurm.bounds]\nnodes = 1\n");
+        assert!(parse(Layer::SiteEnforced, FILE, &text).is_ok());
+        let error = said(&parse(Layer::SiteDefaults, FILE, &text).unwrap_err());
+        assert!(error.contains("in an enforced file only"), "{error}");
+    }
+    let text = "[[when]]\ngroup = \"x\"\n[when.slurm.bounds]\nnodes = 1\n";
+    assert!(parse(Layer::SiteDefaults, FILE, text).is_ok());
 }
 
 #[test]

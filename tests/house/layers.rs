@@ -382,13 +382,17 @@ const POLICY: &[Row] = &[
     // Hosts that a filtered network leads to.
     ("hosts", &["clamp"]),
     ("ssh", &["clamp", "hosts", "paths", "values"]),
+    // Names of Slurm's that a job may use.
+    ("names", &["clamp", "paths"]),
     (
         "typed",
-        &["clamp", "hosts", "paths", "ssh", "trace", "values"],
+        &["clamp", "hosts", "names", "paths", "ssh", "trace", "values"],
     ),
     (
         "stated",
-        &["clamp", "hosts", "paths", "ssh", "trace", "typed", "values"],
+        &[
+            "clamp", "hosts", "names", "paths", "ssh", "trace", "typed", "values",
+        ],
     ),
     // Values that stay outside.
     ("credentials", &["hosts", "paths", "stated"]),
@@ -403,6 +407,7 @@ const POLICY: &[Row] = &[
             "clamp",
             "credentials",
             "hosts",
+            "names",
             "paths",
             "ssh",
             "state",
@@ -410,6 +415,11 @@ const POLICY: &[Row] = &[
             "trace",
             "values",
         ],
+    ),
+    // What a job may ask for, as the chaperon judges it.
+    (
+        "job_bounds",
+        &["bounds", "clamp", "merged", "names", "stated", "values"],
     ),
     (
         "merge",
@@ -468,9 +478,11 @@ const WIRE: &[Row] = &[
     ("network", &["led"]),
     ("ssh", &[]),
     ("step", &["capsule"]),
-    ("order", &["capsule", "command"]),
+    // What one job may ask for.
+    ("bounds", &[]),
+    ("order", &["bounds", "capsule", "command"]),
     // What is asked about the policy, as data.
-    ("explain", &["order"]),
+    ("explain", &["bounds", "order"]),
     ("text", &[]),
     ("logging", &["text"]),
 ];

@@ -52,6 +52,7 @@ pub(crate) const EFFECTS: &[&str] = &[
     "chaperon/daemon/src/spawn.rs",
     "chaperon/daemon/src/slurm/intents.rs",
     "chaperon/daemon/src/slurm/queue.rs",
+    "chaperon/daemon/src/slurm/rates.rs",
     "chaperon/daemon/src/slurm/records.rs",
     // The shim is all effects; these are those that clippy knows.
     "chaperon/shim/src/main.rs",

@@ -107,7 +107,7 @@ fn wide(world: &World) -> Vec<String> {
          unhide = [\"~/.ssh\", \"{base}/data/regulated\", \"{base}/data/private\", \"{base}/archive\", \"{base}/srv/backup\"]\n\
          [env]\npass = [\"LAB_*\", \"LAB_TOKEN\", \"REGULATED_KEY\", \"GITHUB_TOKEN\"]\n\
          [env.set]\nLAB_OTHER = \"{CANARY}\"\nREGULATED_OTHER = \"{CANARY}\"\n\
-         [jail]\nmax_processes = 0\nkeyctl = true\n[slurm.limits]\njobs = 0\ngpus = 0\n"
+         [jail]\nmax_processes = 0\nkeyctl = true\n[slurm.limits]\njobs = 0\n[slurm.bounds]\ngpus = 0\n"
     );
     let sections = text.replace("\n[", "\n[projects.\"~/projects\".");
     let sections = sections.replacen("[home]", "[projects.\"~/projects\".home]", 1);
@@ -260,15 +260,16 @@ fn a_university_narrows_for_students_nodes_and_partitions() {
     let thesis = world.seen_home().join("projects/thesis");
     let policy = || world.call(&["policy", "--json"]).cwd(&thesis);
     let everybody = policy().groups(&[]).run().ok().json();
-    assert_eq!(everybody["slurm"]["limits"]["gpus"]["value"], 16);
+    assert_eq!(everybody["slurm"]["bounds"]["gpus"]["value"], 16);
     assert_eq!(everybody["network"]["mode"]["value"], "open");
     let student = policy()
         .group_line(&format!("students:x:{GROUP}:{USER}"))
         .run()
         .ok()
         .json();
-    for (limit, most) in [("jobs", 4), ("nodes", 1), ("gpus", 1), ("minutes", 60)] {
-        assert_eq!(student["slurm"]["limits"][limit]["value"], most, "{limit}");
+    assert_eq!(student["slurm"]["limits"]["jobs"]["value"], 4);
+    for (bound, most) in [("nodes", 1), ("gpus", 1), ("minutes", 60)] {
+        assert_eq!(student["slurm"]["bounds"][bound]["value"], most, "{bound}");
     }
     assert_eq!(student["slurm"]["queries"]["value"], "none");
     // A student who works in a directory that is for others, or gives what is.

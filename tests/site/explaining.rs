@@ -81,9 +81,9 @@ fn what_the_site_forbids_is_said_with_its_key_and_line() {
 fn within_the_bounds_of_the_site_the_user_may() {
     let world = World::new();
     world.enforced(
-        "[home]\nread = [\"~/notes\"]\n[env]\npass = [\"MINE*\"]\nhide = []\n[slurm.limits]\nnodes = 8\n",
+        "[home]\nread = [\"~/notes\"]\n[env]\npass = [\"MINE*\"]\nhide = []\n[slurm.bounds]\nnodes = 8\n",
     );
-    world.user_config("[env]\nhide = [\"MINE_TOO\"]\n[slurm.limits]\nnodes = 4\n");
+    world.user_config("[env]\nhide = [\"MINE_TOO\"]\n[slurm.bounds]\nnodes = 4\n");
     let home = world.seen_home().display().to_string();
     let words = ["explain", &format!("{home}/notes/today")];
     let said = forbidden_by(&world, &words).expect_err("it is within the bound");
@@ -95,17 +95,17 @@ fn within_the_bounds_of_the_site_the_user_may() {
     let told = |words: &[&str]| world.run(words).ok().stdout;
     let text = told(&line);
     assert!(text.contains("5 nodes: the policy allows 4"), "{text}");
-    assert!(text.contains("change: slurm.limits.nodes in "), "{text}");
+    assert!(text.contains("change: slurm.bounds.nodes in "), "{text}");
     let text = told(&[
         "--set",
-        "slurm.limits.nodes=100",
+        "slurm.bounds.nodes=100",
         "explain",
         "--slurm",
         "sbatch -N9 x",
     ]);
     assert!(text.contains("9 nodes: the policy allows 8"), "{text}");
     let site =
-        "change: the site forbids it: slurm.limits.nodes (/etc/agent-sandbox/enforced.toml:7); ask";
+        "change: the site forbids it: slurm.bounds.nodes (/etc/agent-sandbox/enforced.toml:7); ask";
     assert!(text.contains(site), "{text}");
 }
 

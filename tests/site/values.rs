@@ -276,11 +276,13 @@ fn slurms_limits_and_scope_are_the_narrower() {
     let world = World::new();
     world.enforced(
         "[slurm]\nscope = \"session\"\nqueries = \"none\"\nmode = \"auto\"\ndirectories = [\"/usr/bin\"]\n\
-         [slurm.limits]\njobs = 3\nnodes = 2\ngpus = 1\nminutes = 60\nqueries_per_minute = 30\n",
+         [slurm.limits]\njobs = 3\nqueries_per_minute = 30\n\
+         [slurm.bounds]\nnodes = 2\ngpus = 1\nminutes = 60\npartitions = [\"short\", \"gpu*\"]\n",
     );
     world.user_config(
         "[slurm]\nscope = \"user\"\nqueries = \"names\"\ndirectories = [\"/home/agentsandbox-test/bin\"]\n\
-         [slurm.limits]\njobs = 0\nnodes = 0\ngpus = 0\nminutes = 0\nqueries_per_minute = 0\n",
+         [slurm.limits]\njobs = 0\nqueries_per_minute = 0\n\
+         [slurm.bounds]\nnodes = 0\ngpus = 0\nminutes = 0\npartitions = [\"*\"]\n",
     );
     for options in [
         &[][..],
@@ -288,7 +290,7 @@ fn slurms_limits_and_scope_are_the_narrower() {
             "--set",
             "slurm.limits.jobs=0",
             "--set",
-            "slurm.limits.nodes=9",
+            "slurm.bounds.nodes=9",
             "--set",
             "slurm.scope=user",
             "--set",
@@ -301,15 +303,15 @@ fn slurms_limits_and_scope_are_the_narrower() {
         let slurm = &policy["slurm"];
         assert_eq!(slurm["scope"]["value"], "session", "{slurm}");
         assert_eq!(slurm["queries"]["value"], "none", "{slurm}");
-        for (key, value) in [
-            ("jobs", 3),
-            ("nodes", 2),
-            ("gpus", 1),
-            ("minutes", 60),
-            ("queries_per_minute", 30),
-        ] {
+        for (key, value) in [("jobs", 3), ("queries_per_minute", 30)] {
             assert_eq!(slurm["limits"][key]["value"], value, "{key}: {slurm}");
         }
+        for (key, value) in [("nodes", 2), ("gpus", 1), ("minutes", 60)] {
+            assert_eq!(slurm["bounds"][key]["value"], value, "{key}: {slurm}");
+        }
+        let partitions = &slurm["bounds"]["partitions"];
+        assert_eq!(partitions[0]["value"], "short, gpu*", "{slurm}");
+        assert_eq!(partitions.as_array().unwrap().len(), 1, "{slurm}");
     }
 }
 

@@ -15,6 +15,14 @@ use nix::unistd::Pid;
 
 use crate::world::{PATIENCE, Side, World};
 
+/// Tests that run side by side submit more than one person does. Those that are about it say a limit of their own.
+const UNPACED: [&str; 4] = [
+    "--set",
+    "slurm.limits.submissions_per_minute=0",
+    "--set",
+    "slurm.limits.submissions_per_day=0",
+];
+
 /// A call that is being put together.
 pub(crate) struct Call<'a> {
     world: &'a World,
@@ -33,7 +41,7 @@ impl<'a> Call<'a> {
             world,
             side,
             before: Vec::new(),
-            options: Vec::new(),
+            options: UNPACED.map(OsString::from).to_vec(),
             words: ["/bin/bash", "-c", script].map(OsString::from).to_vec(),
             cwd: world.place(side),
             variables: Vec::new(),

@@ -68,25 +68,25 @@ fn ten_thousand_tasks_are_submitted_seen_and_cancelled() {
 fn limits_of_the_policy_hold() {
     let Some(world) = World::new() else { return };
     for (limit, call) in [
-        ("slurm.limits.nodes=1", "sbatch -H -N2 --wrap true"),
-        ("slurm.limits.nodes=1", "srun -N2 true"),
-        ("slurm.limits.minutes=5", "sbatch -H -t 10 --wrap true"),
-        ("slurm.limits.gpus=1", "sbatch -H --gres=gpu:2 --wrap true"),
-        ("slurm.limits.gpus=1", "sbatch -H -G 2 --wrap true"),
+        ("slurm.bounds.nodes=1", "sbatch -H -N2 --wrap true"),
+        ("slurm.bounds.nodes=1", "srun -N2 true"),
+        ("slurm.bounds.minutes=5", "sbatch -H -t 10 --wrap true"),
+        ("slurm.bounds.gpus=1", "sbatch -H --gres=gpu:2 --wrap true"),
+        ("slurm.bounds.gpus=1", "sbatch -H -G 2 --wrap true"),
         (
-            "slurm.limits.gpus=1",
+            "slurm.bounds.gpus=1",
             "sbatch -H --gres=shard:2 --wrap true",
         ),
         (
-            "slurm.limits.gpus=1",
+            "slurm.bounds.gpus=1",
             "sbatch -H --gres=mps:101 --wrap true",
         ),
-        ("slurm.limits.gpus=1", "sbatch -H --exclusive --wrap true"),
+        ("slurm.bounds.gpus=1", "sbatch -H --exclusive --wrap true"),
         (
-            "slurm.limits.gpus=1",
+            "slurm.bounds.gpus=1",
             "SBATCH_EXCLUSIVE=1 sbatch -H --wrap true",
         ),
-        ("slurm.limits.gpus=1", "srun --exclusive true"),
+        ("slurm.bounds.gpus=1", "srun --exclusive true"),
         (
             "slurm.limits.jobs=1",
             "id=$(sbatch -W --parsable --wrap true) && sbatch -H --wrap true > /dev/null && scontrol requeue $id",
@@ -103,7 +103,7 @@ fn limits_of_the_policy_hold() {
     ] {
         let output = world.inside(call).set(limit).run();
         assert!(
-            output.code != 0 && output.err().contains("slurm.limits"),
+            output.code != 0 && output.err().contains(&limit[..13]),
             "{limit}: {call}: {output}"
         );
         world.inside("scancel --me").run();
@@ -111,7 +111,7 @@ fn limits_of_the_policy_hold() {
     // Nor are they passed by a change afterwards.
     let output = world
         .inside("id=$(sbatch --parsable -H -t 3 --wrap true); scontrol update job=$id TimeLimit=60 || echo refused; squeue -h -j $id -o %l")
-        .set("slurm.limits.minutes=5")
+        .set("slurm.bounds.minutes=5")
         .run();
     assert!(
         output.out().contains("refused") && output.out().contains("3:00"),
@@ -175,6 +175,61 @@ fn the_pace_of_queries_is_the_sessions() {
     // 30 of them and some that the chaperons ask themselves, of which 20 may come at once.
     let took = begun.elapsed().as_secs();
     assert!(took >= 9, "{took} s: {}", world.read("out.txt"));
+}
+
+/// All sessions of a user submit at the pace of one, and no more a day than there may be, however many there are.
+#[test]
+fn submissions_are_counted_over_all_sessions_exactly() {
+    let Some(world) = World::new() else { return };
+    let counted = world.home(".local/state/agent-sandbox/slurm/submissions");
+    let _ = std::fs::remove_file(&counted);
+    let script = "echo up >> up.txt; until [ $(wc -l < up.txt) -ge 50 ]; do sleep 0.1; done; sbatch -H --wrap true";
+    let sessions: Vec<_> = (0..50)
+        .map(|_| {
+            let session = world.inside(script);
+            session.set("slurm.limits.submissions_per_day=20").start()
+        })
+        .collect();
+    let outputs: Vec<_> = sessions.into_iter().map(|session| session.end()).collect();
+    let submitted = outputs.iter().filter(|output| output.code == 0).count();
+    let said: String = outputs.iter().map(ToString::to_string).collect();
+    assert_eq!((queued(&world), submitted), (20, 20), "{said}");
+    for output in outputs.iter().filter(|output| output.code != 0) {
+        let key = "slurm.limits.submissions_per_day";
+        assert!(output.err().contains(key), "{output}");
+    }
+    world.inside("scancel --me").run();
+    let Some(world) = World::new() else { return };
+    // Jobs and steps of a session count as well, and what Slurm is not asked for does not.
+    let _ = std::fs::remove_file(&counted);
+    let script = "sbatch -W -o out.txt --wrap 'sbatch -H --wrap true; srun -n1 true; sbatch -H --wrap true'; true";
+    let output = world
+        .inside(script)
+        .set("slurm.limits.submissions_per_day=2")
+        .run();
+    assert_eq!(queued(&world), 1, "{output}");
+    let text = world.read("out.txt");
+    assert!(text.contains("slurm.limits.submissions_per_day"), "{text}");
+    world.inside("scancel --me").run();
+    // A loop goes on, and no faster than it may.
+    let _ = std::fs::remove_file(&counted);
+    let script = "for i in 1 2 3 4; do sbatch -H --wrap true; echo $SECONDS >> seconds.txt; done";
+    let output = world
+        .inside(script)
+        .set("slurm.limits.submissions_per_minute=3")
+        .run()
+        .good();
+    let times: Vec<u32> = world
+        .read("seconds.txt")
+        .lines()
+        .map(|line| line.parse().unwrap())
+        .collect();
+    assert!(times[2] < 20 && times[3] >= 55, "{times:?}: {output}");
+    assert!(
+        output.err().contains("slurm.limits.submissions_per_minute"),
+        "{output}"
+    );
+    world.inside("scancel --me").run();
 }
 
 #[test]

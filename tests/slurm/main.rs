@@ -12,6 +12,7 @@ mod allocation;
 mod attacks;
 mod authority;
 mod batch;
+mod bounds;
 mod call;
 #[path = "../confine/chosen.rs"]
 mod chosen;

@@ -74,20 +74,27 @@ pub fn read_draft(path: &Path, now: &Circumstances) -> Result<Draft, ConfigError
     };
     let parsed = parse(layer, &shown, &text)?;
     let always = parsed.raw;
-    let sections = parsed.when.into_iter().map(|when| DraftSection {
-        line: always.source(when.span.clone()).line.unwrap_or_default(),
-        conditions: when.conditions(),
-        holds: when.holds(now),
-        layer: RawLayer {
-            layer,
-            file: Arc::clone(&always.file),
-            text: Arc::clone(&always.text),
-            project: None,
-            when: true,
-            sections: when.sections,
-            profile: None,
-            credentials: Vec::new(),
-        },
+    let sections = parsed.when.into_iter().flat_map(|when| {
+        let line = always.source(when.span.clone()).line.unwrap_or_default();
+        let conditions = when.conditions();
+        let parts = when.parts(now).into_iter();
+        let drafted = parts.map(|part| DraftSection {
+            line,
+            conditions: conditions.clone(),
+            holds: part.holds,
+            layer: RawLayer {
+                layer,
+                file: Arc::clone(&always.file),
+                text: Arc::clone(&always.text),
+                project: None,
+                when: true,
+                jobs: part.jobs,
+                sections: part.sections,
+                profile: None,
+                credentials: Vec::new(),
+            },
+        });
+        drafted.collect::<Vec<_>>()
     });
     let sections = sections.collect();
     Ok(Draft {

@@ -162,19 +162,52 @@ macro_rules! keys {
                 /// Directories in which Slurm's commands are looked for, outside.
                 directories: Strings => Gives<PathSpec>, plain_paths() "list of paths";
                 [
-                    /// `[slurm.limits]`; 0 stands for "no limit of ours".
+                    /// `[slurm.bounds]`: what one job may ask for; 0 stands for "no limit of ours".
+                    bounds: SlurmBounds {
+                        /// Partitions that a job may ask for; it gets the first if it names none.
+                        partitions: Whole => Names, names() "list of names, with patterns";
+                        /// Accounts that it may ask for; it gets the first if it names none.
+                        accounts: Whole => Names, names() "list of names, with patterns";
+                        /// QOS that it may ask for; it gets the first if it names none.
+                        qos: Whole => Names, names() "list of names, with patterns";
+                        /// Reservations that it may ask for.
+                        reservations: Whole => Names, names() "list of names, with patterns";
+                        /// Features of nodes that it may ask for.
+                        constraints: Whole => Names, names() "list of names, with patterns";
+                        /// Licenses that it may ask for.
+                        licenses: Whole => Names, names() "list of names, with patterns";
+                        /// Options of sbatch, srun and salloc that may be used, by their long names.
+                        options: Whole => Names, names() "list of names, with patterns";
+                        /// Options that may not be used, by their long names; wins over `options`.
+                        deny_options: Strings => Takes<String>, patterns() "list of patterns";
+                        /// Nodes of one job.
+                        nodes: Number => Single<Limit>, number(0, MOST, "nodes") "number" = Limit::new(0);
+                        /// GPUs of one job.
+                        gpus: Number => Single<Limit>, number(0, MOST, "GPUs") "number" = Limit::new(0);
+                        /// CPUs of one job.
+                        cpus: Number => Single<Limit>, number(0, MOST, "CPUs") "number" = Limit::new(0);
+                        /// Memory of one job, on all its nodes together.
+                        memory: Text => Single<JobMemory>, memory() "size, or" = JobMemory::Unlimited;
+                        /// Wall time of one job, in minutes.
+                        minutes: Number => Single<Limit>, number(0, MOST, "minutes") "number" = Limit::new(0);
+                        /// Tasks of one array.
+                        array: Number => Single<Limit>, number(0, MOST, "tasks") "number" = Limit::new(0);
+                    }
+                ]
+                [
+                    /// `[slurm.limits]`: how much there may be together; 0 stands for "no limit of ours".
                     limits: SlurmLimits {
                         /// Queries a minute that reach Slurm; more wait.
                         queries_per_minute: Number => Single<Limit>,
                             number(0, MOST, "queries") "number" = Limit::new(240);
                         /// Jobs of a session that are pending or running at the same time.
                         jobs: Number => Single<Limit>, number(0, MOST, "jobs") "number" = Limit::new(0);
-                        /// Nodes of one job.
-                        nodes: Number => Single<Limit>, number(0, MOST, "nodes") "number" = Limit::new(0);
-                        /// GPUs of one job.
-                        gpus: Number => Single<Limit>, number(0, MOST, "GPUs") "number" = Limit::new(0);
-                        /// Wall time of one job, in minutes.
-                        minutes: Number => Single<Limit>, number(0, MOST, "minutes") "number" = Limit::new(0);
+                        /// Submissions a minute of all the user's sessions; more wait.
+                        submissions_per_minute: Number => Single<Limit>,
+                            number(0, MOST, "submissions") "number" = Limit::new(60);
+                        /// Submissions in 24 hours of all the user's sessions.
+                        submissions_per_day: Number => Single<Limit>,
+                            number(0, MOST, "submissions") "number" = Limit::new(2000);
                     }
                 ]
             }

@@ -75,23 +75,28 @@ fn with_conditions(parsed: Parsed, circumstances: Probe<'_>) -> Result<Vec<RawLa
     let now = circumstances();
     for when in parsed.when {
         let whole = &layers[0];
-        let holds = when.holds(&now).map_err(|why| {
+        let (layer, file, text) = (
+            whole.layer,
+            Arc::clone(&whole.file),
+            Arc::clone(&whole.text),
+        );
+        let span = when.span.clone();
+        let held = when.held(&now).map_err(|why| {
             let message = format!("whether this holds cannot be told: {why}");
             let hint = "what it says of users and groups must have an answer on every node";
-            whole.reject(when.span.clone(), &message, Some(hint.to_owned()))
+            whole.reject(span, &message, Some(hint.to_owned()))
         })?;
-        if holds {
-            layers.push(RawLayer {
-                layer: whole.layer,
-                file: Arc::clone(&whole.file),
-                text: Arc::clone(&whole.text),
-                project: None,
-                when: true,
-                sections: when.sections,
-                profile: None,
-                credentials: Vec::new(),
-            });
-        }
+        layers.extend(held.into_iter().map(|(sections, jobs)| RawLayer {
+            layer,
+            file: Arc::clone(&file),
+            text: Arc::clone(&text),
+            project: None,
+            when: true,
+            jobs,
+            sections,
+            profile: None,
+            credentials: Vec::new(),
+        }));
     }
     Ok(layers)
 }
@@ -164,6 +169,7 @@ fn project_layer(file: Arc<str>, text: Arc<Text>, written: &str, sections: Secti
         text,
         project: Some(Arc::from(written)),
         when: false,
+        jobs: None,
         sections,
         profile: None,
         credentials: Vec::new(),

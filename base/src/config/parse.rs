@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
+use agent_sandbox_wire::bounds::JobCondition;
 use toml::Spanned;
 
 use super::agent::Agent;
@@ -36,6 +37,9 @@ pub struct RawLayer {
     pub project: Option<Arc<str>>,
     /// Whether it is a `[[when]]` section, whose file is a layer of its own.
     pub when: bool,
+    /// Which jobs it is about, where it bounds jobs that ask for some partitions or accounts. It then has
+    /// `[slurm.bounds]` alone.
+    pub jobs: Option<JobCondition>,
     /// What the text says.
     pub sections: Sections,
     /// `[profile]`, in a profile file.
@@ -140,9 +144,12 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
             let hint = "write the sections without it".to_owned();
             return Err(reject(layer, file, text, span, message, Some(hint)));
         }
-        when.push(When::read(section).map_err(|(span, message, hint)| {
-            reject(layer, file, text, span, message, Some(hint.to_owned()))
-        })?);
+        let enforced = layer == Layer::SiteEnforced;
+        when.push(
+            When::read(section, enforced).map_err(|(span, message, hint)| {
+                reject(layer, file, text, span, message, Some(hint.to_owned()))
+            })?,
+        );
     }
     let mut raw = RawLayer {
         layer,
@@ -153,6 +160,7 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
         })),
         project: None,
         when: false,
+        jobs: None,
         sections,
         profile: None,
         credentials: document.credential,

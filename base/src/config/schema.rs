@@ -47,6 +47,13 @@ macro_rules! table {
         }
 
         indexed! { $name { $($key,)* } }
+
+        impl $name {
+            /// Whether nothing stands in it.
+            pub fn is_empty(&self) -> bool {
+                true $(&& self.$key.is_none())*
+            }
+        }
     };
 }
 
@@ -99,7 +106,7 @@ macro_rules! schema {
                             $($text_within:literal)? $(= $default_within:expr)?;
                     )*
                 }
-            ])?
+            ])*
         }
     )*) => {
         $(
@@ -107,13 +114,13 @@ macro_rules! schema {
                 $(#[$about])*
                 $Section {
                     $($(#[$line])* $key: $form,)*
-                    $($(#[$below])* $within: $Within,)?
+                    $($(#[$below])* $within: $Within,)*
                 }
             }
             $(table! {
                 $(#[$below])*
                 $Within { $($(#[$line_within])* $key_within: $form_within,)* }
-            })?
+            })*
         )*
 
         with_sections! {
@@ -148,8 +155,11 @@ macro_rules! schema {
                 group: Option<Spanned<Patterns>>,
                 /// Names of hosts, one of which this one has.
                 host: Option<Spanned<Patterns>>,
-                /// Partitions of Slurm's, in one of which the job runs.
+                /// Partitions of Slurm's, in one of which the job runs; for `[when.slurm.bounds]` those that a
+                /// job asks for.
                 partition: Option<Spanned<Patterns>>,
+                /// Accounts of Slurm's, one of which a job asks for.
+                account: Option<Spanned<Patterns>>,
                 /// Names of users, one of which is the user's.
                 user: Option<Spanned<Patterns>>,
             }

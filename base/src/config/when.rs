@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use agent_sandbox_wire::bounds::JobCondition;
 use toml::Spanned;
 
 use super::pattern::glob;
-use super::schema::{Patterns, Sections, WhenSection};
+use super::schema::{Patterns, Sections, Slurm, SlurmBounds, WhenSection};
 
 /// What conditions are about: who is asking, where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,44 +32,76 @@ pub type Probe<'a> = &'a dyn Fn() -> Circumstances;
 pub struct When {
     /// Where its header stands.
     pub span: Range<usize>,
-    /// What holds under the conditions.
+    /// What holds under the conditions, apart from [`Self::bounds`].
     pub sections: Sections,
+    /// What bounds jobs, where the conditions are about them.
+    bounds: Option<SlurmBounds>,
     group: Option<Vec<String>>,
     host: Option<Vec<String>>,
-    partition: Option<Vec<String>>,
     user: Option<Vec<String>>,
+    jobs: JobCondition,
+}
+
+/// A part of a section, which holds or does not as a whole.
+pub(super) struct Part {
+    pub(super) sections: Sections,
+    /// Which jobs it is about; none: it is about what runs here.
+    pub(super) jobs: Option<JobCondition>,
+    /// Whether it holds. The error is why that cannot be told.
+    pub(super) holds: Result<bool, String>,
 }
 
 /// What is wrong with a section as it is written: where, what, and what to do.
 type Mistake = (Range<usize>, &'static str, &'static str);
 
 impl When {
-    /// Reads one section.
-    pub(super) fn read(section: Spanned<WhenSection>) -> Result<Self, Mistake> {
+    /// Reads one section, of an enforced file or of the defaults.
+    pub(super) fn read(section: Spanned<WhenSection>, enforced: bool) -> Result<Self, Mistake> {
         let span = section.span();
         let mut section = section.into_inner();
-        let sections = section.take_sections();
+        let mut sections = section.take_sections();
+        // A section behind it that is written without `when.` holds for everybody.
+        let empty = sections.is_empty();
+        let jobs = JobCondition {
+            partitions: patterns(section.partition)?,
+            accounts: patterns(section.account)?,
+        };
+        let bounds = match jobs.is_always() {
+            true => None,
+            false => take_bounds(&mut sections),
+        };
         let when = Self {
             span: span.clone(),
             sections,
+            bounds,
             group: patterns(section.group)?,
             host: patterns(section.host)?,
-            partition: patterns(section.partition)?,
             user: patterns(section.user)?,
+            jobs,
         };
-        let conditions = [&when.group, &when.host, &when.partition, &when.user];
-        if conditions.into_iter().all(Option::is_none) {
+        let conditions = [&when.group, &when.host, &when.user];
+        if when.jobs.is_always() && conditions.into_iter().all(Option::is_none) {
             let message = "`[[when]]` without a condition";
-            let hint = "add `group`, `host`, `partition` or `user`; \
+            let hint = "add `group`, `host`, `partition`, `account` or `user`; \
                         what always holds stands in sections without `[[when]]`";
             return Err((span, message, hint));
         }
-        // A section behind it that is written without `when.` holds for everybody.
-        if when.sections.is_empty() {
+        if empty {
             let message = "nothing stands below this [[when]]; its sections are written [when.NAME], \
                            as [when.slurm.limits]";
             let hint = "a section without `when.` in its name holds for everybody; \
                         such sections stand above the first `[[when]]`";
+            return Err((span, message, hint));
+        }
+        if when.jobs.accounts.is_some() && !when.sections.is_empty() {
+            let message = "under `account` only [when.slurm.bounds] has a meaning";
+            let hint = "the account is known when a job is submitted, and not when a session starts; \
+                        `group` and `user` are known then";
+            return Err((span, message, hint));
+        }
+        if when.bounds.is_some() && !enforced {
+            let message = "[when.slurm.bounds] under `partition` or `account` stands in an enforced file only";
+            let hint = "move it to `enforced.toml`: it bounds jobs, and gives no values";
             return Err((span, message, hint));
         }
         Ok(when)
@@ -77,9 +110,10 @@ impl When {
     /// The conditions as a person would say them.
     pub(super) fn conditions(&self) -> String {
         let all = [
+            ("account", &self.jobs.accounts),
             ("group", &self.group),
             ("host", &self.host),
-            ("partition", &self.partition),
+            ("partition", &self.jobs.partitions),
             ("user", &self.user),
         ];
         let there = all
@@ -89,16 +123,65 @@ impl When {
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether every condition is met. The error is why that cannot be told.
-    pub(super) fn holds(&self, now: &Circumstances) -> Result<bool, String> {
+    /// What holds now: sections, and what bounds jobs, with the jobs that it is about. The error is why
+    /// that cannot be told.
+    pub(super) fn held(
+        self,
+        now: &Circumstances,
+    ) -> Result<Vec<(Sections, Option<JobCondition>)>, String> {
+        let mut held = Vec::new();
+        for part in self.parts(now) {
+            if part.holds? {
+                held.push((part.sections, part.jobs));
+            }
+        }
+        Ok(held)
+    }
+
+    /// What stands in it, each part with whether it holds now.
+    pub(super) fn parts(mut self, now: &Circumstances) -> Vec<Part> {
+        let mut parts = Vec::new();
+        if let Some(bounds) = self.bounds.take() {
+            let slurm = Some(Slurm {
+                bounds: Some(bounds),
+                ..Slurm::default()
+            });
+            parts.push(Part {
+                sections: Sections {
+                    slurm,
+                    ..Sections::default()
+                },
+                jobs: Some(self.jobs.clone()),
+                holds: self.holds_here(now),
+            });
+        }
+        if !self.sections.is_empty() {
+            parts.push(Part {
+                holds: self.holds(now),
+                sections: self.sections,
+                jobs: None,
+            });
+        }
+        parts
+    }
+
+    /// Whether every condition is met, of which that on the partition is about the job in which this runs.
+    /// The error is why that cannot be told.
+    fn holds(&self, now: &Circumstances) -> Result<bool, String> {
+        let same = |pattern: &String, name: &str| glob(pattern.as_bytes(), name.as_bytes());
+        let partition: Vec<String> = now.partition.iter().cloned().collect();
+        Ok(met(&self.jobs.partitions, &partition, same) && self.holds_here(now)?)
+    }
+
+    /// Whether the conditions are met that are not about jobs.
+    fn holds_here(&self, now: &Circumstances) -> Result<bool, String> {
         let same = |pattern: &String, name: &str| glob(pattern.as_bytes(), name.as_bytes());
         // Host names are the same in capitals (RFC 4343).
         let host = |pattern: &String, name: &str| {
             same(&pattern.to_ascii_lowercase(), &name.to_ascii_lowercase())
         };
-        let names = |name: &Option<String>| name.iter().cloned().collect::<Vec<_>>();
-        let (user, partition) = (names(&now.user), names(&now.partition));
-        if !met(&self.host, &now.hosts, host) || !met(&self.partition, &partition, same) {
+        let user: Vec<String> = now.user.iter().cloned().collect();
+        if !met(&self.host, &now.hosts, host) {
             return Ok(false);
         }
         let user_met = met(&self.user, &user, same);
@@ -117,6 +200,16 @@ impl When {
             _ => Ok(false),
         }
     }
+}
+
+/// Takes `[slurm.bounds]` out of sections; and `[slurm]` with it, if nothing else stands there.
+fn take_bounds(sections: &mut Sections) -> Option<SlurmBounds> {
+    let slurm = sections.slurm.as_mut()?;
+    let bounds = slurm.bounds.take()?;
+    if slurm.is_empty() {
+        sections.slurm = None;
+    }
+    Some(bounds)
 }
 
 /// Whether one of the names matches one of the patterns; without patterns, nothing is asked.

@@ -1,9 +1,11 @@
 //! What the site's enforced layers bound: kept beside the merged policy, because what lies within a
 //! bound is known only where paths are resolved and variables have their names.
 
+use agent_sandbox_wire::bounds::JobCondition;
+
 use super::clamp::{Clamped, Gives, Takes};
 use super::paths::glob;
-use super::stated::Stated;
+use super::stated::{SlurmBounds, Stated};
 use crate::config::source::Sourced;
 
 /// The enforced layers, in order. Each bounds on its own: what one says, no other takes back.
@@ -11,6 +13,17 @@ use crate::config::source::Sourced;
 pub struct Bounds {
     /// What each states.
     pub layers: Vec<Stated>,
+    /// What they say of jobs in some partitions and accounts alone, in order.
+    pub jobs: Vec<ConditionalBounds>,
+}
+
+/// What an enforced layer bounds of some jobs.
+#[derive(Clone, Debug)]
+pub struct ConditionalBounds {
+    /// Which jobs.
+    pub when: JobCondition,
+    /// What it says of them.
+    pub bounds: SlurmBounds,
 }
 
 /// Why an enforced layer keeps a variable out.
@@ -25,7 +38,7 @@ pub struct Withheld {
 impl Bounds {
     /// Whether there is no enforced layer.
     pub fn is_empty(&self) -> bool {
-        self.layers.is_empty()
+        self.layers.is_empty() && self.jobs.is_empty()
     }
 
     /// The rule of an enforced layer that keeps a variable out, whatever any other layer says.

@@ -18,6 +18,8 @@ pub enum Rule {
     Union,
     /// A list that gives: what others give must lie within the enforced list.
     Within,
+    /// A list of names: what both lists allow.
+    Common,
     /// Values that are set: the enforced one replaces any other.
     Wins,
 }
@@ -29,6 +31,7 @@ impl Rule {
             Self::Least => "the narrower value holds",
             Self::Union => "both lists hold",
             Self::Within => "a bound: others give within it",
+            Self::Common => "what both lists allow",
             Self::Wins => "the enforced value holds",
         }
     }

@@ -3,7 +3,7 @@
 //! for the site's enforced layers. What they do with each key stands in the
 //! table of keys.
 
-use super::bounds::{self, Bounds};
+use super::bounds::{self, Bounds, ConditionalBounds};
 use super::clamp::Clamp;
 use super::credentials;
 use super::hosts;
@@ -44,9 +44,18 @@ pub const HOME_MODES: &[(&str, HomeMode)] = HomeMode::WORDS;
 /// # Errors
 /// A value that does not mean anything, with its file, line and the nearest valid word.
 pub fn merge(layers: &[RawLayer], additions: &Additions) -> Result<Policy, ConfigError> {
-    let (enforced, open): (Vec<_>, Vec<_>) = layers
-        .iter()
+    let (of_jobs, always): (Vec<_>, Vec<_>) = layers.iter().partition(|layer| layer.jobs.is_some());
+    let (enforced, open): (Vec<_>, Vec<_>) = always
+        .into_iter()
         .partition(|layer| layer.layer == Layer::SiteEnforced);
+    let conditional = of_jobs.into_iter().filter_map(|layer| {
+        let when = layer.jobs.clone()?;
+        Some(Stated::read(layer).map(|stated| ConditionalBounds {
+            when,
+            bounds: stated.slurm.bounds,
+        }))
+    });
+    let conditional = conditional.collect::<Result<Vec<_>, _>>()?;
     let read = |layers: &[&RawLayer]| -> Result<Vec<Stated>, ConfigError> {
         layers.iter().map(|layer| Stated::read(layer)).collect()
     };
@@ -99,7 +108,10 @@ pub fn merge(layers: &[RawLayer], additions: &Additions) -> Result<Policy, Confi
         credentials,
         injected_files: injected_files::of_layers(layers),
         wanted,
-        bounds: Bounds { layers: enforced },
+        bounds: Bounds {
+            layers: enforced,
+            jobs: conditional,
+        },
         clamped,
         ..Policy::of(stated)
     })

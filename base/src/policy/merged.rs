@@ -13,6 +13,7 @@ use super::clamp::{Clamp, Clamped, Fixed, Gives, Loads, Sets, Single, Takes};
 use super::credentials::Credential;
 use super::hosts::{HostEntry, Hosts};
 use super::injected_files::InjectedFile;
+use super::names::Names;
 use super::paths::PathSpec;
 use super::ssh::{SshHosts, SshKeys};
 use super::state::Wanted;
@@ -25,27 +26,27 @@ use crate::config::keys::keys;
 macro_rules! section {
     (
         $(#[$about:meta])*
-        $name:ident [$($(#[$below:meta])* $within:ident: $Within:ident)?]
+        $name:ident [$($(#[$below:meta])* $within:ident: $Within:ident)*]
         $($(#[$line:meta])* $key:ident: $kind:ty, [$($default:expr)?];)*
     ) => {
         $(#[$about])*
         #[derive(Clone, Debug, Serialize)]
         pub struct $name {
             $($(#[$line])* pub $key: <$kind as Clamp>::Value,)*
-            $($(#[$below])* pub $within: $Within,)?
+            $($(#[$below])* pub $within: $Within,)*
         }
 
         impl $name {
             fn of(stated: stated::$name) -> Self {
                 Self {
                     $($key: stated.$key.settle($($default)?),)*
-                    $($within: $Within::of(stated.$within),)?
+                    $($within: $Within::of(stated.$within),)*
                 }
             }
 
             fn variables<'a>(&'a self, all: &mut BTreeSet<&'a str>) {
                 $(<$kind as Clamp>::variables(&self.$key, all);)*
-                $(self.$within.variables(all);)?
+                $(self.$within.variables(all);)*
             }
         }
     };
@@ -69,20 +70,20 @@ macro_rules! merged {
                             $($text_within:literal)? $(= $default_within:expr)?;
                     )*
                 }
-            ])?
+            ])*
         }
     )*) => {
         $(
             section! {
                 $(#[$about])*
-                $Section [$($(#[$below])* $within: $Within)?]
+                $Section [$($(#[$below])* $within: $Within)*]
                 $($(#[$line])* $key: $kind, [$($default)?];)*
             }
             $(section! {
                 $(#[$below])*
                 $Within []
                 $($(#[$line_within])* $key_within: $kind_within, [$($default_within)?];)*
-            })?
+            })*
         )*
 
         /// The merged policy. What each key means, and its unit, stands in `profiles/default.toml`.
@@ -138,9 +139,8 @@ impl SlurmLimits {
         order::Limits {
             queries_per_minute: self.queries_per_minute.value,
             jobs: self.jobs.value,
-            nodes: self.nodes.value,
-            gpus: self.gpus.value,
-            minutes: self.minutes.value,
+            submissions_per_minute: self.submissions_per_minute.value,
+            submissions_per_day: self.submissions_per_day.value,
         }
     }
 }

@@ -7,6 +7,7 @@ use agent_sandbox_wire::order::{Allocation, Queries, Scope};
 
 use super::clamp::{Clamp, Clamped, Fixed, Gives, Loads, Rule, Sets, Single, Takes};
 use super::hosts::{HostEntry, Hosts};
+use super::names::Names;
 use super::paths::PathSpec;
 use super::ssh::{SshHosts, SshKeys};
 use super::trace::{Events, Recorded, Sampling, TraceMode};
@@ -54,14 +55,14 @@ impl Key {
 /// compile.
 macro_rules! section {
     (
-        $name:ident $prefix:tt [$($within:ident: $Within:ident)?]
+        $name:ident $prefix:tt [$($within:ident: $Within:ident)*]
         $($key:ident: $kind:ty, $read:ident($($arg:expr),*);)*
     ) => {
         #[derive(Clone, Debug, Default)]
         #[allow(missing_docs, reason = "the keys are explained in the table")]
         pub struct $name {
             $(pub $key: $kind,)*
-            $(pub $within: $Within,)?
+            $(pub $within: $Within,)*
         }
 
         impl $name {
@@ -71,24 +72,24 @@ macro_rules! section {
                     $($within: match &written.$within {
                         Some(section) => $Within::read(read, section)?,
                         None => $Within::default(),
-                    },)?
+                    },)*
                 })
             }
 
             fn prefer(&mut self, later: Self) {
                 $(self.$key.prefer(later.$key);)*
-                $(self.$within.prefer(later.$within);)?
+                $(self.$within.prefer(later.$within);)*
             }
 
             fn bounds(&self, all: &mut Vec<(&'static str, Sourced<String>)>) {
                 let each = [$((name!($prefix $key), self.$key.bounds())),*];
                 all.extend(each.into_iter().filter_map(|(key, list)| Some((key, list?))));
-                $(self.$within.bounds(all);)?
+                $(self.$within.bounds(all);)*
             }
 
             fn clamp_to(&mut self, enforced: &Self, clamped: &mut Vec<Clamped>) {
                 $(self.$key.clamp_to(name!($prefix $key), &enforced.$key, clamped);)*
-                $(self.$within.clamp_to(&enforced.$within, clamped);)?
+                $(self.$within.clamp_to(&enforced.$within, clamped);)*
             }
         }
     };
@@ -132,18 +133,18 @@ macro_rules! stated {
                             $($text_within:literal)? $(= $default_within:expr)?;
                     )*
                 }
-            ])?
+            ])*
         }
     )*) => {
         $(
             section! {
-                $Section [$section] [$($within: $Within)?]
+                $Section [$section] [$($within: $Within)*]
                 $($key: $kind, $read($($arg),*);)*
             }
             $(section! {
                 $Within [$section $within] []
                 $($key_within: $kind_within, $read_within($($arg_within),*);)*
-            })?
+            })*
         )*
 
         /// What one layer states, or several that were merged: a field for each section.
@@ -156,7 +157,7 @@ macro_rules! stated {
         /// Every key, in the order of the table.
         pub const KEYS: &[Key] = &[$(
             $(key!([$section] $key: $kind, [$($line)*] [$($text)?]),)*
-            $($(key!([$section $within] $key_within: $kind_within, [$($line_within)*] [$($text_within)?]),)*)?
+            $($(key!([$section $within] $key_within: $kind_within, [$($line_within)*] [$($text_within)?]),)*)*
         )*];
 
         impl Stated {

@@ -11,10 +11,11 @@ use toml::Spanned;
 
 use super::clamp::{Fixed, List, Sets, Single};
 use super::hosts::{self, HostEntry};
+use super::names::{NameList, Names};
 use super::paths::PathSpec;
 use super::ssh::{SshHosts, SshKeys};
 use super::trace::{Events, KINDS, Sampling};
-use super::values::{Bytes, Limit, Memory, ShmSize, Words};
+use super::values::{Bytes, JobMemory, Limit, Memory, ShmSize, Words};
 use crate::config::diagnostic::{ConfigError, nearest};
 use crate::config::load::RawLayer;
 use crate::config::schema::{Number, Numbers, Pairs, Strings, Switch, Text, Whole};
@@ -211,6 +212,17 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// A number of bytes, or `"unlimited"`.
+    pub(super) fn memory(&self, written: &Option<Text>) -> Result<Single<JobMemory>, ConfigError> {
+        self.single(written, |written| {
+            match (written.get_ref().as_ref(), bytes(written.get_ref())) {
+                ("unlimited", _) => Ok(JobMemory::Unlimited),
+                (_, Some(size)) => Ok(JobMemory::Bytes(size)),
+                (_, None) => Err(self.no_size(written, &format!("{SIZE_HINT}, or \"unlimited\""))),
+            }
+        })
+    }
+
     fn no_size(&self, written: &Text, hint: &str) -> ConfigError {
         let message = format!("`{}` is not a size", written.get_ref());
         self.reject(written.span(), &message, Some(hint.to_owned()))
@@ -382,6 +394,29 @@ impl<'a> Reader<'a> {
                 false => Ok(pattern),
             }
         })
+    }
+
+    /// Names of Slurm's, and patterns of them: one value, so that a later layer can name fewer than an earlier one.
+    pub(super) fn names(&self, written: &Option<Whole>) -> Result<Names, ConfigError> {
+        let Some(written) = written else {
+            return Ok(Names::default());
+        };
+        let mut entries = Vec::new();
+        for entry in written.get_ref() {
+            let name = self.text(entry)?.value;
+            let plain = |c: char| c.is_ascii_alphanumeric() || "_.@:/+*-".contains(c);
+            if name.is_empty() || name.starts_with('-') || !name.chars().all(plain) {
+                let message = format!("`{}` is no name of Slurm's", name.escape_debug());
+                let hint = "one name an entry: letters, digits and _ . @ : / + -, and `*` for any characters";
+                return Err(self.reject(entry.span(), &message, Some(hint.to_owned())));
+            }
+            entries.push(name);
+        }
+        let source = self.0.source(written.span());
+        Ok(Names::new(Some(Sourced::new(
+            NameList::new(entries),
+            source,
+        ))))
     }
 
     /// Kinds of events: one value, so that a later layer can name fewer than an earlier one.

@@ -197,6 +197,59 @@ impl Stricter for ShmSize {
     }
 }
 
+/// `[slurm.bounds] memory`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobMemory {
+    /// As much as Slurm gives.
+    Unlimited,
+    /// This many bytes.
+    Bytes(u64),
+}
+
+impl JobMemory {
+    /// Bytes, where there is a bound.
+    pub fn bytes(self) -> Option<u64> {
+        match self {
+            Self::Unlimited => None,
+            Self::Bytes(bytes) => Some(bytes),
+        }
+    }
+}
+
+impl Serialize for JobMemory {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Unlimited => serializer.serialize_str("unlimited"),
+            Self::Bytes(bytes) => serializer.serialize_u64(*bytes),
+        }
+    }
+}
+
+impl Stricter for JobMemory {
+    type Plain = Self;
+
+    fn stricter(&self, other: &Self) -> Self {
+        match (self.bytes(), other.bytes()) {
+            (Some(one), Some(two)) => Self::Bytes(one.min(two)),
+            (Some(bytes), None) | (None, Some(bytes)) => Self::Bytes(bytes),
+            (None, None) => Self::Unlimited,
+        }
+    }
+
+    fn shown(&self) -> String {
+        self.bytes()
+            .map_or("unlimited".to_owned(), |bytes| Bytes(bytes).shown())
+    }
+
+    fn plain(self) -> Self {
+        self
+    }
+
+    fn words() -> Vec<&'static str> {
+        vec!["unlimited"]
+    }
+}
+
 impl Stricter for Duration {
     type Plain = Self;
 

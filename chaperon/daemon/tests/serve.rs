@@ -8,9 +8,10 @@ mod side;
 use std::os::fd::AsFd;
 
 use agent_sandbox_support::waiting::until;
+use agent_sandbox_wire::bounds::{BoundSet, SizeBound, SizeKey};
 use agent_sandbox_wire::capsule::{Capsule, Program};
 use agent_sandbox_wire::message::End;
-use agent_sandbox_wire::order::{JobContext, Limits};
+use agent_sandbox_wire::order::JobContext;
 use agent_sandbox_wire::step;
 
 use side::{Chaperon, CommandLine, World};
@@ -290,13 +291,16 @@ fn an_allocation_is_held_while_the_command_runs_inside() {
 fn limits_hold() {
     let world = World::new();
     let chaperon = Chaperon::start(&world, |order| {
-        order.limits = Limits {
-            queries_per_minute: 0,
-            jobs: 2,
-            nodes: 2,
-            gpus: 0,
-            minutes: 10,
-        };
+        order.limits.jobs = 2;
+        let sizes = [(SizeKey::Nodes, 2), (SizeKey::Minutes, 10)].map(|(key, most)| SizeBound {
+            key,
+            most,
+            source: "enforced.toml:3".into(),
+        });
+        order.bounds.sets.push(BoundSet {
+            sizes: sizes.into(),
+            ..BoundSet::default()
+        });
     });
     for words in [
         &["-N3", "--wrap=x"][..],
@@ -306,11 +310,9 @@ fn limits_hold() {
     ] {
         let said = chaperon.ask(CommandLine::new("sbatch", words));
         assert_eq!(said.end, End::FAILURE, "{words:?}");
-        assert!(
-            text(&said.error).contains("slurm.limits."),
-            "{}",
-            text(&said.error)
-        );
+        let error = text(&said.error);
+        let key = error.contains("slurm.limits.jobs") || error.contains(", enforced.toml:3)");
+        assert!(key, "{error}");
         assert!(!world.has_seen("sbatch"), "{words:?}");
     }
     let said = chaperon.ask(CommandLine::new("sbatch", &["--wrap=x"]));

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds::Bounds;
 use crate::order::Limits;
 
 /// No question is longer, in bytes: a command line of the system's (`execve(2)`) and the rules.
@@ -17,6 +18,8 @@ pub struct Question {
     pub json: bool,
     /// `[slurm.limits]`.
     pub limits: Limits,
+    /// `[slurm.bounds]`.
+    pub bounds: Bounds,
     /// The keys of `[slurm]`, each with its value and place.
     pub rules: Vec<Rule>,
 }
@@ -24,7 +27,7 @@ pub struct Question {
 /// A key of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// The key: `slurm.limits.nodes`.
+    /// The key: `slurm.bounds.nodes`.
     pub key: String,
     /// Its value, as people read it.
     pub value: String,

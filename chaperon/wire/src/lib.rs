@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 pub mod capsule;
 pub mod command;
 pub mod explain;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds::Bounds;
 use crate::capsule::PolicySnapshot;
 use crate::command::Command;
 
@@ -16,8 +17,10 @@ pub struct Order {
     pub queries: Queries,
     /// What the session may do with the allocation in which it was started.
     pub allocation: Allocation,
-    /// Limits of the policy.
+    /// How much there may be at the same time and in a while.
     pub limits: Limits,
+    /// What one job may ask for.
+    pub bounds: Bounds,
     /// The real commands, by absolute paths that only administrators can change.
     pub commands: Vec<(Command, Vec<u8>)>,
     /// `agent-sandbox`, by the path that it has on every node.
@@ -101,10 +104,8 @@ pub struct Limits {
     pub queries_per_minute: u32,
     /// Jobs of this session that are pending or running at the same time; an array counts its tasks.
     pub jobs: u32,
-    /// Nodes of one job.
-    pub nodes: u32,
-    /// GPUs of one job.
-    pub gpus: u32,
-    /// Wall time of one job, in minutes.
-    pub minutes: u32,
+    /// Submissions of all the user's sessions in a minute; more wait.
+    pub submissions_per_minute: u32,
+    /// Submissions of all the user's sessions in 24 hours.
+    pub submissions_per_day: u32,
 }

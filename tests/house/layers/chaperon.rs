@@ -128,10 +128,14 @@ pub(crate) const SLURM: &[Row] = &[
     ("keywords", &["parse"]),
     ("records", &["cluster"]),
     ("intents", &["cluster", "records"]),
+    // How often a user's sessions submit.
+    ("rates", &["records"]),
     ("submitted", &["ask", "intents", "records"]),
     ("scope", &["ask", "ids", "records", "submitted"]),
-    ("limits", &["parse"]),
-    ("explain", &["limits", "options", "parse"]),
+    // What one job may ask for.
+    ("bounds", &["ask", "options", "parse"]),
+    ("limits", &["bounds", "parse"]),
+    ("explain", &["bounds", "limits", "options", "parse"]),
     (
         "queue",
         &[
@@ -150,12 +154,14 @@ pub(crate) const SLURM: &[Row] = &[
         "submit",
         &[
             "ask",
+            "bounds",
             "cluster",
             "ids",
             "limits",
             "messages",
             "parse",
             "queue",
+            "rates",
             "records",
             "request",
             "scope",
@@ -166,8 +172,8 @@ pub(crate) const SLURM: &[Row] = &[
     (
         "control",
         &[
-            "answers", "ask", "ids", "keywords", "limits", "messages", "parse", "queue", "request",
-            "scope",
+            "answers", "ask", "bounds", "ids", "keywords", "limits", "messages", "parse", "queue",
+            "request", "scope",
         ],
     ),
     // Shows.
@@ -213,13 +219,9 @@ pub(crate) const SUBMIT: &[Row] = &[
     ("directory", &[]),
     ("own_words", &[]),
     ("no_job", &[]),
-    ("whole_nodes", &[]),
     ("target", &[]),
     ("capsule", &["export"]),
-    (
-        "submission",
-        &["capsule", "directory", "no_job", "target", "whole_nodes"],
-    ),
+    ("submission", &["capsule", "directory", "no_job", "target"]),
     (
         "sbatch",
         &["directory", "own_words", "target", "streams", "submission"],

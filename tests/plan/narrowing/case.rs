@@ -79,6 +79,8 @@ pub(crate) const QUERIES: [&str; 3] = ["none", "counts", "names"];
 pub(crate) const ALLOCATION: [&str; 3] = ["off", "steps", "control"];
 pub(crate) const STATE: [&str; 2] = ["project", "shared"];
 pub(crate) const LIMITS: [&str; 5] = ["queries_per_minute", "jobs", "nodes", "gpus", "minutes"];
+/// Those of them that bound one job.
+const BOUNDS: [&str; 3] = ["nodes", "gpus", "minutes"];
 
 impl Says {
     /// As a policy file.
@@ -194,12 +196,11 @@ impl Says {
         );
         section("agents", vec![("state", word(&STATE, words.state))]);
         let limits = words.limits.iter().flatten().zip(LIMITS);
-        section(
-            "slurm.limits",
-            limits
-                .map(|(most, key)| (key, Some(most.to_string())))
-                .collect(),
-        );
+        let (bounds, limits): (Vec<_>, Vec<_>) = limits
+            .map(|(most, key)| (key, Some(most.to_string())))
+            .partition(|(key, _)| BOUNDS.contains(key));
+        section("slurm.limits", limits);
+        section("slurm.bounds", bounds);
         section("modules", vec![("load", list(&self.load))]);
         all
     }

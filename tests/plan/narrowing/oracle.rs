@@ -512,13 +512,13 @@ fn values(layer: &Says, plan: &Plan, policy: &Policy) -> Vec<String> {
         plan.max_processes.value.unwrap_or(0),
         words.processes,
     );
-    let limits = &policy.slurm.limits;
+    let (limits, bounds) = (&policy.slurm.limits, &policy.slurm.bounds);
     let values = [
         &limits.queries_per_minute,
         &limits.jobs,
-        &limits.nodes,
-        &limits.gpus,
-        &limits.minutes,
+        &bounds.nodes,
+        &bounds.gpus,
+        &bounds.minutes,
     ];
     for (at, value) in values.into_iter().enumerate() {
         limit(

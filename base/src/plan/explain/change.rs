@@ -13,7 +13,7 @@ use crate::plan::model::bounds::{Refusing, SiteBounds};
 use crate::plan::model::{Access, Why};
 use crate::policy::clamp::Single;
 use crate::policy::paths::quote;
-use crate::policy::stated::Stated;
+use crate::policy::stated::{SlurmBounds, Stated};
 use crate::policy::values::Limit;
 use crate::policy::{PathSpec, Policy};
 
@@ -126,7 +126,7 @@ impl Ways<'_> {
 
     /// Where an enforced layer states a key, if the value that holds is the widest which it allows.
     fn at_bound<'s>(&self, layer: &'s Stated, key: &str) -> Option<&'s Source> {
-        let (slurm, limits) = (&self.policy.slurm, &self.policy.slurm.limits);
+        let slurm = &self.policy.slurm;
         match key {
             "network.mode" => stated(&layer.network.mode, &self.policy.network.mode.value),
             "home.mode" => stated(&layer.home.mode, &self.policy.home.mode.value),
@@ -140,17 +140,32 @@ impl Ways<'_> {
             "agents.state" => stated(&layer.agents.state, &self.policy.agents.state.value),
             "slurm.queries" => stated(&layer.slurm.queries, &slurm.queries.value),
             "slurm.allocation" => stated(&layer.slurm.allocation, &slurm.allocation.value),
+            "slurm.bounds.memory" => {
+                let memory = slurm.bounds.memory.value;
+                memory.bytes()?;
+                stated(&layer.slurm.bounds.memory, &memory)
+            }
             _ => {
-                let bounds = &layer.slurm.limits;
+                let (bounds, limits) = (&layer.slurm.bounds, &layer.slurm.limits);
+                let now = (&slurm.bounds, &slurm.limits);
                 let (bound, now) = match key {
                     "slurm.limits.queries_per_minute" => {
-                        (&bounds.queries_per_minute, &limits.queries_per_minute)
+                        (&limits.queries_per_minute, &now.1.queries_per_minute)
                     }
-                    "slurm.limits.jobs" => (&bounds.jobs, &limits.jobs),
-                    "slurm.limits.nodes" => (&bounds.nodes, &limits.nodes),
-                    "slurm.limits.gpus" => (&bounds.gpus, &limits.gpus),
-                    "slurm.limits.minutes" => (&bounds.minutes, &limits.minutes),
-                    _ => return None,
+                    "slurm.limits.jobs" => (&limits.jobs, &now.1.jobs),
+                    "slurm.limits.submissions_per_minute" => (
+                        &limits.submissions_per_minute,
+                        &now.1.submissions_per_minute,
+                    ),
+                    "slurm.limits.submissions_per_day" => {
+                        (&limits.submissions_per_day, &now.1.submissions_per_day)
+                    }
+                    "slurm.bounds.nodes" => (&bounds.nodes, &now.0.nodes),
+                    "slurm.bounds.gpus" => (&bounds.gpus, &now.0.gpus),
+                    "slurm.bounds.cpus" => (&bounds.cpus, &now.0.cpus),
+                    "slurm.bounds.minutes" => (&bounds.minutes, &now.0.minutes),
+                    "slurm.bounds.array" => (&bounds.array, &now.0.array),
+                    _ => return names_of(bounds, key),
                 };
                 // There is nothing wider than no limit.
                 let limited = now.value > 0;
@@ -158,6 +173,25 @@ impl Ways<'_> {
             }
         }
     }
+}
+
+/// Where an enforced layer says which names a job may use.
+fn names_of<'s>(bounds: &'s SlurmBounds, key: &str) -> Option<&'s Source> {
+    let names = match key {
+        "slurm.bounds.partitions" => &bounds.partitions,
+        "slurm.bounds.accounts" => &bounds.accounts,
+        "slurm.bounds.qos" => &bounds.qos,
+        "slurm.bounds.reservations" => &bounds.reservations,
+        "slurm.bounds.constraints" => &bounds.constraints,
+        "slurm.bounds.licenses" => &bounds.licenses,
+        "slurm.bounds.options" => &bounds.options,
+        "slurm.bounds.deny_options" => {
+            let denied = bounds.deny_options.entries().first();
+            return denied.map(|one| &one.source);
+        }
+        _ => return None,
+    };
+    names.lists().next().map(|list| &list.source)
 }
 
 /// A word as a shell takes it, with quotes where it needs them.

@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use agent_sandbox_wire::bounds::Bounds;
 use agent_sandbox_wire::explain::Rule;
 use agent_sandbox_wire::order::Limits;
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,8 @@ pub struct Slurm {
     pub has_program: bool,
     /// `[slurm.limits]`.
     pub limits: Limits,
+    /// `[slurm.bounds]`.
+    pub bounds: Bounds,
     /// The keys of `[slurm]`.
     pub rules: Vec<Rule>,
 }
@@ -181,6 +184,7 @@ impl Document {
                 why: Why::key("slurm.mode", &plan.slurm).to_string(),
                 has_program: program,
                 limits: policy.slurm.limits.values(),
+                bounds: policy.job_bounds(),
                 rules,
             },
         }

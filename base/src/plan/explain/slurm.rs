@@ -1,11 +1,14 @@
 //! The keys of `[slurm]`, as the answer to a question about a command line names them.
 
+use agent_sandbox_wire::bounds::{BoundSet, DENIED, SizeKey};
 use agent_sandbox_wire::explain::Rule;
 use agent_sandbox_wire::order::{Allocation, Queries, Scope};
 
 use super::change::{Request, Ways};
 use crate::config::source::Sourced;
-use crate::policy::SlurmMode;
+use crate::policy::names::NameList;
+use crate::policy::values::{Bytes, Stricter};
+use crate::policy::{Policy, SlurmMode};
 
 /// What a limit of 0 means.
 const NO_LIMIT: &str = "no limit";
@@ -13,7 +16,7 @@ const NO_LIMIT: &str = "no limit";
 /// Every key that decides about Slurm's commands, with its value, its place and how to change it.
 pub fn rules(ways: &Ways<'_>) -> Vec<Rule> {
     let slurm = &ways.policy.slurm;
-    let limits = &slurm.limits;
+    let (limits, bounds) = (&slurm.limits, &slurm.bounds);
     let mode = slurm.mode.clone().map(|mode| match mode {
         SlurmMode::Off => "off",
         SlurmMode::Auto => "auto",
@@ -45,9 +48,19 @@ pub fn rules(ways: &Ways<'_>) -> Vec<Rule> {
             &limits.queries_per_minute,
         ),
         ("slurm.limits.jobs", &limits.jobs),
-        ("slurm.limits.nodes", &limits.nodes),
-        ("slurm.limits.gpus", &limits.gpus),
-        ("slurm.limits.minutes", &limits.minutes),
+        (
+            "slurm.limits.submissions_per_minute",
+            &limits.submissions_per_minute,
+        ),
+        (
+            "slurm.limits.submissions_per_day",
+            &limits.submissions_per_day,
+        ),
+        ("slurm.bounds.nodes", &bounds.nodes),
+        ("slurm.bounds.gpus", &bounds.gpus),
+        ("slurm.bounds.cpus", &bounds.cpus),
+        ("slurm.bounds.minutes", &bounds.minutes),
+        ("slurm.bounds.array", &bounds.array),
     ] {
         let shown = limit.clone().map(|most| match most {
             0 => NO_LIMIT.to_owned(),
@@ -55,7 +68,54 @@ pub fn rules(ways: &Ways<'_>) -> Vec<Rule> {
         });
         all.push(rule(ways, key, &shown));
     }
+    let memory = bounds.memory.clone().map(|memory| memory.shown());
+    all.push(rule(ways, "slurm.bounds.memory", &memory));
+    for (key, lists) in [
+        ("slurm.bounds.partitions", &bounds.partitions),
+        ("slurm.bounds.accounts", &bounds.accounts),
+        ("slurm.bounds.qos", &bounds.qos),
+        ("slurm.bounds.reservations", &bounds.reservations),
+        ("slurm.bounds.constraints", &bounds.constraints),
+        ("slurm.bounds.licenses", &bounds.licenses),
+        ("slurm.bounds.options", &bounds.options),
+    ] {
+        // One that allows every name bounds nothing.
+        let bounding = lists.iter().filter(|list| !list.value.is_any());
+        all.extend(bounding.map(|list| rule(ways, key, list)));
+    }
+    let denied = bounds.deny_options.iter();
+    all.extend(denied.map(|option| rule(ways, DENIED, option)));
+    all.extend(of_some_jobs(ways.policy));
     all
+}
+
+/// What enforced layers say of jobs in some partitions and accounts alone.
+pub fn of_some_jobs(policy: &Policy) -> Vec<Rule> {
+    let all = policy.bounds.jobs.iter();
+    all.flat_map(|one| of_jobs(&one.set())).collect()
+}
+
+fn of_jobs(set: &BoundSet) -> Vec<Rule> {
+    let rule = |key: &str, value: String, source: &str| Rule {
+        key: key.to_owned(),
+        value: format!("{value} (jobs: {})", set.when),
+        source: source.to_owned(),
+        change: format!("the site forbids it: {key} ({source}); ask your administrators"),
+    };
+    let names = set.names.iter().map(|list| {
+        let allowed = NameList::new(list.allowed.clone()).to_string();
+        rule(list.key.name(), allowed, &list.source)
+    });
+    let denied = set.denied.iter();
+    let denied = denied.map(|(option, source)| rule(DENIED, option.clone(), source));
+    let sizes = set.sizes.iter().map(|size| {
+        let most = match size.key {
+            SizeKey::Memory => Bytes(size.most).shown(),
+            _ => size.most.to_string(),
+        };
+        rule(size.key.name(), most, &size.source)
+    });
+    names.chain(denied).chain(sizes).collect()
 }
 
 fn rule<T: std::fmt::Display>(ways: &Ways<'_>, key: &str, value: &Sourced<T>) -> Rule {

@@ -33,9 +33,9 @@ fn prefer_takes_the_later_value_and_lists_grow() {
 #[test]
 fn slurm_is_narrowed_too_and_no_limit_is_the_widest() {
     let wide = "[slurm]\nmode = \"auto\"\nscope = \"user\"\nqueries = \"names\"\n\
-                directories = [\"/a\", \"/b\"]\n[slurm.limits]\njobs = 0\ngpus = 2\n";
+                directories = [\"/a\", \"/b\"]\n[slurm.limits]\njobs = 0\n[slurm.bounds]\ngpus = 2\nmemory = \"unlimited\"\n";
     let narrow = "[slurm]\nmode = \"off\"\nscope = \"session\"\nqueries = \"counts\"\n\
-                  directories = [\"/b\", \"/c\"]\n[slurm.limits]\njobs = 5\ngpus = 0\n";
+                  directories = [\"/b\", \"/c\"]\n[slurm.limits]\njobs = 5\n[slurm.bounds]\ngpus = 0\nmemory = \"4G\"\n";
     let both = |open: &str, enforced: &str| {
         let layers = [
             layer(Layer::User, open),
@@ -48,7 +48,8 @@ fn slurm_is_narrowed_too_and_no_limit_is_the_widest() {
         assert_eq!(slurm.scope.value, Scope::Session);
         assert_eq!(slurm.queries.value, Queries::Counts);
         assert_eq!(slurm.limits.values().jobs, 5);
-        assert_eq!(slurm.limits.values().gpus, 2);
+        assert_eq!(slurm.bounds.gpus.value, 2);
+        assert_eq!(slurm.bounds.memory.value.bytes(), Some(4 << 30));
     }
     let open = merge(&[layer(Layer::User, wide)], &Additions::default()).unwrap();
     assert_eq!(open.slurm.limits.values().jobs, 0);
@@ -110,7 +111,16 @@ fn what_slurm_cannot_be_set_to() {
         ("[slurm]\ndirectories = [\"/opt/*\"]\n", "holds a `*`"),
         ("[slurm]\ndirectories = [\"bin\"]\n", "is relative"),
         ("[slurm.limits]\njobs = -1\n", "out of range"),
-        ("[slurm.limits]\nminutes = 4294967296\n", "out of range"),
+        ("[slurm.bounds]\nminutes = 4294967296\n", "out of range"),
+        (
+            "[slurm.bounds]\npartitions = [\"a,b\"]\n",
+            "no name of Slurm's",
+        ),
+        (
+            "[slurm.bounds]\noptions = [\"--nice\"]\n",
+            "no name of Slurm's",
+        ),
+        ("[slurm.bounds]\nmemory = \"0\"\n", "is not a size"),
     ] {
         let error = merge(&[layer(Layer::User, text)], &Additions::default()).unwrap_err();
         let said = format!("{error} {}", error.hint().unwrap_or_default());

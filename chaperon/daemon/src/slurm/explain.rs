@@ -6,12 +6,13 @@ mod page;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 
+use agent_sandbox_wire::bounds::Bounds;
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::explain::{Question, Rule};
-use agent_sandbox_wire::order::Limits;
 use agent_sandbox_wire::text;
 use serde::Serialize;
 
+use super::bounds::{self, Chosen, Defaults, Rules, unknown_options};
 use super::limits;
 use super::options::{self, Opt, Table, Verdict};
 use super::parse::{self, Origin, Parsed, Word};
@@ -142,7 +143,7 @@ impl Answer {
         let judged = question
             .rules
             .iter()
-            .filter(|rule| keys.contains(&rule.key.as_str()));
+            .filter(|rule| keys.iter().any(|key| names(key, &rule.key)));
         answer.judged = judged.map(Judged::from).collect();
         if words.is_empty() {
             answer.reason = inside(command).to_owned();
@@ -236,42 +237,48 @@ impl Answer {
             .extend(wrong.map(|refusal| Wrong::new(refusal, None)));
     }
 
-    /// What of the line is more than `[slurm.limits]` allow. Each limit by itself, to name its place.
+    /// What of the line is more than `[slurm.bounds]` and `[slurm.limits]` allow. What Slurm would choose is judged when
+    /// it runs.
     fn too_large(&mut self, command: Command, parsed: &Parsed, question: &Question) {
         if !matches!(command, Command::Sbatch | Command::Salloc | Command::Srun) {
             return;
         }
-        let all = question.limits;
-        let one = |nodes, gpus, minutes| Limits {
-            queries_per_minute: 0,
-            jobs: 0,
-            nodes,
-            gpus,
-            minutes,
+        let bounds = &question.bounds;
+        let chosen = Chosen::of(bounds, parsed, &Defaults::default());
+        // Nobody knows whether a rule is about a job whose place nobody knows.
+        let known = Bounds {
+            sets: Rules::surely_about(bounds, &chosen.place)
+                .sets()
+                .cloned()
+                .collect(),
         };
-        let found = [
-            (
-                "slurm.limits.nodes",
-                limits::check(&one(all.nodes, 0, 0), parsed, 0).err(),
-            ),
-            (
-                "slurm.limits.gpus",
-                limits::check(&one(0, all.gpus, 0), parsed, 0).err(),
-            ),
-            (
-                "slurm.limits.minutes",
-                limits::check(&one(0, 0, all.minutes), parsed, 0).err(),
-            ),
-            (
-                "slurm.limits.jobs",
-                limits::check_array(all.jobs, parsed).err(),
-            ),
-        ];
-        for (key, refusal) in found {
-            let rule = self.judged.iter().find(|rule| rule.key == key).cloned();
-            self.errors
-                .extend(refusal.map(|refusal| Wrong::new(refusal, rule)));
+        let chosen = Chosen::of(&known, parsed, &Defaults::default());
+        let judgement = bounds::judge(&known, parsed, chosen, None, 0);
+        let all = unknown_options(bounds).into_iter();
+        for breach in all.chain(judgement.breaches) {
+            let mut rules = self.judged.iter();
+            let rule = rules.find(|rule| rule.key == breach.key && rule.source == breach.source);
+            self.errors.push(Wrong::new(breach.refusal, rule.cloned()));
         }
+        let added = judgement.added.iter().map(|word| OptionVerdict {
+            name: word.to_string_lossy().into_owned(),
+            verdict: "added",
+            why: Some("the policy bounds it".to_owned()),
+            variables: Vec::new(),
+            line: format!(
+                "{}: added, because the policy bounds it",
+                word.to_string_lossy()
+            ),
+        });
+        self.options.extend(added);
+        let jobs = limits::check_array(question.limits.jobs, parsed).err();
+        let rule = self
+            .judged
+            .iter()
+            .find(|rule| rule.key == "slurm.limits.jobs");
+        let rule = rule.cloned();
+        self.errors
+            .extend(jobs.map(|refusal| Wrong::new(refusal, rule)));
     }
 
     fn text(&self) -> String {
@@ -350,15 +357,20 @@ impl Wrong {
     }
 }
 
+/// Whether `key` is this key of the policy, or one of this section, which ends with a dot.
+fn names(named: &str, key: &str) -> bool {
+    key == named || named.ends_with('.') && key.starts_with(named)
+}
+
 /// The keys of the policy by which a command is judged when it runs.
 fn keys(command: Command) -> &'static [&'static str] {
     match command {
         Command::Sbatch | Command::Salloc | Command::Srun => &[
             "slurm.scope",
             "slurm.limits.jobs",
-            "slurm.limits.nodes",
-            "slurm.limits.gpus",
-            "slurm.limits.minutes",
+            "slurm.limits.submissions_per_minute",
+            "slurm.limits.submissions_per_day",
+            "slurm.bounds.",
         ],
         Command::Scancel => &["slurm.scope", "slurm.allocation"],
         Command::Scontrol => &[

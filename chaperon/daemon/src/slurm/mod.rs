@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod ask;
+pub mod bounds;
 pub mod cluster;
 pub mod commands;
 mod control;
@@ -18,6 +19,7 @@ pub mod options;
 pub mod parse;
 mod query;
 pub mod queue;
+pub mod rates;
 pub mod records;
 pub mod request;
 mod scontrol;

@@ -16,6 +16,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use agent_sandbox_wire::bounds::Bounds;
 use agent_sandbox_wire::capsule::{Options, PolicySnapshot};
 use agent_sandbox_wire::command::Command as Name;
 use agent_sandbox_wire::frame::{self, PREFACE};
@@ -232,10 +233,10 @@ impl Chaperon {
             limits: Limits {
                 queries_per_minute: 0,
                 jobs: 0,
-                nodes: 0,
-                gpus: 0,
-                minutes: 0,
+                submissions_per_minute: 0,
+                submissions_per_day: 0,
             },
+            bounds: Bounds::default(),
             commands: STAND_INS
                 .iter()
                 .map(|(name, _)| (*name, bytes(&world.0.join("bin").join(name.name()))))

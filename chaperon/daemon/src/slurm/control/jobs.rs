@@ -1,14 +1,17 @@
 //! Verbs that act on jobs: each job is in the scope, or the verb does not reach it.
 
 use std::ffi::OsStr;
+use std::rc::Rc;
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
 use crate::audit::Verdict;
 use crate::refusal::Refusal;
+use crate::session::Session;
 use crate::slurm::answers::{acted, reply};
 use crate::slurm::ask::{Stop, act, attended};
+use crate::slurm::bounds::{self, StandingJob};
 use crate::slurm::ids::{self, Selector};
 use crate::slurm::keywords::KeywordRequest;
 use crate::slurm::request::Context;
@@ -42,6 +45,25 @@ fn too_few(verb: &str) -> Stop {
     Refusal::mistake(format!("too few arguments for keyword:{verb}")).into()
 }
 
+/// Verbs after which nothing runs that did not before. Others are for jobs within the bounds alone: a job of the
+/// scope may have been submitted when others held, or outside.
+const HARMLESS: [&str; 3] = ["hold", "uhold", "suspend"];
+
+/// Holds jobs that are there against the bounds.
+async fn within_bounds(session: &Rc<Session>, jobs: &[Selector]) -> Result<(), Refusal> {
+    let bounds = &session.order.bounds;
+    if bounds.are_none() {
+        return Ok(());
+    }
+    for job in jobs {
+        for one in StandingJob::all(session, &job.to_string()).await? {
+            bounds::first(one.breaches(bounds))
+                .map_err(|refusal| refusal.hint(format!("job {job} is outside of the bounds")))?;
+        }
+    }
+    Ok(())
+}
+
 /// `hold`, `release`, `requeue` and the like.
 pub(in crate::slurm) async fn jobs(
     context: &mut Context<'_>,
@@ -73,6 +95,10 @@ pub(in crate::slurm) async fn jobs(
         return reply(context.conn, b"", error.as_bytes(), End::FAILURE).await;
     }
     context.entry.jobs.extend(inside.iter().map(|one| one.job));
+    if !HARMLESS.contains(&verb) {
+        let judged = within_bounds(&session, &inside);
+        attended(context.conn, judged).await?;
+    }
     let list: Vec<String> = inside.iter().map(ToString::to_string).collect();
     arguments.push(list.join(",").into());
     let said = if verb.starts_with("requeue") {

@@ -1,16 +1,20 @@
 //! `scontrol update`: of jobs, the keys that open nothing.
 
+mod bounded;
+
 use std::ffi::OsStr;
+use std::fmt;
+use std::rc::Rc;
 
 use agent_sandbox_wire::message::End;
-use agent_sandbox_wire::order::Limits;
 
-use crate::refusal::{Reason, Refusal};
+use crate::refusal::Refusal;
+use crate::session::Session;
 use crate::slurm::answers::acted;
 use crate::slurm::ask::{Stop, attended};
+use crate::slurm::bounds::{self, StandingJob, unknown_options};
 use crate::slurm::ids;
 use crate::slurm::keywords::{KeywordRequest, means};
-use crate::slurm::limits::count_nodes;
 use crate::slurm::parse::{Duration, duration, is_dependency, is_mail};
 use crate::slurm::request::Context;
 use crate::slurm::scope;
@@ -32,7 +36,7 @@ enum Kind {
     Number,
     /// A number that makes a job larger.
     Size,
-    /// A duration that the limits allow.
+    /// A duration that the bounds allow.
     Limit,
     /// A duration.
     Time,
@@ -130,25 +134,61 @@ const KEYS: [(&str, usize, Kind); 64] = [
     ("MailUser", 5, Kind::Mail),
 ];
 
+/// A change of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Change {
+    /// The key, as Slurm writes it.
+    name: &'static str,
+    kind: Kind,
+    /// `+` or `-` before the `=`.
+    sign: &'static str,
+    value: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}={}", self.name, self.sign, self.value)
+    }
+}
+
 /// Carries it out.
 pub(in crate::slurm) async fn run(
     context: &mut Context<'_>,
     asked: KeywordRequest,
 ) -> Result<End, Stop> {
-    let limits = context.session.order.limits;
-    let (jobs, changes) = read(&asked.words, &limits)?;
+    let (jobs, changes) = read(&asked.words)?;
     let session = context.session.clone();
     attended(context.conn, scope::check_change(&session, &jobs)).await?;
+    attended(context.conn, judge(&session, &jobs, &changes)).await?;
     context.entry.jobs.extend(jobs.iter().map(|job| job.job));
     let list: Vec<String> = jobs.iter().map(ToString::to_string).collect();
     let mut arguments = asked.options;
     arguments.extend(["update".into(), format!("JobId={}", list.join(",")).into()]);
-    arguments.extend(changes.into_iter().map(Into::into));
+    arguments.extend(changes.iter().map(|change| change.to_string().into()));
     acted(context, arguments).await
 }
 
-/// The jobs and the changes, written anew.
-fn read(words: &[String], limits: &Limits) -> Result<(Vec<ids::Selector>, Vec<String>), Refusal> {
+/// Holds the jobs, as they would be, against the bounds.
+async fn judge(
+    session: &Rc<Session>,
+    jobs: &[ids::Selector],
+    changes: &[Change],
+) -> Result<(), Refusal> {
+    let bounds = &session.order.bounds;
+    if bounds.are_none() {
+        return Ok(());
+    }
+    bounds::first(unknown_options(bounds).into_iter().collect())?;
+    for job in jobs {
+        for standing in StandingJob::all(session, &job.to_string()).await? {
+            bounded::allowed(bounds, standing, changes)?;
+        }
+    }
+    Ok(())
+}
+
+/// The jobs and the changes.
+fn read(words: &[String]) -> Result<(Vec<ids::Selector>, Vec<Change>), Refusal> {
     let mut jobs = Vec::new();
     let mut changes = Vec::new();
     for word in words {
@@ -162,7 +202,7 @@ fn read(words: &[String], limits: &Limits) -> Result<(Vec<ids::Selector>, Vec<St
             jobs = ids::parse_list(OsStr::new(value))?;
             continue;
         }
-        changes.push(change(key, value, limits)?);
+        changes.push(change(key, value)?);
     }
     if jobs.is_empty() {
         return Err(Refusal::rule(
@@ -176,11 +216,12 @@ fn read(words: &[String], limits: &Limits) -> Result<(Vec<ids::Selector>, Vec<St
     Ok((jobs, changes))
 }
 
-fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
+fn change(key: &str, value: &str) -> Result<Change, Refusal> {
     // `TimeLimit+=5`
-    let (key, sign) = match key.strip_suffix(['+', '-']) {
-        Some(bare) => (bare, &key[bare.len()..]),
-        None => (key, ""),
+    let (key, sign) = match (key.strip_suffix('+'), key.strip_suffix('-')) {
+        (Some(bare), _) => (bare, "+"),
+        (_, Some(bare)) => (bare, "-"),
+        _ => (key, ""),
     };
     let known = KEYS
         .iter()
@@ -203,42 +244,11 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
     if !sign.is_empty() && !matches!(kind, Kind::Limit) {
         return Err(wrong("no sign before the `=`"));
     }
-    let over = |what: &str, most: u32| {
-        Refusal::rule(
-            format!("{name} is refused: the policy allows {most} {what} (`slurm.limits`)"),
-            "ask for less, or have the limit raised in the policy",
-        )
-        .because(Reason::Key("slurm.limits"))
-    };
     let among = |extra: &[u8]| {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || extra.contains(&byte);
         value.bytes().all(good)
     };
-    let grows = match kind {
-        Kind::Size => limits.nodes > 0 || limits.gpus > 0,
-        // So many processors, or so many nodes.
-        Kind::Count if name == "NumCPUs" => limits.nodes > 0 || limits.gpus > 0,
-        // Whole nodes, with their GPUs.
-        Kind::Word if matches!(name, "OverSubscribe" | "Shared") => limits.gpus > 0,
-        // Each node may have GPUs.
-        Kind::Count => limits.gpus > 0,
-        Kind::Nodes if name != "ExcNodeList" => {
-            let nodes = || count_nodes(OsStr::new(value)).unwrap_or(u64::MAX);
-            limits.gpus > 0 || limits.nodes > 0 && nodes() > u64::from(limits.nodes)
-        }
-        _ => false,
-    };
-    if grows {
-        return Err(Refusal::rule(
-            format!(
-                "scontrol update of {name} is refused: how large the job then is, Slurm alone would \
-                 know, and the policy has a limit (`slurm.limits`)"
-            ),
-            "submit the job again",
-        )
-        .because(Reason::Key("slurm.limits")));
-    }
-    match kind {
+    let expected = match kind {
         Kind::Refused(reason) => {
             return Err(Refusal::listed(
                 format_args!("scontrol update of {name}"),
@@ -246,99 +256,75 @@ fn change(key: &str, value: &str, limits: &Limits) -> Result<String, Refusal> {
             ));
         }
         Kind::Text => {
-            if value.chars().any(char::is_control) {
-                return Err(wrong("text without control characters"));
-            }
+            let text = !value.chars().any(char::is_control);
+            (!text).then_some("text without control characters")
         }
-        Kind::Word => {
-            if !among(b"_-.,:;+@%*=[]()|&^#!~?") {
-                return Err(wrong("one word without blanks, quotes or slashes"));
-            }
-        }
-        Kind::Nodes => {
-            if !among(b"_-.,[]") {
-                return Err(wrong("names of nodes"));
-            }
-        }
+        Kind::Word => (!among(b"_-.,:;+@%*=[]()|&^#!~?"))
+            .then_some("one word without blanks, quotes or slashes"),
+        Kind::Nodes => (!among(b"_-.,[]")).then_some("names of nodes"),
         Kind::Mail => {
-            if !is_mail(value.as_bytes()) {
-                return Err(wrong("addresses of letters, digits and ._+@-"));
-            }
+            (!is_mail(value.as_bytes())).then_some("addresses of letters, digits and ._+@-")
         }
-        Kind::Dependency => {
-            if !value.is_empty() && !is_dependency(value) {
-                return Err(wrong("a dependency, as sbatch does, without expand"));
-            }
-        }
-        Kind::Number | Kind::Size => {
-            let digits = value.strip_prefix(['+', '-']).unwrap_or(value);
-            let word = ["yes", "no"]
-                .iter()
-                .any(|word| value.eq_ignore_ascii_case(word));
-            if !word
-                && (digits.is_empty()
-                    || digits.len() > 12
-                    || !digits.bytes().all(|b| b.is_ascii_digit()))
-            {
-                return Err(wrong("a whole number"));
-            }
-        }
-        Kind::Time | Kind::Limit => {
-            let plain = value.strip_prefix(['+', '-']);
-            let relative = plain.is_some() && value != "-1" || !sign.is_empty();
-            let limit = duration(if relative {
-                plain.unwrap_or(value)
-            } else {
-                value
-            });
-            let limit = limit.ok_or_else(|| wrong("a time, as in minutes or h:m:s"))?;
-            if kind == Kind::Limit && limits.minutes > 0 {
-                let longer = match limit {
-                    Duration::Seconds(seconds) => seconds > u64::from(limits.minutes) * 60,
-                    Duration::Unlimited => true,
-                };
-                // How long the job then is, Slurm alone would know.
-                let more = relative && sign != "-" && !value.starts_with('-');
-                if longer || more {
-                    return Err(over("minutes", limits.minutes));
-                }
-            }
-        }
-        Kind::Count => {
-            let numbers = value
-                .split('-')
-                .map(str::parse::<u32>)
-                .collect::<Result<Vec<_>, _>>();
-            let numbers = numbers.map_err(|_| wrong("a number or a range"))?;
-            if numbers.len() > 2 {
-                return Err(wrong("a number or a range"));
-            }
-            if name.ends_with("Nodes")
-                && limits.nodes > 0
-                && numbers.iter().any(|&number| number > limits.nodes)
-            {
-                return Err(over("nodes", limits.nodes));
-            }
-        }
+        Kind::Dependency => (!value.is_empty() && !is_dependency(value))
+            .then_some("a dependency, as sbatch does, without expand"),
+        Kind::Number | Kind::Size => (!is_number(value)).then_some("a whole number"),
+        Kind::Time | Kind::Limit => relative(sign, value)
+            .1
+            .is_none()
+            .then_some("a time, as in minutes or h:m:s"),
+        Kind::Count => counts(value).is_none().then_some("a number or a range"),
+    };
+    match expected {
+        Some(expected) => Err(wrong(expected)),
+        None => Ok(Change {
+            name,
+            kind,
+            sign,
+            value: value.to_owned(),
+        }),
     }
-    Ok(format!("{name}{sign}={value}"))
+}
+
+fn is_number(value: &str) -> bool {
+    let digits = value.strip_prefix(['+', '-']).unwrap_or(value);
+    let word = ["yes", "no"]
+        .iter()
+        .any(|word| value.eq_ignore_ascii_case(word));
+    let number = !digits.is_empty() && digits.len() <= 12;
+    word || number && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The numbers of `N` or `N-M`.
+fn counts(value: &str) -> Option<Vec<u64>> {
+    let numbers = value.split('-').map(|number| {
+        let number = number.parse::<u32>().ok()?;
+        Some(u64::from(number))
+    });
+    let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
+    (numbers.len() <= 2).then_some(numbers)
+}
+
+/// Whether a time is added to what the job has, or taken from it; and the time.
+fn relative(sign: &str, value: &str) -> (bool, Option<Duration>) {
+    let plain = value.strip_prefix(['+', '-']);
+    let relative = plain.is_some() && value != "-1" || !sign.is_empty();
+    let text = if relative {
+        plain.unwrap_or(value)
+    } else {
+        value
+    };
+    (relative, duration(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NONE: Limits = Limits {
-        queries_per_minute: 0,
-        jobs: 0,
-        nodes: 0,
-        gpus: 0,
-        minutes: 0,
-    };
-
-    fn written(words: &[&str], limits: &Limits) -> Result<String, Refusal> {
+    fn written(words: &[&str]) -> Result<String, Refusal> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        read(&words, limits).map(|(jobs, changes)| format!("{} {}", jobs[0], changes.join(" ")))
+        let (jobs, changes) = read(&words)?;
+        let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        Ok(format!("{} {}", jobs[0], changes.join(" ")))
     }
 
     #[test]
@@ -352,7 +338,7 @@ mod tests {
 
     #[test]
     fn keys_are_written_anew() {
-        let written = |words: &[&str]| written(words, &NONE).unwrap();
+        let written = |words: &[&str]| written(words).unwrap();
         assert_eq!(written(&["jobid=5", "timel=10"]), "5 TimeLimit=10");
         assert_eq!(
             written(&["JobId=5_2", "comment=a b=c"]),
@@ -398,50 +384,7 @@ mod tests {
             &["JobId=x", "Nice=1"],
             &[],
         ] {
-            assert!(written(words, &NONE).is_err(), "{words:?}");
-        }
-    }
-
-    #[test]
-    fn limits_hold() {
-        let limits = Limits {
-            minutes: 60,
-            nodes: 2,
-            ..NONE
-        };
-        for word in [
-            "TimeLimit=61",
-            "TimeLimit=UNLIMITED",
-            "TimeLimit+=1",
-            "TimeLimit=+1",
-            "NumNodes=3",
-            "ReqNodes=1-3",
-            "NumCPUs=8",
-            "numtasks=8",
-            "ReqProcs=8",
-            "TasksPerNode=1",
-            "MinCPUsNode=64",
-            "CPUsPerTask=64",
-            "NodeList=n[1-3]",
-        ] {
-            assert!(written(&["JobId=5", word], &limits).is_err(), "{word}");
-        }
-        let gpus = Limits { gpus: 2, ..NONE };
-        for word in ["NumNodes=2", "NumCPUs=8", "NumTasks=2", "NodeList=n1"] {
-            assert!(written(&["JobId=5", word], &gpus).is_err(), "{word}");
-            assert!(written(&["JobId=5", word], &NONE).is_ok(), "{word}");
-        }
-        for word in [
-            "TimeLimit=60",
-            "TimeLimit=1:00:00",
-            "TimeLimit-=10",
-            "TimeLimit=-10",
-            "NumNodes=1-2",
-            "NodeList=n[1-2]",
-            "ExcNodeList=n[1-9]",
-            "Nice=5",
-        ] {
-            assert!(written(&["JobId=5", word], &limits).is_ok(), "{word}");
+            assert!(written(words).is_err(), "{words:?}");
         }
     }
 }

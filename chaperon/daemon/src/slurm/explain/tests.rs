@@ -1,37 +1,49 @@
 //! What is answered, as text.
 
+use agent_sandbox_wire::bounds::{BoundSet, SizeBound, SizeKey};
+use agent_sandbox_wire::order::Limits;
+
 use super::*;
 
 const NO_LIMITS: Limits = Limits {
     queries_per_minute: 0,
     jobs: 0,
-    nodes: 0,
-    gpus: 0,
-    minutes: 0,
+    submissions_per_minute: 0,
+    submissions_per_day: 0,
 };
 
-fn asked(line: &str, limits: Limits, json: bool) -> String {
+fn asked(line: &str, nodes: u64, limits: Limits, json: bool) -> String {
     let rule = |key: &str, value: &str| Rule {
         key: key.into(),
         value: value.into(),
         source: "config.toml:7".into(),
         change: format!("change {key}"),
     };
+    let size = SizeBound {
+        key: SizeKey::Nodes,
+        most: nodes,
+        source: "config.toml:7".into(),
+    };
+    let set = BoundSet {
+        sizes: (nodes > 0).then_some(size).into_iter().collect(),
+        ..BoundSet::default()
+    };
     super::explain(&Question {
         line: line.into(),
         json,
         limits,
+        bounds: Bounds { sets: vec![set] },
         rules: vec![
             rule("slurm.mode", "auto"),
             rule("slurm.scope", "session"),
-            rule("slurm.limits.nodes", &limits.nodes.to_string()),
+            rule("slurm.bounds.nodes", &nodes.to_string()),
             rule("slurm.limits.jobs", &limits.jobs.to_string()),
         ],
     })
 }
 
 fn explain(line: &str) -> String {
-    asked(line, NO_LIMITS, false)
+    asked(line, 0, NO_LIMITS, false)
 }
 
 #[test]
@@ -92,30 +104,25 @@ fn an_option_can_be_asked_about_without_its_value() {
 #[test]
 fn a_limit_that_stops_the_line_is_named_with_its_place() {
     let limits = Limits {
-        nodes: 4,
         jobs: 10,
         ..NO_LIMITS
     };
-    let told = asked("sbatch -N5 --array=1-20 job.sh", limits, false);
+    let told = asked("sbatch -N5 --array=1-20 job.sh", 4, limits, false);
     for part in [
-        "error: 5 nodes: the policy allows 4 (`slurm.limits.nodes`)\n  rule: slurm.limits.nodes = 4 (config.toml:7)\n  change: change slurm.limits.nodes\n",
+        "error: 5 nodes: the policy allows 4 nodes (`slurm.bounds.nodes`, config.toml:7)\n  rule: slurm.bounds.nodes = 4 (config.toml:7)\n  change: change slurm.bounds.nodes\n",
         "error: 20 jobs in the queue: the policy allows 10 (`slurm.limits.jobs`)\n",
         "sbatch: this command line is refused\n",
     ] {
         assert!(told.contains(part), "no {part:?} in\n{told}");
     }
-    let told = asked("sbatch -N4 --array=1-10 job.sh", limits, false);
+    let told = asked("sbatch -N4 --array=1-10 job.sh", 4, limits, false);
     assert!(told.contains("sbatch: no option here is refused"), "{told}");
 }
 
 #[test]
 fn the_same_as_json() {
-    let limits = Limits {
-        nodes: 4,
-        ..NO_LIMITS
-    };
     let told: serde_json::Value =
-        serde_json::from_str(&asked("srun -N9 true", limits, true)).unwrap();
+        serde_json::from_str(&asked("srun -N9 true", 4, NO_LIMITS, true)).unwrap();
     assert_eq!(told["verdict"], "refused");
     assert_eq!(told["options"][0]["name"], "--nodes=9");
     assert_eq!(told["errors"][0]["rule"]["source"], "config.toml:7");
@@ -127,7 +134,8 @@ fn the_same_as_json() {
         ("squeue -a", "allowed"),
         ("squeue --no-such", "mistaken"),
     ] {
-        let told: serde_json::Value = serde_json::from_str(&asked(line, NO_LIMITS, true)).unwrap();
+        let told: serde_json::Value =
+            serde_json::from_str(&asked(line, 0, NO_LIMITS, true)).unwrap();
         assert_eq!(told["verdict"], verdict, "{line}: {told}");
     }
 }
@@ -144,7 +152,7 @@ fn odd_words_stay_words() {
     ];
     for line in lines {
         for json in [false, true] {
-            let told = asked(&line, NO_LIMITS, json);
+            let told = asked(&line, 0, NO_LIMITS, json);
             assert_eq!(text::visible(&told), told);
             assert!(
                 !told
@@ -159,7 +167,7 @@ fn odd_words_stay_words() {
         }
     }
     let told: serde_json::Value =
-        serde_json::from_str(&asked(&format!("'{odd}'"), NO_LIMITS, true)).unwrap();
+        serde_json::from_str(&asked(&format!("'{odd}'"), 0, NO_LIMITS, true)).unwrap();
     assert_eq!(told["reason"], format!("{odd} is none of Slurm's commands"));
 }
 

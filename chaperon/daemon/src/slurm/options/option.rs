@@ -138,7 +138,7 @@ impl Opt {
     }
 
     /// Its long names: the first one, then the aliases. None for what has only a short one.
-    pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + Clone + use<> {
         let first = (!self.is_short_only()).then_some(self.long);
         first.into_iter().chain(self.aliases.iter().copied())
     }

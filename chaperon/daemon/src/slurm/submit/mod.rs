@@ -13,4 +13,3 @@ pub(super) mod srun;
 mod streams;
 mod submission;
 mod target;
-mod whole_nodes;

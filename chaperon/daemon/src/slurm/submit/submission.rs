@@ -15,7 +15,7 @@ use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
 use super::target::Target;
-use super::{capsule, directory, no_job, whole_nodes};
+use super::{capsule, directory, no_job};
 use crate::closing::Received;
 use crate::intent::Intent;
 use crate::refusal::Refusal;
@@ -23,9 +23,10 @@ use crate::session::Session;
 use crate::slurm::ask::{Stop, patiently};
 use crate::slurm::messages::{Messages, Speaker};
 use crate::slurm::parse::{Directives, Parsed, parse, written};
+use crate::slurm::rates::{Reservation, Turn};
 use crate::slurm::records::{self, Record};
 use crate::slurm::request::Context;
-use crate::slurm::{limits, queue, submitted};
+use crate::slurm::{bounds, queue, rates, submitted};
 use crate::spawn::{self, Running, Start, Way};
 use crate::variables::{Variables, set};
 
@@ -65,12 +66,14 @@ pub(super) struct Recorded {
     record: Vec<u8>,
     /// None for what makes no job.
     intent: Option<Intent>,
+    /// None likewise, or without a limit.
+    reservation: Option<Reservation>,
 }
 
 /// What the real command is given beside the user's options.
 #[derive(Default)]
 pub(super) struct Own {
-    /// Words before those of the limits, and behind them.
+    /// Words before those of the bounds, and behind them.
     pub(super) before: Vec<OsString>,
     pub(super) behind: Vec<OsString>,
     /// Words at the end, of which its messages tell nothing.
@@ -145,7 +148,7 @@ impl Submission<Typed> {
         directory::of(&context.request.cwd, self.parsed.value("chdir"))
     }
 
-    /// Holds it against the limits of the policy. `tasks` is how many tasks it has, where that is known in
+    /// Holds it against the bounds of the policy. `tasks` is how many tasks it has, where that is known in
     /// another way than by its options. A step takes nothing that its job does not have.
     ///
     /// # Errors
@@ -156,19 +159,20 @@ impl Submission<Typed> {
         cwd: PathBuf,
         tasks: u32,
     ) -> Result<Submission<Judged>, Stop> {
+        let session = Rc::clone(&context.session);
         let bounds = match self.target.job() {
             Some(job) => {
                 context.entry.jobs.push(job);
+                let judged = bounds::step(&session, &self.parsed, job);
+                patiently(context.conn, judged).await??;
                 Vec::new()
             }
             None => {
-                let session = Rc::clone(&context.session);
-                let whole = whole_nodes::gpus(&session, &self.parsed);
-                let whole = patiently(context.conn, whole).await??;
-                limits::check_tasks(&session.order.limits, &self.parsed, whole, tasks)?
+                let judged = bounds::submission(&session, &self.parsed, tasks);
+                patiently(context.conn, judged).await??
             }
         };
-        tracing::debug!(target: "slurm", bounds = bounds.len(), "submission judged: within the limits");
+        tracing::debug!(target: "slurm", bounds = bounds.len(), "submission judged: within the bounds");
         let (words, variables) = self.rewritten(context.request.command);
         Ok(self.next(|Typed| Judged {
             cwd: cwd.into_os_string(),
@@ -268,7 +272,10 @@ impl Submission<Written> {
         let session = Rc::clone(&context.session);
         let test = self.parsed.has("test-only");
         let batch = self.stage.start.command == Command::Sbatch;
-        let mut intent = None;
+        let (mut intent, mut reservation) = (None, None);
+        if self.target.job().is_none() && !test {
+            reservation = take_turn(context).await?;
+        }
         // A step makes no job, and a test neither; sbatch says of a test, too, that there is no room.
         if self.target.job().is_none() && (batch || !test) {
             let entered = queue::enter(&session, &self.parsed, &record, batch);
@@ -284,7 +291,31 @@ impl Submission<Written> {
             messages,
             record,
             intent,
+            reservation,
         }))
+    }
+}
+
+/// Waits until a submission more may go.
+async fn take_turn(context: &mut Context<'_>) -> Result<Option<Reservation>, Stop> {
+    let session = Rc::clone(&context.session);
+    let mut told = false;
+    loop {
+        match patiently(context.conn, rates::take(&session)).await?? {
+            Turn::Now(reservation) => return Ok(reservation),
+            Turn::In(wait) => {
+                if !told {
+                    told = true;
+                    let most = session.order.limits.submissions_per_minute;
+                    let text = format!(
+                        "waiting: the policy allows {most} submissions a minute \
+                         (`slurm.limits.submissions_per_minute`)"
+                    );
+                    context.say(&text).await;
+                }
+                patiently(context.conn, tokio::time::sleep(wait)).await?;
+            }
+        }
     }
 }
 
@@ -299,10 +330,14 @@ impl Submission<Recorded> {
             messages,
             record,
             intent,
+            reservation,
         } = self.stage;
         let batch = start.command == Command::Sbatch;
         let file = intent.as_ref().map(Intent::file);
         let mut running = spawn::start_with(session, start, file)?;
+        if let Some(reservation) = reservation {
+            reservation.started();
+        }
         // It may be ended before it says the id of a job that Slurm has.
         let number = intent
             .map(|intent| submitted::begun(session, running.pid, batch, record.clone(), intent));

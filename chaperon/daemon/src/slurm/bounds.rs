@@ -1,0 +1,193 @@
+//! `[slurm.bounds]`: what one job may ask for. What a job asks for becomes a type ([`asked`]), by its options or by
+//! what Slurm says of a job that is there, and is held against the rules that are about it ([`rules`]). What
+//! cannot be understood where something is bounded is refused.
+
+mod asked;
+mod defaults;
+mod names;
+mod options;
+mod rules;
+mod sizes;
+mod standing;
+
+use std::ffi::OsString;
+
+use agent_sandbox_wire::bounds::{Bounds, NameKey, SizeKey};
+
+use super::parse::{Parsed, option_word};
+use crate::refusal::{Reason, Refusal};
+
+pub use asked::{Amount, Asked, Value};
+pub use defaults::{Defaults, step, submission};
+pub use names::NameList;
+pub use options::unknown as unknown_options;
+pub use rules::{Place, Rules};
+pub use sizes::{DefaultMemory, Node, array_tasks, count_nodes, named_gpus};
+pub use standing::StandingJob;
+
+/// More than the policy allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breach {
+    /// The key that does not allow it.
+    pub key: &'static str,
+    /// The file and line, or the option, that say so.
+    pub source: String,
+    /// As whoever asked is told.
+    pub refusal: Refusal,
+}
+
+impl Breach {
+    fn new(key: &'static str, source: &str, what: String, hint: String) -> Self {
+        Self {
+            key,
+            source: source.to_owned(),
+            refusal: Refusal::rule(format!("{what} (`{key}`, {source})"), hint)
+                .because(Reason::Key(key)),
+        }
+    }
+}
+
+/// The first of what is too much, if something is.
+///
+/// # Errors
+/// Something is.
+pub fn first(breaches: Vec<Breach>) -> Result<(), Refusal> {
+    match breaches.into_iter().next() {
+        Some(breach) => Err(breach.refusal),
+        None => Ok(()),
+    }
+}
+
+/// Where a job goes: what it names, or what it gets in place of what it does not name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// Its account and partitions.
+    pub place: Place,
+    /// What is added to its options.
+    added: Vec<OsString>,
+    /// What is not named and has to be.
+    breaches: Vec<Breach>,
+}
+
+impl Chosen {
+    /// By its options, and by what Slurm would choose.
+    pub fn of(bounds: &Bounds, parsed: &Parsed, defaults: &Defaults) -> Self {
+        let mut chosen = Self::default();
+        let named = |long| parsed.value(long).and_then(names::list).unwrap_or_default();
+        let account = named("account").into_iter().next();
+        let mut place = Place {
+            account,
+            partitions: named("partition"),
+        };
+        // A value that is not understood is judged, and replaced by nothing.
+        let is_named = |long: &str| parsed.value(long).is_some_and(|value| !value.is_empty());
+        if !is_named("account") {
+            let rules = Rules::surely_about(bounds, &place);
+            let own = chosen.first("--account", NameKey::Accounts, &rules);
+            place.account = own.or_else(|| chosen.add("--account", defaults.account.as_deref()?));
+        }
+        if !is_named("partition") {
+            let rules = Rules::surely_about(bounds, &place);
+            let own = chosen.first("--partition", NameKey::Partitions, &rules);
+            let default = defaults.partition.as_deref();
+            let own = own.or_else(|| chosen.add("--partition", default?));
+            place.partitions.extend(own);
+        }
+        if !is_named("qos") {
+            chosen.first("--qos", NameKey::Qos, &Rules::about(bounds, &place));
+        }
+        chosen.place = place;
+        chosen
+    }
+
+    /// What of Slurm's own choice has to be known, because conditions are about it: account, partition.
+    pub fn lacks(&self, bounds: &Bounds) -> (bool, bool) {
+        let mut conditions = bounds.sets.iter().map(|set| &set.when);
+        let accounts = conditions.clone().any(|when| when.accounts.is_some());
+        let partitions = conditions.any(|when| when.partitions.is_some());
+        (
+            accounts && self.place.account.is_none(),
+            partitions && self.place.partitions.is_empty(),
+        )
+    }
+
+    fn add(&mut self, option: &str, name: &str) -> Option<String> {
+        self.added.push(option_word(option, name.as_ref()));
+        Some(name.to_owned())
+    }
+
+    /// What a job gets that names none: the first name that all lists allow.
+    fn first(&mut self, option: &str, key: NameKey, rules: &Rules<'_>) -> Option<String> {
+        let lists: Vec<_> = rules.names(key).collect();
+        let last = lists.last()?;
+        let mut entries = lists.iter().flat_map(|list| &list.allowed);
+        let all = |name: &&String| lists.iter().all(|list| names::allows(list, name));
+        if let Some(name) = entries.find(|name| !name.contains('*') && all(name)) {
+            return self.add(option, name);
+        }
+        let shown = names::shown(&last.allowed);
+        self.breaches.push(Breach::new(
+            key.name(),
+            &last.source,
+            format!("no {option} is given, and the policy allows {shown}"),
+            format!("say which: {option}=NAME"),
+        ));
+        None
+    }
+}
+
+/// What comes of a submission.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// What of it is too much.
+    pub breaches: Vec<Breach>,
+    /// What has to be added to its options, so that Slurm's own choice is within the bounds as well.
+    pub added: Vec<OsString>,
+}
+
+/// Judges a submission. `node` is what nodes of its partitions have, where that is known; `tasks` how many tasks it has,
+/// where that is known in another way than by its options.
+pub fn judge(
+    bounds: &Bounds,
+    parsed: &Parsed,
+    chosen: Chosen,
+    node: Option<&Node>,
+    tasks: u32,
+) -> Judgement {
+    let rules = Rules::about(bounds, &chosen.place);
+    let Chosen {
+        mut added,
+        mut breaches,
+        ..
+    } = chosen;
+    breaches.extend(options::breaches(&rules, parsed));
+    let sizes = sizes::Sizes::new(parsed, node, tasks);
+    breaches.extend(asked::by_options(parsed, &sizes).breaches(&rules));
+    let bounded = |key| rules.most(key).map(|bound| bound.most);
+    if let (Some(_), Ok((least, most))) = (bounded(SizeKey::Nodes), sizes.nodes()) {
+        // Otherwise the job may grow later.
+        if !parsed.has("nodes") {
+            added.push(match least == most {
+                true => format!("--nodes={most}").into(),
+                false => format!("--nodes={least}-{most}").into(),
+            });
+        }
+    }
+    if let (Some(most), false) = (bounded(SizeKey::Minutes), parsed.has("time")) {
+        added.push(format!("--time={most}").into());
+    }
+    if let (Some(most), Ok(Some(mebibytes))) = (bounded(SizeKey::Memory), sizes.default_memory()) {
+        let (_, nodes) = sizes.nodes().unwrap_or((1, 1));
+        let within = (most >> 20) / nodes.max(1);
+        added.push(format!("--mem={}M", mebibytes.min(within).max(1)).into());
+    }
+    Judgement { breaches, added }
+}
+
+/// What of an option is not allowed to a job that is there.
+pub fn judge_option(rules: &Rules<'_>, long: &'static str) -> Option<Breach> {
+    options::judged(rules, std::iter::once(long), &format!("--{long}"))
+}
+
+#[cfg(test)]
+mod tests;

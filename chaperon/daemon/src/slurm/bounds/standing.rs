@@ -1,0 +1,255 @@
+//! A job that is there, by what Slurm says of it: changed, requeued or released it is held against the bounds like a
+//! new one.
+
+use std::ffi::OsString;
+use std::rc::Rc;
+
+use agent_sandbox_wire::bounds::{Bounds, NameKey, SizeKey};
+use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::End;
+
+use super::asked::{Amount, Asked, Value};
+use super::sizes::named_gpus;
+use super::{Breach, Place, Rules, names};
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::slurm::ask::ask;
+use crate::slurm::parse::{Duration, duration};
+
+/// What Slurm says of a job, or of a task of an array.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StandingJob {
+    /// Its account and partitions.
+    pub place: Place,
+    /// What it asks for.
+    pub asked: Asked,
+}
+
+/// A key of `scontrol show job` that begins a line, and those behind it on that line. What users chose freely
+/// (`JobName`, `Comment`, `WCKey`) stands on other lines, or behind them.
+const LINES: [(&str, &[&str]); 8] = [
+    ("Priority", &["Account", "QOS"]),
+    ("RunTime", &["TimeLimit"]),
+    ("Partition", &[]),
+    ("NumNodes", &["NumCPUs"]),
+    ("ReqTRES", &[]),
+    ("TRES", &[]),
+    ("Features", &[]),
+    ("OverSubscribe", &["Licenses"]),
+];
+
+impl StandingJob {
+    /// A job, and each task of an array that Slurm tells apart.
+    ///
+    /// # Errors
+    /// Slurm does not answer.
+    pub async fn all(session: &Rc<Session>, job: &str) -> Result<Vec<Self>, Refusal> {
+        let words = ["show", "job", job].map(OsString::from).to_vec();
+        let said = ask(session, Command::Scontrol, words, Vec::new()).await?;
+        if said.end != End::SUCCESS {
+            // What it is, nobody knows: then it is nothing that could be acted on.
+            let text = String::from_utf8_lossy(&said.error).trim().to_owned();
+            return Err(Refusal::mistake(text));
+        }
+        let text = String::from_utf8_lossy(&said.output);
+        Ok(text.split("\n\n").filter_map(Self::read).collect())
+    }
+
+    /// From the lines about one job.
+    fn read(block: &str) -> Option<Self> {
+        if !block.trim_start().starts_with("JobId=") {
+            return None;
+        }
+        let mut found: Vec<(&str, &str)> = Vec::new();
+        for line in block.lines().skip(1) {
+            let words: Vec<(&str, &str)> = line
+                .split_ascii_whitespace()
+                .filter_map(|word| word.split_once('='))
+                .collect();
+            let Some((first, _)) = words.first() else {
+                continue;
+            };
+            let own = line.trim_start().starts_with(first);
+            if let Some((_, behind)) = LINES.iter().find(|(key, _)| own && key == first) {
+                let wanted = |(key, _): &&(&str, &str)| key == first || behind.contains(key);
+                found.extend(words.iter().filter(wanted));
+            }
+            if *first == "Reservation" {
+                found.extend(words.first());
+            }
+        }
+        let value = |key: &str| {
+            let found = found.iter().find(|(known, _)| *known == key);
+            let none = |text: &&str| !matches!(*text, "" | "(null)" | "N/A");
+            found.map(|(_, text)| *text).filter(none)
+        };
+        let mut asked = Asked::default();
+        let named = [
+            (NameKey::Partitions, "Partition"),
+            (NameKey::Accounts, "Account"),
+            (NameKey::Qos, "QOS"),
+            (NameKey::Reservations, "Reservation"),
+            (NameKey::Constraints, "Features"),
+            (NameKey::Licenses, "Licenses"),
+        ];
+        for (key, name) in named {
+            let Some(text) = value(name) else { continue };
+            let names = match key {
+                NameKey::Constraints => names::features(text.as_ref()),
+                NameKey::Licenses => names::licenses(text.as_ref()),
+                _ => names::list(text.as_ref()),
+            };
+            asked.names.push((key, names.ok_or(name)));
+        }
+        let list = |key: &str| {
+            let text = value(key)?;
+            names::list(text.as_ref())
+        };
+        let place = Place {
+            account: list("Account").and_then(|names| names.into_iter().next()),
+            partitions: list("Partition").unwrap_or_default(),
+        };
+        // `2-4` is a range.
+        let most = |key: &'static str| -> Option<Value<Amount>> {
+            let last = value(key)?.rsplit('-').next()?;
+            Some(last.parse().map(Amount::Of).map_err(|_| key))
+        };
+        let sizes = &mut asked.sizes;
+        sizes.extend(most("NumNodes").map(|size| (SizeKey::Nodes, size)));
+        sizes.extend(most("NumCPUs").map(|size| (SizeKey::Cpus, size)));
+        if let Some(tres) = value("ReqTRES").or(value("TRES")) {
+            let gpus = named_gpus(tres.as_ref()).ok_or("TRES");
+            sizes.push((SizeKey::Gpus, gpus.map(Amount::Of)));
+            let memory = tres.split(',').find_map(|one| one.strip_prefix("mem="));
+            let memory = memory.map(|text| bytes(text).map(Amount::Of).ok_or("TRES"));
+            sizes.extend(memory.map(|memory| (SizeKey::Memory, memory)));
+        }
+        if let Some(text) = value("TimeLimit") {
+            let minutes = match duration(text) {
+                Some(Duration::Seconds(seconds)) => Ok(Amount::Of(seconds.div_ceil(60))),
+                Some(Duration::Unlimited) => Ok(Amount::Endless),
+                // The partition's, which is set when it starts.
+                None if text == "Partition_Limit" => Ok(Amount::Endless),
+                None => Err("TimeLimit"),
+            };
+            sizes.push((SizeKey::Minutes, minutes));
+        }
+        Some(Self { place, asked })
+    }
+
+    /// Takes a new value for a key of `scontrol update`, if it is one of names; whether it is.
+    pub fn becomes(&mut self, key: &str, value: &str) -> bool {
+        let (key, names) = match key {
+            "Partition" => (NameKey::Partitions, names::list(value.as_ref())),
+            "Account" => (NameKey::Accounts, names::list(value.as_ref())),
+            "QOS" => (NameKey::Qos, names::list(value.as_ref())),
+            "ReservationName" => (NameKey::Reservations, names::list(value.as_ref())),
+            "Features" => (NameKey::Constraints, names::features(value.as_ref())),
+            "Licenses" => (NameKey::Licenses, names::licenses(value.as_ref())),
+            // It is asked for besides.
+            "Prefer" => {
+                let names = names::features(value.as_ref()).ok_or("Prefer");
+                self.asked.names.push((NameKey::Constraints, names));
+                return true;
+            }
+            _ => return false,
+        };
+        match (key, &names) {
+            (NameKey::Partitions, names) => {
+                self.place.partitions = names.clone().unwrap_or_default();
+            }
+            (NameKey::Accounts, names) => {
+                self.place.account = names.clone().and_then(|names| names.into_iter().next());
+            }
+            _ => {}
+        }
+        self.asked.names.retain(|(known, _)| *known != key);
+        self.asked.names.push((key, names.ok_or("the new value")));
+        true
+    }
+
+    /// Takes a new size.
+    pub fn size(&mut self, key: SizeKey, amount: Amount) {
+        self.asked.sizes.retain(|(known, _)| *known != key);
+        self.asked.sizes.push((key, Ok(amount)));
+    }
+
+    /// What of it is too much.
+    pub fn breaches(&self, bounds: &Bounds) -> Vec<Breach> {
+        self.asked.breaches(&Rules::about(bounds, &self.place))
+    }
+}
+
+/// Bytes of `500M`, `15.50G`, rounded up.
+fn bytes(text: &str) -> Option<u64> {
+    let shift = match text.as_bytes().last()? {
+        b'K' => 10,
+        b'M' => 20,
+        b'G' => 30,
+        b'T' => 40,
+        b'P' => 50,
+        _ => return text.parse::<u64>().ok()?.checked_mul(1 << 20),
+    };
+    let number = &text[..text.len() - 1];
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    if part.len() > 9 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let unit = 1u64 << shift;
+    let whole = whole.parse::<u64>().ok()?.checked_mul(unit)?;
+    let part = match part {
+        "" => 0,
+        digits => {
+            let scale = 10u128.pow(u32::try_from(digits.len()).ok()?);
+            let part = digits.parse::<u128>().ok()? * u128::from(unit);
+            u64::try_from(part.div_ceil(scale)).ok()?
+        }
+    };
+    whole.checked_add(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHOWN: &str = "JobId=12 JobName=x Partition=free Account=free\n   \
+        UserId=ada(1000) GroupId=ada(1000) MCS_label=N/A\n   \
+        Priority=4294901757 Nice=0 Account=proj1 QOS=normal WCKey=* Account=free\n   \
+        JobState=PENDING Reason=JobHeldUser Dependency=(null)\n   \
+        RunTime=00:00:00 TimeLimit=1-00:00:00 TimeMin=N/A\n   \
+        Partition=debug,long AllocNode:Sid=localhost:2\n   ReqNodeList=(null) ExcNodeList=(null)\n   \
+        NodeList=\n   NumNodes=2-4 NumCPUs=8 NumTasks=8 CPUs/Task=1\n   \
+        TRES=cpu=8,mem=1.50G,node=2,billing=8,gres/gpu=2\n   \
+        Features=a100|[b*2&c] DelayBoot=00:00:00\n   Reservation=course\n   \
+        OverSubscribe=OK Contiguous=0 Licenses=matlab:2 Network=(null)\n   Command=/x Features=no\n";
+
+    #[test]
+    fn a_job_is_what_slurm_says_and_not_what_it_is_called() {
+        let job = StandingJob::read(SHOWN).unwrap();
+        let names = |all: &[&str]| Ok(all.iter().map(|&one| one.to_owned()).collect());
+        assert_eq!(job.place.account.as_deref(), Some("proj1"));
+        assert_eq!(job.place.partitions, ["debug", "long"]);
+        assert_eq!(
+            job.asked.names,
+            [
+                (NameKey::Partitions, names(&["debug", "long"])),
+                (NameKey::Accounts, names(&["proj1"])),
+                (NameKey::Qos, names(&["normal"])),
+                (NameKey::Reservations, names(&["course"])),
+                (NameKey::Constraints, names(&["a100", "b", "c"])),
+                (NameKey::Licenses, names(&["matlab"])),
+            ]
+        );
+        assert_eq!(
+            job.asked.sizes,
+            [
+                (SizeKey::Nodes, Ok(Amount::Of(4))),
+                (SizeKey::Cpus, Ok(Amount::Of(8))),
+                (SizeKey::Gpus, Ok(Amount::Of(2))),
+                (SizeKey::Memory, Ok(Amount::Of(3 << 29))),
+                (SizeKey::Minutes, Ok(Amount::Of(1440))),
+            ]
+        );
+        assert_eq!(StandingJob::read("\n"), None);
+    }
+}

@@ -1,0 +1,301 @@
+//! A job that is changed, as it would be, against the bounds.
+
+use std::ffi::OsStr;
+
+use agent_sandbox_wire::bounds::{Bounds, SizeBound, SizeKey};
+
+use super::{Change, Kind, counts, relative};
+use crate::refusal::{Reason, Refusal};
+use crate::slurm::bounds::{self, Amount, Rules, StandingJob, count_nodes};
+use crate::slurm::parse::Duration;
+
+/// Holds a job, as it would be, against the bounds.
+pub(super) fn allowed(
+    bounds: &Bounds,
+    mut job: StandingJob,
+    changes: &[Change],
+) -> Result<(), Refusal> {
+    let mut bounded = false;
+    for change in changes {
+        bounded |= job.becomes(change.name, &change.value);
+        // One that becomes shorter is no more than it is.
+        if let (Kind::Limit, Some(amount)) = (change.kind, time(change)) {
+            job.size(SizeKey::Minutes, amount);
+            bounded = true;
+        }
+    }
+    let rules = Rules::about(bounds, &job.place);
+    for change in changes {
+        let option = OPTIONS.iter().find(|(name, _)| *name == change.name);
+        match option {
+            Some((_, long)) => {
+                bounds::first(bounds::judge_option(&rules, long).into_iter().collect())?
+            }
+            // Nobody knows which option it stands for.
+            None if rules.about_options() => {
+                return Err(refused(change.name, "slurm.bounds.options", None));
+            }
+            None => {}
+        }
+        grows(&rules, change)?;
+    }
+    match bounded {
+        true => bounds::first(job.asked.breaches(&rules)),
+        false => Ok(()),
+    }
+}
+
+/// The options that stand for the same as keys do.
+const OPTIONS: [(&str, &str); 48] = [
+    ("ArrayTaskThrottle", "array"),
+    ("NumCPUs", "ntasks"),
+    ("Comment", "comment"),
+    ("DelayBoot", "delay-boot"),
+    ("TimeLimit", "time"),
+    ("TimeMin", "time-min"),
+    ("Priority", "priority"),
+    ("Nice", "nice"),
+    ("CPUsPerTask", "cpus-per-task"),
+    ("NumTasks", "ntasks"),
+    ("ReqProcs", "ntasks"),
+    ("Requeue", "requeue"),
+    ("ReqNodes", "nodes"),
+    ("NumNodes", "nodes"),
+    ("ReqSockets", "sockets-per-node"),
+    ("ReqCores", "cores-per-socket"),
+    ("ReqThreads", "threads-per-core"),
+    ("TasksPerNode", "ntasks-per-node"),
+    ("MinCPUsNode", "mincpus"),
+    ("MinMemoryNode", "mem"),
+    ("MinMemoryCPU", "mem-per-cpu"),
+    ("MinTmpDiskNode", "tmp"),
+    ("Partition", "partition"),
+    ("QOS", "qos"),
+    ("ReservationName", "reservation"),
+    ("Name", "job-name"),
+    ("JobName", "job-name"),
+    ("WCKey", "wckey"),
+    ("Switches", "switches"),
+    ("wait-for-switch", "switches"),
+    ("OverSubscribe", "oversubscribe"),
+    ("Shared", "oversubscribe"),
+    ("Contiguous", "contiguous"),
+    ("CoreSpec", "core-spec"),
+    ("ThreadSpec", "thread-spec"),
+    ("ExcNodeList", "exclude"),
+    ("NodeList", "nodelist"),
+    ("ReqNodeList", "nodelist"),
+    ("Features", "constraint"),
+    ("Prefer", "prefer"),
+    ("Account", "account"),
+    ("Licenses", "licenses"),
+    ("Dependency", "dependency"),
+    ("EligibleTime", "begin"),
+    ("StartTime", "begin"),
+    ("Deadline", "deadline"),
+    ("MailType", "mail-type"),
+    ("MailUser", "mail-user"),
+];
+
+/// What a time limit becomes; `None` where it becomes less, whatever it is.
+fn time(change: &Change) -> Option<Amount> {
+    let (relative, time) = relative(change.sign, &change.value);
+    let less = relative && (change.sign == "-" || change.value.starts_with('-'));
+    match time {
+        _ if less => None,
+        // How long the job then is, Slurm alone would know.
+        _ if relative => Some(Amount::Endless),
+        Some(Duration::Seconds(seconds)) if seconds > 0 => Some(Amount::Of(seconds.div_ceil(60))),
+        _ => Some(Amount::Endless),
+    }
+}
+
+fn refused(name: &str, key: &'static str, source: Option<&str>) -> Refusal {
+    let place = source.map_or(String::new(), |source| format!(", {source}"));
+    Refusal::rule(
+        format!(
+            "scontrol update of {name} is refused: what the job then has, Slurm alone would know, \
+             and the policy bounds it (`{key}`{place})"
+        ),
+        "submit the job again",
+    )
+    .because(Reason::Key(key))
+}
+
+/// Refuses what makes a job larger in a way that is not counted here, where its size is bounded.
+fn grows(rules: &Rules<'_>, change: &Change) -> Result<(), Refusal> {
+    use SizeKey::{Cpus, Gpus, Memory, Nodes};
+    let name = change.name;
+    let nodes = |text: &str| count_nodes(OsStr::new(text)).unwrap_or(u64::MAX);
+    let within = |most: u64, numbers: &[u64]| numbers.iter().all(|number| *number <= most);
+    let fewer = |bound: &SizeBound| match change.kind {
+        Kind::Nodes => within(bound.most, &[nodes(&change.value)]),
+        Kind::Count => within(bound.most, &counts(&change.value).unwrap_or_default()),
+        _ => false,
+    };
+    let sizes: &[SizeKey] = match change.kind {
+        Kind::Size => &[Nodes, Gpus, Cpus, Memory],
+        // So many processors, or so many nodes.
+        Kind::Count => &[Nodes, Gpus, Cpus, Memory],
+        Kind::Nodes if name != "ExcNodeList" => &[Nodes, Gpus, Cpus, Memory],
+        Kind::Word if matches!(name, "MinMemoryNode" | "MinMemoryCPU") => &[Memory],
+        // Whole nodes, with all that is in them.
+        Kind::Word if matches!(name, "OverSubscribe" | "Shared") => &[Gpus, Cpus, Memory],
+        Kind::Number if matches!(name, "CoreSpec" | "ThreadSpec") => &[Gpus, Cpus, Memory],
+        _ => return Ok(()),
+    };
+    for bound in sizes.iter().filter_map(|key| rules.most(*key)) {
+        let counted = bound.key == Nodes && name != "NumCPUs";
+        if !(counted && fewer(bound)) {
+            return Err(refused(name, bound.key.name(), Some(&bound.source)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_sandbox_wire::bounds::{BoundSet, JobCondition, NameBound, NameKey};
+
+    use super::super::{KEYS, read};
+    use super::*;
+
+    /// With bounds on sizes, as the policy has them.
+    fn sizes(sizes: &[(SizeKey, u64)]) -> Bounds {
+        let sizes = sizes.iter().map(|&(key, most)| SizeBound {
+            key,
+            most,
+            source: "enforced.toml:3".into(),
+        });
+        let set = BoundSet {
+            sizes: sizes.collect(),
+            ..BoundSet::default()
+        };
+        Bounds { sets: vec![set] }
+    }
+
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    fn written(given: &[&str], bounds: &Bounds) -> Result<(), Refusal> {
+        let (_, changes) = read(&words(given))?;
+        allowed(bounds, StandingJob::default(), &changes)
+    }
+
+    #[test]
+    fn every_key_stands_for_an_option() {
+        for (name, _, kind) in KEYS {
+            let of = OPTIONS.iter().filter(|(key, _)| *key == name).count();
+            let expected = usize::from(!matches!(kind, Kind::Refused(_)));
+            assert_eq!(of, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn limits_hold() {
+        let limits = sizes(&[(SizeKey::Minutes, 60), (SizeKey::Nodes, 2)]);
+        for word in [
+            "TimeLimit=61",
+            "TimeLimit=UNLIMITED",
+            "TimeLimit+=1",
+            "TimeLimit=+1",
+            "NumNodes=3",
+            "ReqNodes=1-3",
+            "NumCPUs=8",
+            "numtasks=8",
+            "ReqProcs=8",
+            "TasksPerNode=1",
+            "MinCPUsNode=64",
+            "CPUsPerTask=64",
+            "NodeList=n[1-3]",
+        ] {
+            assert!(written(&["JobId=5", word], &limits).is_err(), "{word}");
+        }
+        let gpus = sizes(&[(SizeKey::Gpus, 2)]);
+        for word in ["NumNodes=2", "NumCPUs=8", "NumTasks=2", "NodeList=n1"] {
+            assert!(written(&["JobId=5", word], &gpus).is_err(), "{word}");
+            assert!(
+                written(&["JobId=5", word], &Bounds::default()).is_ok(),
+                "{word}"
+            );
+        }
+        for word in [
+            "TimeLimit=60",
+            "TimeLimit=1:00:00",
+            "TimeLimit-=10",
+            "TimeLimit=-10",
+            "NumNodes=1-2",
+            "NodeList=n[1-2]",
+            "ExcNodeList=n[1-9]",
+            "Nice=5",
+        ] {
+            assert!(written(&["JobId=5", word], &limits).is_ok(), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_moves_is_bounded_where_it_goes() {
+        let list = |key, allowed: &[&str]| NameBound {
+            key,
+            allowed: words(allowed),
+            source: "enforced.toml:7".into(),
+        };
+        let bounds = Bounds {
+            sets: vec![
+                BoundSet {
+                    names: vec![
+                        list(NameKey::Partitions, &["cpu", "gpu"]),
+                        list(NameKey::Licenses, &["matlab"]),
+                    ],
+                    denied: vec![("nice".into(), "enforced.toml:9".into())],
+                    ..BoundSet::default()
+                },
+                BoundSet {
+                    when: JobCondition {
+                        partitions: Some(words(&["gpu*"])),
+                        accounts: None,
+                    },
+                    names: vec![list(NameKey::Qos, &["short"])],
+                    sizes: sizes(&[(SizeKey::Minutes, 30)]).sets.remove(0).sizes,
+                    ..BoundSet::default()
+                },
+            ],
+        };
+        let job = StandingJob {
+            place: bounds::Place {
+                account: None,
+                partitions: words(&["cpu"]),
+            },
+            asked: bounds::Asked {
+                names: vec![
+                    (NameKey::Partitions, Ok(words(&["cpu"]))),
+                    (NameKey::Qos, Ok(words(&["normal"]))),
+                ],
+                sizes: vec![(SizeKey::Minutes, Ok(Amount::Of(60)))],
+            },
+        };
+        for (given, refused) in [
+            (&["Partition=cpu"][..], None),
+            (&["part=gpu"], Some("qos")),
+            (&["Partition=gpu", "QOS=short"], Some("minutes")),
+            (&["Partition=gpu", "QOS=short", "TimeLimit=30"], None),
+            (&["Partition=cpu,gpu", "QOS=short"], Some("minutes")),
+            (&["Partition=secret"], Some("partitions")),
+            (&["Partition=cpu,secret"], Some("partitions")),
+            (&["Licenses=matlab:2"], None),
+            (&["L=matlab,other"], Some("licenses")),
+            (&["Nice=-5"], Some("deny_options")),
+            (&["ArrayTaskThrottle=3"], None),
+            (&["Comment=Partition=secret"], None),
+        ] {
+            let mut given = words(given);
+            given.push("JobId=5".into());
+            let (_, changes) = read(&given).unwrap();
+            let reason = allowed(&bounds, job.clone(), &changes).err();
+            let reason = reason.map(|refusal| refusal.reason.to_string());
+            let expected = refused.map(|key| format!("policy slurm.bounds.{key}"));
+            assert_eq!(reason, expected, "{given:?}");
+        }
+    }
+}
