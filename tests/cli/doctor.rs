@@ -105,19 +105,13 @@ fn a_filtered_network_is_tried_as_far_as_the_policy_permits() {
     let json = doctor(&world, &["--json"]).run().json();
     let found = "a session started and ended; connections were not tried";
     says(&json, "filtered-network", "ok", found);
-    // Where there is no namespace of a network's, it says so and what to do.
+    // Under Landlock the mediator leads connections (its ABI 4), and a server on the host's loopback is reached as well.
     world.policy("");
     let json = doctor(&world, &["--json", "--backend", "landlock"]).run();
     let json = json.json();
     says(&json, "session", "ok", "a session started");
-    says(
-        &json,
-        "filtered-network",
-        "degraded",
-        "network.mode=filtered",
-    );
-    let fix = line(&json, "filtered-network")["fix"].as_str().unwrap();
-    assert!(fix.contains("bwrap") || fix.contains("isolated"), "{fix}");
+    let reached = "a session reached what it may reach";
+    says(&json, "filtered-network", "ok", reached);
 }
 
 #[test]
