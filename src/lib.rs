@@ -25,5 +25,6 @@ pub mod share;
 pub mod users;
 
 pub use agent_sandbox_base::{
-    config, env_vars, failure, host, mediate, own_directory, plan, policy, seccomp, session, sys,
+    config, env_vars, failure, host, mediate, own_directory, plan, policy, seccomp, session,
+    session_directory, sys,
 };

@@ -16,4 +16,5 @@ pub mod plan;
 pub mod policy;
 pub mod seccomp;
 pub mod session;
+pub mod session_directory;
 pub mod sys;

@@ -10,7 +10,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use agent_sandbox_landlock::stage::Stage;
 use agent_sandbox_wire::network::{COMPLETE, forwarded};
 use anyhow::{Context, Result};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
@@ -25,9 +24,12 @@ use crate::env_vars;
 use crate::failure::{Failure, one_line};
 use crate::host::{FILTER, HostFacts};
 use crate::plan::{NetworkMode, Plan};
+use crate::session_directory::SessionDirectory;
 use crate::sys::namespaces::{self, Kind};
 use crate::sys::{passing, privileges, sockets};
 
+/// The kind of the directories of sockets (`SessionDirectory::new`).
+const KIND: &str = "forward+";
 /// Connections to one port that may wait to be accepted.
 const WAITING: i32 = 128;
 /// The longest path of a socket, in bytes (`unix(7)`, `sun_path` without its NUL).
@@ -44,7 +46,7 @@ pub struct Forward {
     in_job: bool,
     running: Option<Companion>,
     /// In which they stand; removed at the end.
-    directory: Stage,
+    directory: SessionDirectory,
 }
 
 impl Forward {
@@ -65,7 +67,7 @@ impl Forward {
             Some((job, step)) => format!("{}.{job}.{step}", plan.session),
         };
         let program = chaperon::program(FILTER)?;
-        let directory = Stage::for_sockets(host.uid, &of)
+        let directory = SessionDirectory::new(host.uid, KIND, &of)
             .context("cannot make the sockets of ports that are forwarded")?;
         let ports: Vec<u16> = plan.forward.iter().map(|port| port.value).collect();
         let waiting = ports
@@ -171,7 +173,7 @@ pub fn is_of_step(plan: &Plan, made_jail: bool, has_filter: bool) -> bool {
 }
 
 /// A socket at which the user alone can connect.
-fn listen(directory: &Stage, port: u16) -> Result<OwnedFd> {
+fn listen(directory: &SessionDirectory, port: u16) -> Result<OwnedFd> {
     let name = port.to_string();
     let at = directory.path().join(&name);
     let length = at.as_os_str().as_bytes().len();
@@ -205,13 +207,13 @@ mod tests {
     #[test]
     fn a_socket_is_the_users_alone_and_one_with_too_long_a_path_is_refused() {
         let uid = nix::unistd::getuid().as_raw();
-        let short = Stage::for_sockets(uid, "test").unwrap();
+        let short = SessionDirectory::new(uid, KIND, "test").unwrap();
         let _listener = listen(&short, 8123).unwrap();
         let mode = nix::sys::stat::stat(&short.path().join("8123"))
             .unwrap()
             .st_mode;
         assert_eq!(mode & 0o7777, 0o600);
-        let long = Stage::for_sockets(uid, &"x".repeat(90)).unwrap();
+        let long = SessionDirectory::new(uid, KIND, &"x".repeat(90)).unwrap();
         let refused = listen(&long, 8123).unwrap_err().to_string();
         let length = long.path().join("8123").as_os_str().len();
         let why = format!("has {length} bytes, and a socket's path has at most 107");

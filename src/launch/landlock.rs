@@ -24,7 +24,7 @@ use crate::init::{self, ConfinedBy};
 use agent_sandbox_landlock::access::Permission;
 use agent_sandbox_landlock::mediator::{Given, WayOut};
 use agent_sandbox_landlock::restrict;
-use agent_sandbox_landlock::stage::Stage;
+use agent_sandbox_landlock::stage::{self, KIND};
 use agent_sandbox_landlock::{Translated, translate};
 use agent_sandbox_landlock::{handed_over, mediator, missing};
 
@@ -32,6 +32,7 @@ use crate::mediate::sight::calls::WATCHED;
 use crate::plan::Plan;
 use crate::plan::build::forward;
 use crate::plan::model::stage::HOME;
+use crate::session_directory::SessionDirectory;
 use crate::sys::{passing, process};
 
 /// A jail that is about to be started.
@@ -39,7 +40,7 @@ struct Planning {
     made: Made,
     /// Why it is none of bubblewrap's, if nobody asked for it.
     instead: Option<Reason>,
-    stage: Stage,
+    stage: SessionDirectory,
     state_changes: StateChanges,
 }
 
@@ -49,7 +50,7 @@ struct Begun {
     /// When the mediator began, see [`mediator::ending::start_of`].
     since: u64,
     control: OwnedFd,
-    stage: Stage,
+    stage: SessionDirectory,
     state_changes: StateChanges,
 }
 
@@ -76,7 +77,8 @@ impl Backend for Landlock {
 
     fn missing(&self, prepared: &Prepared) -> Result<Vec<MissingFeature>> {
         refuse_if_impossible()?;
-        let stage = Stage::would_be(prepared.host.uid, &prepared.invocation.session)?;
+        let stage =
+            SessionDirectory::would_be(prepared.host.uid, KIND, &prepared.invocation.session)?;
         let plan = prepared.plan();
         let plan = plan.or_else(|error| prepared.plan_without_project().map_err(|_| error))?;
         Ok(translated(prepared, plan, &stage, None)?.missing)
@@ -84,19 +86,20 @@ impl Backend for Landlock {
 
     fn planned(&self, prepared: &Prepared, instead: Option<&Reason>) -> Result<Planned> {
         refuse_if_impossible()?;
-        let stage = Stage::would_be(prepared.host.uid, &prepared.invocation.session)?;
+        let stage =
+            SessionDirectory::would_be(prepared.host.uid, KIND, &prepared.invocation.session)?;
         let made = translated(prepared, prepared.plan()?, &stage, None)?;
         Ok(shown::planned(made, instead))
     }
 
     fn prepare(&self, prepared: &mut Prepared, instead: Option<&Reason>) -> Result<Box<dyn Ready>> {
         refuse_if_impossible()?;
-        let stage = Stage::new(prepared.host.uid, &prepared.invocation.session)?;
+        let stage = SessionDirectory::new(prepared.host.uid, KIND, &prepared.invocation.session)?;
         let (plan, state_changes) = state::ready(prepared)?;
         let made = translated(prepared, plan, stage.path(), instead)?;
         prepared.make_places(&made.translated.plan)?;
         state::show(&made.translated.plan)?;
-        stage.fill(&made.translated.staged)?;
+        stage::fill(stage.path(), &made.translated.staged)?;
         if prepared.invocation.job.is_some() {
             refuse_writable_program(prepared, &made.translated)?;
         }
@@ -230,7 +233,7 @@ impl Ready for Planning {
             for file in &mut translated.trusting {
                 file.add(filter.certificate());
             }
-            stage.fill(&translated.trusting)?;
+            stage::fill(stage.path(), &translated.trusting)?;
             WayOut::new(filter.joined()?).context("cannot listen at this host's loopback")
         });
         let way_out = way_out.transpose()?;

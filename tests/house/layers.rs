@@ -2,6 +2,7 @@
 
 mod chaperon;
 mod network;
+mod tracer;
 
 /// A module, and the modules or parts of modules that it may use.
 pub(crate) type Row = (&'static str, &'static [&'static str]);
@@ -111,19 +112,19 @@ pub(crate) const HOUSES: &[House] = &[
         root: "ebpf/secrets/src/",
         krate: "agent_sandbox_secrets",
         within: &[],
-        uses: SECRETS,
+        uses: tracer::SECRETS,
     },
     House {
         root: "ebpf/tracer/src/",
         krate: "agent_sandbox_tracer",
         within: &[],
-        uses: TRACER,
+        uses: tracer::TRACER,
     },
     House {
         root: "ebpf/trail/src/",
         krate: "agent_sandbox_trail",
         within: &[],
-        uses: TRAIL,
+        uses: tracer::TRAIL,
     },
     House {
         root: "network/hosts/src/",
@@ -161,6 +162,10 @@ const BASE: &[Row] = &[
     ("mediate", &["plan::model::git", "sys"]),
     ("session", &[]),
     ("own_directory", &["host"]),
+    (
+        "session_directory",
+        &["failure", "own_directory", "session"],
+    ),
     // What a backend's jail lacks.
     ("missing", &[]),
 ];
@@ -242,6 +247,7 @@ const USES: &[Row] = &[
             "policy",
             "seccomp",
             "session",
+            "session_directory",
             "sys",
             "users",
         ],
@@ -533,64 +539,4 @@ const EVENTS: &[Row] = &[
     ("trails", &["client", "protocol", "record", "sys"]),
     // What the launcher hands to the program that shows trails.
     ("ask", &["protocol", "raw"]),
-];
-
-/// What secrets look like, as data.
-const SECRETS: &[Row] = &[("keys", &[]), ("names", &[])];
-
-/// The tracer: kernel and trails know nothing of each other, and the service has both.
-const TRACER: &[Row] = &[
-    ("sys", &[]),
-    ("cli", &[]),
-    ("kernel", &["sys"]),
-    ("trail", &["sys"]),
-    ("logging", &[]),
-    ("service", &["kernel", "logging", "sys", "trail"]),
-    (
-        "main",
-        &["cli", "kernel", "logging", "service", "sys", "trail"],
-    ),
-];
-
-/// What shows trails: live, as a report, or of one command.
-const TRAIL: &[Row] = &[
-    ("text", &[]),
-    ("clock", &[]),
-    ("sensitive", &[]),
-    ("fault", &["text"]),
-    // The conversation with the tracer.
-    ("names", &[]),
-    ("link", &["fault", "names", "text"]),
-    // What was read so far, counted.
-    ("model", &["sensitive"]),
-    ("line", &["clock", "model", "text"]),
-    (
-        "report",
-        &["clock", "fault", "link", "model", "sensitive", "text"],
-    ),
-    (
-        "trace",
-        &["fault", "line", "link", "model", "report", "text"],
-    ),
-    (
-        "watch",
-        &[
-            "clock", "fault", "line", "link", "model", "names", "report", "text",
-        ],
-    ),
-    (
-        "main",
-        &[
-            "clock",
-            "fault",
-            "line",
-            "link",
-            "model",
-            "report",
-            "sensitive",
-            "text",
-            "trace",
-            "watch",
-        ],
-    ),
 ];

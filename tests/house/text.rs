@@ -26,6 +26,7 @@ pub(crate) const EFFECTS: &[&str] = &[
     "src/audit.rs",
     "src/logging.rs",
     "base/src/session.rs",
+    "base/src/session_directory.rs",
     "src/users.rs",
     "base/src/session/",
     "src/init.rs",
