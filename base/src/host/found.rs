@@ -1,7 +1,8 @@
 //! What stands somewhere on the host's file systems, as data.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -67,4 +68,13 @@ pub struct Entry {
     pub kind: Kind,
     /// What a symbolic link says.
     pub target: Option<PathBuf>,
+}
+
+/// Whether a path is absolute, and written as its real path would be.
+pub fn is_plain(path: &Path) -> bool {
+    let Some(below) = path.as_os_str().as_bytes().strip_prefix(b"/") else {
+        return false;
+    };
+    let mut parts = below.split(|&byte| byte == b'/');
+    below.is_empty() || parts.all(|part| !matches!(part, b"" | b"." | b".."))
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use bstr::ByteSlice;
 
+use super::found::is_plain;
 use super::unsized_file;
 
 /// File systems of this machine alone, which always answer (`filesystems(5)`). Any other may wait
@@ -167,8 +168,12 @@ impl Alias {
         if self.of.starts_with(path) {
             return Some(self.at.clone());
         }
-        let below = path.strip_prefix(&self.of).ok()?;
-        Some(self.at.join(below).components().collect())
+        let named = self.at.join(path.strip_prefix(&self.of).ok()?);
+        // Most paths are written plainly, and a plan asks of a thousand.
+        match is_plain(&named) {
+            true => Some(named),
+            false => Some(named.components().collect()),
+        }
     }
 }
 

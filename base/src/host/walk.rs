@@ -16,7 +16,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{AccessFlags, access, faccessat, geteuid};
 use serde::{Deserialize, Serialize};
 
-use super::found::{Entry, Found, Kind, Look};
+use super::found::{Entry, Found, Kind, Look, is_plain};
 use super::mount_table::MountTable;
 use crate::sys::paths::by_descriptor;
 
@@ -283,15 +283,6 @@ fn look(held: io::Result<Held>) -> Look {
             None => Look::Denied(libc::EIO),
         },
     }
-}
-
-/// Whether a path is absolute, and written as its real path would be.
-fn is_plain(path: &Path) -> bool {
-    let Some(below) = path.as_os_str().as_bytes().strip_prefix(b"/") else {
-        return false;
-    };
-    let mut parts = below.split(|&byte| byte == b'/');
-    below.is_empty() || parts.all(|part| !matches!(part, b"" | b"." | b".."))
 }
 
 /// A file that was found, and a descriptor (`O_PATH`) that keeps hold of it.
