@@ -235,7 +235,7 @@ fn who_forwards_stands_in_the_jails_network_without_rights() {
     let children = fs::read_to_string(children).unwrap();
     let is_it = |pid: &&str| {
         let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        words.starts_with(b"agent-sandbox-chaperon\0forward")
+        words.starts_with(b"agent-sandbox-filter\0forward")
     };
     let who = children.split_whitespace().find(is_it).unwrap();
     let status = fs::read_to_string(format!("/proc/{who}/status")).unwrap();
