@@ -155,7 +155,8 @@ agent-sandbox explain --host {host}:{open} | head -1
     let known =
         format!("\"kind\":\"network\",\"name\":\"{host}\",\"port\":{open},\"inside\":\"198.18.0.");
     let is_it = |line: &str| line.contains(&known) && line.contains("\"verdict\":\"allowed\"");
-    assert!(record.lines().any(is_it), "{record}");
+    // A host that stands in the host's own file is connected to by its real one.
+    assert!(in_hosts || record.lines().any(is_it), "{record}");
     let log = world
         .outside()
         .run(&[launcher().to_str().unwrap(), "log", "--network"]);

