@@ -34,7 +34,7 @@ partitions = ["debug"]
 "#;
 
 /// What is too much, and the line that says so.
-const REFUSED: [(&str, u32); 37] = [
+const REFUSED: [(&str, u32); 38] = [
     ("-p secret", 2),
     ("-p long,secret", 2),
     ("--part=secret", 2),
@@ -52,6 +52,7 @@ const REFUSED: [(&str, u32); 37] = [
     ("--nice", 8),
     ("--nice=5", 8),
     ("-n3", 9),
+    ("-N1-0", 9),
     ("-c3", 9),
     ("-N2 --ntasks-per-node=2", 9),
     ("--mincpus=3", 9),

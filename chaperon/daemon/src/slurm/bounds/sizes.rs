@@ -284,7 +284,8 @@ fn most_of(text: &str) -> Option<u64> {
         let range = part.split_once(':').map_or(part, |(range, _)| range);
         let last = match range.split_once('-') {
             None => number(range)?,
-            Some((first, last)) => number(first)?.max(number(last)?),
+            // Behind a dash 0 means that there is no limit.
+            Some((first, last)) => number(first)?.max(number(last).filter(|last| *last > 0)?),
         };
         most = most.max(last);
     }
@@ -319,6 +320,13 @@ pub fn count_nodes(text: &OsStr) -> Option<u64> {
     total.checked_add(name)
 }
 
+/// Whether this is the name of a type, and no number in a form of Slurm's own (`+8`, `1kb`).
+fn is_type(text: &str) -> bool {
+    text.bytes()
+        .next()
+        .is_some_and(|first| first.is_ascii_alphabetic())
+}
+
 /// GPUs of `2`, `a100:2`, `a100:2,v100:1`.
 fn devices(text: &OsStr) -> Option<u64> {
     let mut sum = 0u64;
@@ -327,7 +335,7 @@ fn devices(text: &OsStr) -> Option<u64> {
         // A type without a number is one.
         let count = match number(count) {
             Some(count) => count,
-            None if !part.contains(':') && !part.is_empty() => 1,
+            None if !part.contains(':') && is_type(part) => 1,
             None => return None,
         };
         sum = sum.checked_add(count)?;
@@ -362,7 +370,11 @@ pub fn named_gpus(text: &OsStr) -> Option<u64> {
         let rest: Vec<&str> = fields.collect();
         let count = match rest[..] {
             [] => 1,
-            [only] => number(only).unwrap_or(1),
+            [only] => match number(only) {
+                Some(count) => count,
+                None if is_type(only) => 1,
+                None => return None,
+            },
             [_, count] => number(count)?,
             _ => return None,
         };

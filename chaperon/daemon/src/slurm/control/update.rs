@@ -297,7 +297,8 @@ fn is_number(value: &str) -> bool {
 /// The numbers of `N` or `N-M`.
 fn counts(value: &str) -> Option<Vec<u64>> {
     let numbers = value.split('-').map(|number| {
-        let number = number.parse::<u32>().ok()?;
+        // Behind a dash 0 means that there is no limit.
+        let number = number.parse::<u32>().ok().filter(|number| *number > 0)?;
         Some(u64::from(number))
     });
     let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
