@@ -390,9 +390,10 @@ impl Supervisor<'_> {
         match report {
             Report::Ready => {
                 self.started = Some(Instant::now());
-                // The jail is built, for which this process had to be like any other. What it has in memory, such as the user's
-                // variables, is in no core file from here on, which would be written into the project.
-                let _ = nix::sys::prctl::set_dumpable(false);
+                // What it has in memory, such as the user's variables, is in no core file from here on (core(5)), which would be
+                // written into the project. Not by PR_SET_DUMPABLE: where /proc has hidepid, the user's other launchers would
+                // take this session for one that has ended.
+                let _ = std::fs::write("/proc/self/coredump_filter", "0");
                 tracing::info!(target: "launch", "the command starts");
                 let before = self
                     .company

@@ -274,7 +274,10 @@ fn the_launcher_and_what_it_forks_leave_no_core_file() {
     assert!(!forked.is_empty(), "nobody keeps the rules: {children}");
     // The kernel shows the memory of a process to its user as far as it dumps it (`proc(5)`, `PR_SET_DUMPABLE`).
     assert!(fs::read("/proc/self/environ").is_ok());
-    for process in [&[launcher][..], &forked].concat() {
+    // Of the launcher's memory nothing is dumped, and its user's other launchers see it still (core(5)).
+    let filter = fs::read_to_string(format!("/proc/{launcher}/coredump_filter")).unwrap();
+    assert_eq!(filter.trim(), "00000000");
+    for process in forked {
         let environment = fs::read(format!("/proc/{process}/environ"));
         let kind = environment.map_err(|error| error.kind());
         assert_eq!(
