@@ -158,9 +158,10 @@ impl Outside {
 
     /// A command outside.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, words: &[S]) -> Command {
-        let mut command = Command::new("env");
+        let (program, arguments) = words.split_first().expect("a program");
+        let mut command = Command::new(program);
         command
-            .args(words)
+            .args(arguments)
             .env_clear()
             .env("HOME", self.base.path().join("home"))
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")

@@ -77,9 +77,9 @@ fn abstract_sockets_lead_to_the_other_ranks_alone() {
     let denied = "not reached: Operation not permitted\n";
     let refused = "not reached: Connection refused\n".repeat(6);
     assert_eq!(output.out(), format!("{denied}{refused}"), "{output}");
-    // The same name is free for the ranks, and leads to them.
+    // The same name is free for the ranks, and leads to them. On one node: abstract names do not cross.
     let pair = format!(
-        "srun -n4 ./abstract pair {name}; srun -n2 --mpi=pmi2 ./abstract pair other-{name}"
+        "srun -N1 -n4 ./abstract pair {name}; srun -N1 -n2 --mpi=pmi2 ./abstract pair other-{name}"
     );
     let output = world.inside(&pair).run().good();
     assert_eq!(output.out(), "pair 6 of 4\npair 1 of 2\n", "{output}");
