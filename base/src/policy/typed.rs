@@ -28,6 +28,8 @@ const LONGEST_REDACTION: usize = 200;
 const MOST_STARS: usize = 8;
 /// No path of a socket is longer, in bytes (`unix(7)`, `sun_path` without its NUL).
 const LONGEST_SOCKET: usize = 107;
+/// What a site tells all agents is no longer, in bytes: a profile may hand it on in one variable, with what else it holds.
+const LONGEST_PREAMBLE: usize = 16 << 10;
 
 const SIZE_HINT: &str = "a whole number of bytes above 0, with K, M, G or T after it: \"512M\"";
 
@@ -406,7 +408,7 @@ impl<'a> Reader<'a> {
             let name = self.text(entry)?.value;
             let plain = |c: char| c.is_ascii_alphanumeric() || "_.@:/+*-".contains(c);
             if name.is_empty() || name.starts_with('-') || !name.chars().all(plain) {
-                let message = format!("`{}` is no name of Slurm's", name.escape_debug());
+                let message = format!("`{}` is no name", name.escape_debug());
                 let hint = "one name an entry: letters, digits and _ . @ : / + -, and `*` for any characters";
                 return Err(self.reject(entry.span(), &message, Some(hint.to_owned())));
             }
@@ -495,12 +497,7 @@ impl<'a> Reader<'a> {
         let Some(written) = written else {
             return Ok(Fixed::default());
         };
-        let site = [Layer::BuiltIn, Layer::SiteDefaults, Layer::SiteEnforced];
-        if !site.contains(&self.0.layer) {
-            let message = "where the tracer listens is the site's to say";
-            let hint = "take the line out: it has a meaning in the site's files alone".to_owned();
-            return Err(self.reject(written.span(), message, Some(hint)));
-        }
+        self.of_the_site(written, "where the tracer listens")?;
         let text = self.text(written)?;
         let path = Path::new(&text.value);
         let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
@@ -515,6 +512,35 @@ impl<'a> Reader<'a> {
             return Err(self.reject(written.span(), &message, None));
         }
         Ok(Fixed::new(Some(text.map(PathBuf::from))))
+    }
+
+    /// Refuses what a layer of the user's says and the site alone may.
+    fn of_the_site(&self, written: &Text, what: &str) -> Result<(), ConfigError> {
+        let site = [Layer::BuiltIn, Layer::SiteDefaults, Layer::SiteEnforced];
+        if site.contains(&self.0.layer) {
+            return Ok(());
+        }
+        let message = format!("{what} is the site's to say");
+        let hint = "take the line out: it has a meaning in the site's files alone".to_owned();
+        Err(self.reject(written.span(), &message, Some(hint)))
+    }
+
+    /// Text for agents, of several lines.
+    pub(super) fn preamble(&self, written: &Option<Text>) -> Result<Fixed<String>, ConfigError> {
+        let Some(written) = written else {
+            return Ok(Fixed::default());
+        };
+        self.of_the_site(written, "what all agents are told")?;
+        let text = self.text(written)?;
+        let odd = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+        if text.value.len() > LONGEST_PREAMBLE || text.value.contains(odd) {
+            let message = format!(
+                "a preamble has at most {LONGEST_PREAMBLE} bytes, and no control characters but ends of lines and tabs"
+            );
+            let hint = "let it name a file or a page for the rest".to_owned();
+            return Err(self.reject(written.span(), &message, Some(hint)));
+        }
+        Ok(Fixed::new(Some(text)))
     }
 
     /// Hosts, by themselves and in named sets; with `any` also `*`, every one.
