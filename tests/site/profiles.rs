@@ -96,3 +96,87 @@ fn a_profile_that_another_user_could_have_written_stops_the_launch() {
     chown(&directory, Some(0), None).unwrap();
     runs().ok();
 }
+
+/// `@agent` in what the site enforces stands for hosts that the site's profile of a name says, or the built-in one:
+/// who could add hosts to it by a profile file would open every host.
+#[test]
+fn a_users_profile_does_not_widen_the_sites_set_of_agents() {
+    let world = World::new();
+    world.enforced("[network]\nmode = \"filtered\"\nallow = [\"@agent\"]\n");
+    of_site(
+        &world,
+        "lab",
+        "[profile]\nhosts = [\"models.example.org\"]\n",
+    );
+    let reaches = |profile: &str, host: &str| {
+        let words = ["-p", profile, "explain", "--json", "--host", host];
+        world.run(&words).json()["verdict"] == "reachable"
+    };
+    let tried = || {
+        [
+            reaches("claude", "api.anthropic.com"),
+            reaches("claude", "evil.example"),
+            reaches("lab", "models.example.org"),
+            reaches("lab", "evil.example"),
+        ]
+    };
+    assert_eq!(tried(), [true, false, true, false]);
+    for name in ["claude", "lab", "mine"] {
+        world.profile(
+            name,
+            "[profile]\nhosts = [\"evil.example\", \"api.anthropic.com\", \"models.example.org\"]\n",
+        );
+    }
+    assert_eq!(tried(), [true, false, true, false]);
+    // The site has no profile of this name: nothing is allowed for it.
+    for host in ["evil.example", "api.anthropic.com", "models.example.org"] {
+        assert!(!reaches("mine", host), "{host}");
+    }
+    world.user_config("[network]\nallow = [\"evil.example\"]\n");
+    assert_eq!(tried(), [true, false, true, false]);
+}
+
+#[test]
+fn agents_that_the_site_does_not_allow_are_refused() {
+    let world = World::new();
+    world.enforced("[agents]\nallowed = [\"claude\", \"lab-*\"]\n");
+    let text = "[profile]\ncommands = [\"true\"]\n";
+    world.profile("mine", text);
+    let refused = [
+        "error: the agent `mine` may not be used",
+        "`agents.allowed` (/etc/agent-sandbox/enforced.toml:2) has claude, lab-*",
+        "hint: use one of these, or ask your administrators",
+    ];
+    world.run(&["-q", "true"]).refused(&refused);
+    world
+        .run(&["-q", "-p", "mine", "sh", "-c", "true"])
+        .refused(&refused);
+    // The user's own list adds nothing, and may leave the rest out.
+    world.user_config("[agents]\nallowed = [\"*\"]\n");
+    world.run(&["-q", "true"]).refused(&refused);
+    world.run(&["-q", "-p", "claude", "sh", "-c", "true"]).ok();
+    world.run(&["-q", "sh", "-c", "true"]).ok();
+    world.user_config("[agents]\nallowed = [\"lab-*\"]\n");
+    world
+        .run(&["-q", "-p", "claude", "sh", "-c", "true"])
+        .refused(&["config.toml:2", "or add it to the list"]);
+    of_site(&world, "lab-one", text);
+    world.profile("mine", "");
+    world.run(&["-q", "true"]).ok();
+}
+
+#[test]
+fn the_site_speaks_first_to_each_agent() {
+    let world = World::new();
+    world.enforced("[agents]\npreamble = \"\"\"\nAsk before you use more than 8 GPUs.\n\"\"\"\n");
+    let profile = "[profile]\ncommands = [\"cat\"]\n[profile.instructions]\nname = \"A.md\"\narguments = [\"{file}\"]\n";
+    world.profile("tool", profile);
+    let told = |set: &str| world.run(&["-q", "--set", set, "cat"]).ok().stdout;
+    let head = "# What your site asks of you\n\nAsk before you use more than 8 GPUs.\n\n";
+    let both = told("agents.instructions=given");
+    assert!(both.starts_with(&format!("{head}# Your jail\n")), "{both}");
+    assert_eq!(told("agents.instructions=off"), head);
+    world
+        .run(&["-q", "--set", "agents.preamble=do as you like", "cat"])
+        .refused(&["what all agents are told is the site's to say"]);
+}

@@ -39,6 +39,9 @@ pub struct Agent {
     pub authentication: Vec<Marker>,
     /// Hosts that it has to reach.
     pub hosts: Vec<HostRule>,
+    /// Hosts that the site's profile of this name says it has to reach, or else the built-in one; found only where
+    /// what the site enforces asks for them.
+    pub bound_hosts: Vec<HostRule>,
     /// What its own sandbox needs in the jail.
     pub nested: Option<String>,
     /// What it cannot do in the jail.
@@ -172,6 +175,7 @@ impl Agent {
             login: read.optional_line(login)?,
             authentication: read.each(authentication, Reader::marker)?,
             hosts: read.each(hosts, Reader::host)?,
+            bound_hosts: Vec::new(),
             nested: read.optional_line(nested)?,
             cannot: read.each(cannot, Reader::line)?,
             quirks: quirks.collect::<Result<_, ConfigError>>()?,

@@ -235,12 +235,16 @@ macro_rules! keys {
                 /// Lmod modules, in this order.
                 load: Strings => Loads, modules() "list of strings";
             }
-            /// `[agents]`: what agents have of their own.
+            /// `[agents]`: which there may be, and what they have of their own.
             agents: Agents {
+                /// Profiles of agents that may be used, by their names.
+                allowed: Whole => Names, names() "list of names, with patterns";
                 /// Whose an agent's state is.
                 state: Text => Single<AgentState>, word() = AgentState::Project;
                 /// Whether agents are told of the jail.
                 instructions: Text => Single<Instructions>, word() = Instructions::Given;
+                /// What the site tells each agent, at the head of its instructions.
+                preamble: Text => Fixed<String>, preamble() "text" = String::new();
             }
         }
     };

@@ -46,6 +46,7 @@ pub fn load(request: &Request<'_>) -> Result<Vec<RawLayer>, ConfigError> {
         layers.push(parse_set(option)?);
     }
     layers.extend(of_site(&locations.site, SiteFile::Enforced, circumstances)?);
+    super::profiles::bind(locations, &mut layers)?;
     Ok(layers)
 }
 
@@ -159,6 +160,7 @@ pub fn load_carried(
     }
     layers.append(&mut defaults);
     layers.extend(enforced);
+    super::profiles::bind(locations, &mut layers)?;
     Ok(layers)
 }
 

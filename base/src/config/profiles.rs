@@ -173,6 +173,26 @@ pub(super) fn choose(request: &Request<'_>) -> Result<Vec<RawLayer>, ConfigError
     }
 }
 
+/// Finds what `@agent` stands for in what the site enforces, if that has it: no file of the user's says so.
+pub(super) fn bind(locations: &Locations, layers: &mut [RawLayer]) -> Result<(), ConfigError> {
+    let asks = |raw: &RawLayer| raw.layer == Layer::SiteEnforced && raw.text.contains("@agent");
+    if !layers.iter().any(asks) {
+        return Ok(());
+    }
+    let agents = layers.iter_mut().filter_map(|raw| raw.profile.as_mut());
+    for agent in agents {
+        let site = file(locations, Owner::Site, &agent.name)?;
+        let trusted = match site {
+            Some(file) => Some(file),
+            None => file(locations, Owner::BuiltIn, &agent.name)?,
+        };
+        let trusted = trusted.map(|file| file.parse()).transpose()?;
+        let trusted = trusted.and_then(|raw| raw.profile);
+        agent.bound_hosts = trusted.map(|trusted| trusted.hosts).unwrap_or_default();
+    }
+    Ok(())
+}
+
 fn by_name(locations: &Locations, name: &str) -> Result<RawLayer, ConfigError> {
     check_name(name, locations, Owner::User)?;
     for owner in [Owner::User, Owner::Site, Owner::BuiltIn] {

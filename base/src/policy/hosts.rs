@@ -7,11 +7,11 @@ use agent_sandbox_hosts::{HostPattern, HostRule, Name, Ports, WEB_PORTS};
 use serde::{Serialize, Serializer};
 
 use super::clamp::{Clamp, Clamped, Entry, Gives, List, Rule};
-use crate::config::agent::Agent;
 use crate::config::built_in::SETS;
 use crate::config::source::{Source, Sourced};
 
-/// The set of the hosts that the profiles in use name.
+/// The set of the hosts that the profiles in use name. As a bound it has what the site's profiles of these names say, or else
+/// the built-in ones ([`Agent::bound_hosts`](crate::config::agent::Agent)): a file of the user's does not widen it.
 const AGENT: &str = "@agent";
 
 /// An entry of a list of hosts.
@@ -103,15 +103,15 @@ pub(super) fn entries(written: &str) -> Result<Vec<HostEntry>, (String, Option<S
     }
 }
 
-/// The entries of a list with the hosts of these profiles in place of `@agent`.
-pub(super) fn with_agents(list: &mut Vec<Sourced<HostEntry>>, agents: &[&Agent]) {
+/// The entries of a list with these hosts in place of `@agent`.
+pub(super) fn with_agents(list: &mut Vec<Sourced<HostEntry>>, hosts: &[&HostRule]) {
     let expanded = std::mem::take(list).into_iter().flat_map(|entry| {
         if entry.value != HostEntry::Agent {
             return vec![entry];
         }
-        let hosts = agents.iter().flat_map(|agent| &agent.hosts);
-        let of_agent = |host: &HostRule| HostEntry::Rule(host.clone(), Some(AGENT));
+        let of_agent = |host: &&HostRule| HostEntry::Rule((*host).clone(), Some(AGENT));
         hosts
+            .iter()
             .map(|host| Sourced::new(of_agent(host), entry.source.clone()))
             .collect()
     });

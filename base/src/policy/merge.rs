@@ -3,15 +3,17 @@
 //! for the site's enforced layers. What they do with each key stands in the
 //! table of keys.
 
+use agent_sandbox_hosts::HostRule;
+
 use super::bounds::{self, Bounds, ConditionalBounds};
 use super::clamp::Clamp;
 use super::credentials;
 use super::hosts;
 use super::injected_files;
-use super::merged::Policy;
+use super::merged::{Agents, Policy};
 use super::paths::PathSpec;
 use super::state::{self, Wanted};
-use super::stated::Stated;
+use super::stated::{Network, Stated};
 use super::values::{HomeMode, Words};
 use crate::config::agent::Agent;
 use crate::config::diagnostic::ConfigError;
@@ -64,16 +66,15 @@ pub fn merge(layers: &[RawLayer], additions: &Additions) -> Result<Policy, Confi
         .iter()
         .filter_map(|raw| raw.profile.as_deref())
         .collect();
-    for layer in each.iter_mut().chain(&mut enforced) {
-        let network = &mut layer.network;
-        let lists = [
-            network.allow.list(),
-            network.deny.list(),
-            network.private.list(),
-        ];
-        for list in lists {
-            hosts::with_agents(list, &agents);
-        }
+    let hosts: Vec<_> = agents.iter().flat_map(|agent| &agent.hosts).collect();
+    let bound: Vec<_> = agents.iter().flat_map(|agent| &agent.bound_hosts).collect();
+    for layer in &mut each {
+        layer.network.name_agents(&hosts, &hosts);
+    }
+    for layer in &mut enforced {
+        layer
+            .network
+            .name_agents(&bound, &[&hosts[..], &bound].concat());
     }
     let whose = state::whose(each.iter(), enforced.iter());
     let mut wanted = Wanted::default();
@@ -104,7 +105,7 @@ pub fn merge(layers: &[RawLayer], additions: &Additions) -> Result<Policy, Confi
         let (private, allow) = (&mut stated.network.private, &layer.network.allow);
         private.clamp_to("network.private", allow, &mut clamped);
     }
-    Ok(Policy {
+    let policy = Policy {
         credentials,
         injected_files: injected_files::of_layers(layers),
         wanted,
@@ -114,7 +115,38 @@ pub fn merge(layers: &[RawLayer], additions: &Additions) -> Result<Policy, Confi
         },
         clamped,
         ..Policy::of(stated)
-    })
+    };
+    agents
+        .iter()
+        .try_for_each(|agent| policy.agents.permit(&agent.name))?;
+    Ok(policy)
+}
+
+impl Network {
+    /// Puts hosts in place of `@agent`, in what is given and in what is taken away.
+    fn name_agents(&mut self, given: &[&HostRule], denied: &[&HostRule]) {
+        hosts::with_agents(self.allow.list(), given);
+        hosts::with_agents(self.private.list(), given);
+        hosts::with_agents(self.deny.list(), denied);
+    }
+}
+
+impl Agents {
+    /// Refuses a profile that one of the lists does not have.
+    fn permit(&self, name: &str) -> Result<(), ConfigError> {
+        let Some(list) = self.allowed.iter().find(|list| !list.value.allows(name)) else {
+            return Ok(());
+        };
+        let message = format!(
+            "the agent `{name}` may not be used: `agents.allowed` ({}) has {}",
+            list.source, list.value
+        );
+        let hint = match list.source.layer {
+            Layer::SiteEnforced => "use one of these, or ask your administrators",
+            _ => "use one of these, or add it to the list",
+        };
+        Err(ConfigError::plain(&message, Some(hint.to_owned())))
+    }
 }
 
 impl Stated {

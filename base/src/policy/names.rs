@@ -1,4 +1,4 @@
-//! Names that a job of Slurm's may use (`[slurm.bounds]`): lists of which each is a value of its own. What all
+//! Names that a job of Slurm's may use (`[slurm.bounds]`), and those of agents (`[agents] allowed`): lists of which each is a value of its own. What all
 //! lists allow is allowed; since they hold patterns, no one list could say that.
 
 use std::fmt;
@@ -32,7 +32,8 @@ impl NameList {
         self.0.iter().any(|entry| entry == ANY)
     }
 
-    fn allows(&self, name: &str) -> bool {
+    /// Whether an entry matches the name.
+    pub(super) fn allows(&self, name: &str) -> bool {
         let fits = |entry: &String| glob(entry.as_bytes(), name.as_bytes());
         self.0.iter().any(fits)
     }

@@ -2,14 +2,13 @@
 //! what was written.
 
 use std::ops::Range;
-use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_sandbox_ssh::DestinationError;
 use toml::Spanned;
 
-use super::clamp::{Fixed, List, Sets, Single};
+use super::clamp::{List, Sets, Single};
 use super::hosts::{self, HostEntry};
 use super::names::{NameList, Names};
 use super::paths::PathSpec;
@@ -21,13 +20,13 @@ use crate::config::load::RawLayer;
 use crate::config::schema::{Number, Numbers, Pairs, Strings, Switch, Text, Whole};
 use crate::config::source::{Layer, Source, Sourced};
 
+mod of_the_site;
+
 /// No pattern of an argument is longer, in bytes: all of them travel to the tracer in one packet.
 const LONGEST_REDACTION: usize = 200;
 /// A pattern of an argument has no more `*`: the tracer looks for what stands between them in each argument, and takes no
 /// more (`PATTERN_STARS`).
 const MOST_STARS: usize = 8;
-/// No path of a socket is longer, in bytes (`unix(7)`, `sun_path` without its NUL).
-const LONGEST_SOCKET: usize = 107;
 
 const SIZE_HINT: &str = "a whole number of bytes above 0, with K, M, G or T after it: \"512M\"";
 
@@ -406,7 +405,7 @@ impl<'a> Reader<'a> {
             let name = self.text(entry)?.value;
             let plain = |c: char| c.is_ascii_alphanumeric() || "_.@:/+*-".contains(c);
             if name.is_empty() || name.starts_with('-') || !name.chars().all(plain) {
-                let message = format!("`{}` is no name of Slurm's", name.escape_debug());
+                let message = format!("`{}` is no name", name.escape_debug());
                 let hint = "one name an entry: letters, digits and _ . @ : / + -, and `*` for any characters";
                 return Err(self.reject(entry.span(), &message, Some(hint.to_owned())));
             }
@@ -484,37 +483,6 @@ impl<'a> Reader<'a> {
             });
             Ok(SshKeys::of(keys.collect::<Result<_, _>>()?))
         })
-    }
-
-    /// Where the tracer listens. Whoever could choose that could choose who records: the layer is one of the
-    /// site's, the value a plain absolute path that is not too long for a socket (`unix(7)`).
-    pub(super) fn tracers_socket(
-        &self,
-        written: &Option<Text>,
-    ) -> Result<Fixed<PathBuf>, ConfigError> {
-        let Some(written) = written else {
-            return Ok(Fixed::default());
-        };
-        let site = [Layer::BuiltIn, Layer::SiteDefaults, Layer::SiteEnforced];
-        if !site.contains(&self.0.layer) {
-            let message = "where the tracer listens is the site's to say";
-            let hint = "take the line out: it has a meaning in the site's files alone".to_owned();
-            return Err(self.reject(written.span(), message, Some(hint)));
-        }
-        let text = self.text(written)?;
-        let path = Path::new(&text.value);
-        let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
-        let named = path.parent().and_then(Path::parent).is_some();
-        if !path.is_absolute() || !path.components().all(plain) || !named {
-            let message = format!("`{}` is no plain absolute path", text.value);
-            let hint = "write all of it, as in \"/run/agent-sandbox/tracer.sock\"".to_owned();
-            return Err(self.reject(written.span(), &message, Some(hint)));
-        }
-        if text.value.len() > LONGEST_SOCKET {
-            let message = format!("a socket's path has at most {LONGEST_SOCKET} bytes");
-            return Err(self.reject(written.span(), &message, None));
-        }
-        Ok(Fixed::new(Some(text.map(PathBuf::from))))
     }
 
     /// Hosts, by themselves and in named sets; with `any` also `*`, every one.

@@ -142,6 +142,7 @@ fn is_of_a_session(value: &OsStr) -> bool {
         "/own/instructions",
         "/own/given",
         instructions::OPENING,
+        instructions::SITES_OWN,
     ]
     .iter()
     .any(|part| value.contains_str(part))
@@ -192,7 +193,14 @@ fn render(plan: &mut Plan, maker: Maker, real: &dyn Fn(&Path) -> PathBuf) {
     if injected_files.files.is_empty() {
         return;
     }
-    let text = instructions::compose(plan, injected_files.terms, maker);
+    let mut text = String::new();
+    if !injected_files.preamble.is_empty() {
+        let preamble = injected_files.preamble.trim_end();
+        text = format!("{}\n\n{preamble}\n\n", instructions::SITES_OWN);
+    }
+    if injected_files.told {
+        text += &instructions::compose(plan, injected_files.terms, maker);
+    }
     let contents: Vec<String> = injected_files
         .files
         .iter()

@@ -16,6 +16,9 @@ use crate::policy::{Git, HomeMode};
 /// How every such text begins, below its heading.
 pub const OPENING: &str = "You run in a jail that agent-sandbox made";
 
+/// The heading above what the site wrote.
+pub const SITES_OWN: &str = "# What your site asks of you";
+
 /// The heading above what the user wrote.
 pub const USERS_OWN: &str = "The user's own instructions";
 

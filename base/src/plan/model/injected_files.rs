@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::step::Why;
-use crate::policy::{Git, HomeMode, InjectedFile, Policy};
+use crate::policy::{Git, HomeMode, InjectedFile, Instructions, Policy};
 
 /// Where the texts about the jail stand.
 pub const INSTRUCTIONS: &str = "/run/agent-sandbox/instructions";
@@ -16,6 +16,10 @@ pub const GIVEN: &str = "/run/agent-sandbox/given";
 pub struct InjectedFiles {
     /// Each, in the order of the profiles.
     pub files: Vec<Placed>,
+    /// What the site tells each agent; empty: nothing.
+    pub preamble: String,
+    /// Whether agents are told of their jail.
+    pub told: bool,
     /// What the text says of the policy.
     pub terms: Terms,
     /// The variables that lead to them: whose, and the value as the profile writes it.
@@ -94,6 +98,8 @@ impl InjectedFiles {
     pub fn new(policy: &Policy) -> Self {
         Self {
             files: Vec::new(),
+            preamble: policy.agents.preamble.value.clone(),
+            told: policy.agents.instructions.value == Instructions::Given,
             terms: Terms::of(policy),
             variables: Vec::new(),
             arguments: Vec::new(),

@@ -112,14 +112,8 @@ fn what_slurm_cannot_be_set_to() {
         ("[slurm]\ndirectories = [\"bin\"]\n", "is relative"),
         ("[slurm.limits]\njobs = -1\n", "out of range"),
         ("[slurm.bounds]\nminutes = 4294967296\n", "out of range"),
-        (
-            "[slurm.bounds]\npartitions = [\"a,b\"]\n",
-            "no name of Slurm's",
-        ),
-        (
-            "[slurm.bounds]\noptions = [\"--nice\"]\n",
-            "no name of Slurm's",
-        ),
+        ("[slurm.bounds]\npartitions = [\"a,b\"]\n", "is no name"),
+        ("[slurm.bounds]\noptions = [\"--nice\"]\n", "is no name"),
         ("[slurm.bounds]\nmemory = \"0\"\n", "is not a size"),
     ] {
         let error = merge(&[layer(Layer::User, text)], &Additions::default()).unwrap_err();

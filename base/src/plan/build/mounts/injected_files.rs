@@ -9,7 +9,7 @@ use crate::plan::model::injected_files::{Holds, InjectedFiles, Placed, UsersOwn,
 use crate::plan::model::persistent::Make;
 use crate::plan::model::protect::protected;
 use crate::plan::model::{Access, Mount, OWN, Omitted};
-use crate::policy::{InjectedFile, Instructions, PathSpec};
+use crate::policy::{InjectedFile, PathSpec};
 
 /// Bytes of one file of the user's that follows the text about the jail. What an agent reads at every start
 /// is small.
@@ -20,11 +20,12 @@ impl Builder<'_> {
     pub(super) fn injected_files(&mut self) -> InjectedFiles {
         let policy = self.policy;
         let mut all = InjectedFiles::new(policy);
-        let told = policy.agents.instructions.value == Instructions::Given;
         for injected in &policy.injected_files {
             let holds = match &injected.text {
                 Some(text) => Holds::Text(text.clone()),
-                None if told => Holds::Instructions(self.users_own(injected)),
+                None if all.told || !all.preamble.is_empty() => {
+                    Holds::Instructions(self.users_own(injected))
+                }
                 None => continue,
             };
             let inside = all.place_for(injected, &holds);
