@@ -105,6 +105,11 @@ pub enum Call {
         /// The user to narrow it to, for root.
         user: Option<String>,
     },
+    /// `metrics`
+    Metrics {
+        /// The user to narrow it to, for root.
+        user: Option<String>,
+    },
     /// `doctor`
     Doctor {
         /// The options.
@@ -135,7 +140,7 @@ impl Call {
             | Self::Sessions { options, .. }
             | Self::Doctor { options, .. } => options.verbose,
             Self::Trail(call) => call.options.verbose,
-            Self::Notify { .. } | Self::Allow { .. } | Self::Print(_) => 0,
+            Self::Notify { .. } | Self::Allow { .. } | Self::Metrics { .. } | Self::Print(_) => 0,
         }
     }
 }
@@ -234,8 +239,8 @@ impl Options {
 
 /// The words that are subcommands.
 pub const SUBCOMMAND_NAMES: &[&str] = &[
-    "run", "policy", "explain", "profile", "notify", "sessions", "allow", "log", "doctor", "watch",
-    "report", "trace",
+    "run", "policy", "explain", "profile", "notify", "sessions", "allow", "log", "metrics",
+    "doctor", "watch", "report", "trace",
 ];
 
 const SUBCOMMANDS: &str = "\
@@ -256,6 +261,7 @@ Subcommands:
   allow SESSION HOST…     Give a running session a host, until it ends
   log [JOBID]             What was asked of Slurm; what Slurm said about a job
   log --network           Which hosts filtered sessions reached, and which not and why
+  metrics                 Figures of this node for Prometheus; for root of all users
   doctor                  Whether a session would start here, and what to repair
   doctor --nodes NAME     The same on the nodes of a partition, compared
   doctor --policy FILE    What a site's file would mean before it is installed
@@ -339,6 +345,15 @@ struct NotifyWords {
     words: Vec<OsString>,
 }
 
+/// Figures of this node in Prometheus's text format: sessions, requests to Slurm, hosts; for root those of all users
+#[derive(Debug, Parser)]
+#[command(name = "agent-sandbox metrics")]
+struct MetricsWords {
+    /// For root: only those of this user, by name or number
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+}
+
 /// The sessions that run on this node: yours, for root those of all users
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox sessions")]
@@ -420,6 +435,7 @@ pub fn command() -> clap::Command {
         .subcommand(page::<SessionsWords>("sessions"))
         .subcommand(page::<AllowWords>("allow"))
         .subcommand(page::<LogWords>("log"))
+        .subcommand(page::<MetricsWords>("metrics"))
         .subcommand(page::<DoctorWords>("doctor"))
         .subcommand(page::<trail::WatchWords>("watch"))
         .subcommand(page::<trail::ReportWords>("report"))
@@ -481,6 +497,9 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
             options: options.and(words.options),
             user: words.user,
         }),
+        Some("metrics") => {
+            sub(&first, rest).map(|words: MetricsWords| Call::Metrics { user: words.user })
+        }
         Some("allow") => sub(&first, rest).map(|words: AllowWords| Call::Allow {
             session: words.session,
             hosts: words.hosts,
