@@ -4,6 +4,7 @@
 //! options. If it names a subcommand and no `--` stands before it, it is one.
 
 mod explain;
+mod records;
 mod run;
 mod trail;
 
@@ -14,6 +15,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use explain::ExplainWords;
 pub use explain::Question;
+use records::{LogWords, MetricsWords, SessionsWords};
 pub use run::Around;
 pub use trail::TrailCall;
 
@@ -345,26 +347,6 @@ struct NotifyWords {
     words: Vec<OsString>,
 }
 
-/// Figures of this node in Prometheus's text format: sessions, requests to Slurm, hosts; for root those of all users
-#[derive(Debug, Parser)]
-#[command(name = "agent-sandbox metrics")]
-struct MetricsWords {
-    /// For root: only those of this user, by name or number
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
-}
-
-/// The sessions that run on this node: yours, for root those of all users
-#[derive(Debug, Parser)]
-#[command(name = "agent-sandbox sessions")]
-struct SessionsWords {
-    /// For root: only those of this user, by name or number
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
-    #[command(flatten)]
-    options: Options,
-}
-
 /// Give a running session with a filtered network a host, until it ends; from outside only, and within what the site permits
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox allow")]
@@ -375,28 +357,6 @@ struct AllowWords {
     /// Whom, as in network.allow: NAME, *.NAME or ADDRESS, with `:PORT` or without, or a set
     #[arg(value_name = "HOST[:PORT]", required = true)]
     hosts: Vec<String>,
-}
-
-/// What was asked of Slurm from inside jails, what Slurm said about jobs, and whom filtered networks led to; for root of all
-/// users known on this node
-#[derive(Debug, Parser)]
-#[command(name = "agent-sandbox log")]
-struct LogWords {
-    /// The job: what Slurm said about it, such as why its jail did not start
-    #[arg(value_name = "JOBID")]
-    job: Option<String>,
-    /// Which hosts sessions with a filtered network reached and by which rule, and which not, why, and what would open
-    /// them; and logins by ssh with the user's ssh-agent
-    #[arg(long, conflicts_with = "job")]
-    network: bool,
-    /// Only what this session asked
-    #[arg(long, value_name = "ID")]
-    session: Option<String>,
-    /// For root: only what this user's sessions asked, by name or number
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
-    #[command(flatten)]
-    options: Options,
 }
 
 /// Whether a session would start here, what stands in its way, and the fix
