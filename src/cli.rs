@@ -4,6 +4,7 @@
 //! options. If it names a subcommand and no `--` stands before it, it is one.
 
 mod explain;
+mod records;
 mod run;
 mod trail;
 
@@ -14,6 +15,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use explain::ExplainWords;
 pub use explain::Question;
+use records::{LogWords, MetricsWords, SessionsWords};
 pub use run::Around;
 pub use trail::TrailCall;
 
@@ -105,6 +107,11 @@ pub enum Call {
         /// The user to narrow it to, for root.
         user: Option<String>,
     },
+    /// `metrics`
+    Metrics {
+        /// The user to narrow it to, for root.
+        user: Option<String>,
+    },
     /// `doctor`
     Doctor {
         /// The options.
@@ -135,7 +142,7 @@ impl Call {
             | Self::Sessions { options, .. }
             | Self::Doctor { options, .. } => options.verbose,
             Self::Trail(call) => call.options.verbose,
-            Self::Notify { .. } | Self::Allow { .. } | Self::Print(_) => 0,
+            Self::Notify { .. } | Self::Allow { .. } | Self::Metrics { .. } | Self::Print(_) => 0,
         }
     }
 }
@@ -234,8 +241,8 @@ impl Options {
 
 /// The words that are subcommands.
 pub const SUBCOMMAND_NAMES: &[&str] = &[
-    "run", "policy", "explain", "profile", "notify", "sessions", "allow", "log", "doctor", "watch",
-    "report", "trace",
+    "run", "policy", "explain", "profile", "notify", "sessions", "allow", "log", "metrics",
+    "doctor", "watch", "report", "trace",
 ];
 
 const SUBCOMMANDS: &str = "\
@@ -256,6 +263,7 @@ Subcommands:
   allow SESSION HOST…     Give a running session a host, until it ends
   log [JOBID]             What was asked of Slurm; what Slurm said about a job
   log --network           Which hosts filtered sessions reached, and which not and why
+  metrics                 Figures of this node for Prometheus; for root of all users
   doctor                  Whether a session would start here, and what to repair
   doctor --nodes NAME     The same on the nodes of a partition, compared
   doctor --policy FILE    What a site's file would mean before it is installed
@@ -339,17 +347,6 @@ struct NotifyWords {
     words: Vec<OsString>,
 }
 
-/// The sessions that run on this node: yours, for root those of all users
-#[derive(Debug, Parser)]
-#[command(name = "agent-sandbox sessions")]
-struct SessionsWords {
-    /// For root: only those of this user, by name or number
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
-    #[command(flatten)]
-    options: Options,
-}
-
 /// Give a running session with a filtered network a host, until it ends; from outside only, and within what the site permits
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox allow")]
@@ -360,28 +357,6 @@ struct AllowWords {
     /// Whom, as in network.allow: NAME, *.NAME or ADDRESS, with `:PORT` or without, or a set
     #[arg(value_name = "HOST[:PORT]", required = true)]
     hosts: Vec<String>,
-}
-
-/// What was asked of Slurm from inside jails, what Slurm said about jobs, and whom filtered networks led to; for root of all
-/// users known on this node
-#[derive(Debug, Parser)]
-#[command(name = "agent-sandbox log")]
-struct LogWords {
-    /// The job: what Slurm said about it, such as why its jail did not start
-    #[arg(value_name = "JOBID")]
-    job: Option<String>,
-    /// Which hosts sessions with a filtered network reached and by which rule, and which not, why, and what would open
-    /// them; and logins by ssh with the user's ssh-agent
-    #[arg(long, conflicts_with = "job")]
-    network: bool,
-    /// Only what this session asked
-    #[arg(long, value_name = "ID")]
-    session: Option<String>,
-    /// For root: only what this user's sessions asked, by name or number
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
-    #[command(flatten)]
-    options: Options,
 }
 
 /// Whether a session would start here, what stands in its way, and the fix
@@ -420,6 +395,7 @@ pub fn command() -> clap::Command {
         .subcommand(page::<SessionsWords>("sessions"))
         .subcommand(page::<AllowWords>("allow"))
         .subcommand(page::<LogWords>("log"))
+        .subcommand(page::<MetricsWords>("metrics"))
         .subcommand(page::<DoctorWords>("doctor"))
         .subcommand(page::<trail::WatchWords>("watch"))
         .subcommand(page::<trail::ReportWords>("report"))
@@ -481,6 +457,9 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
             options: options.and(words.options),
             user: words.user,
         }),
+        Some("metrics") => {
+            sub(&first, rest).map(|words: MetricsWords| Call::Metrics { user: words.user })
+        }
         Some("allow") => sub(&first, rest).map(|words: AllowWords| Call::Allow {
             session: words.session,
             hosts: words.hosts,

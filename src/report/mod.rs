@@ -8,6 +8,7 @@ mod connections;
 pub mod doctor;
 pub mod git_ssh;
 pub mod inside;
+mod metrics;
 pub mod plan;
 pub mod policy;
 mod print;
@@ -120,6 +121,7 @@ fn carry_out(call: Call) -> Result<u8> {
         }
         Call::Notify { title, text } => return notify(&title, &text),
         Call::Allow { session, hosts } => launch::allow::allow(&session, &hosts)?,
+        Call::Metrics { user } => metrics::show(user.as_deref())?,
         Call::Sessions { options, user } => sessions::list(&options, user.as_deref())?,
         Call::Doctor {
             options,

@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use crate::world::{CANARY, Call, Output, USER, World, mode};
 
 /// Another user, whom only the launches' user database knows.
-const OTHER: &str = "agentsandbox-other";
+pub(crate) const OTHER: &str = "agentsandbox-other";
 /// Nobody's on any node.
 const UID: u32 = 48_151;
 /// The state directory below a home.
 const STATE: &str = ".local/state/agent-sandbox";
 
 /// A process that is ended with the test.
-struct Process(Child);
+pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -29,13 +29,13 @@ impl Drop for Process {
 }
 
 /// A world with two users.
-struct Two {
+pub(crate) struct Two {
     world: World,
     passwd: PathBuf,
 }
 
 impl Two {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let world = World::new();
         let home = world.base().join("other");
         let passwd = world.base().join("passwd");
@@ -56,7 +56,7 @@ impl Two {
     }
 
     /// The other user's state directory.
-    fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.world.base().join("other").join(STATE)
     }
 
@@ -71,24 +71,24 @@ impl Two {
     }
 
     /// Writes a file of the other user's state.
-    fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.state().join(name);
         fs::write(&path, text).unwrap();
         chown(&path, Some(UID), Some(UID)).unwrap();
         path
     }
 
-    fn call(&self, words: &[&str]) -> Call<'_> {
+    pub(crate) fn call(&self, words: &[&str]) -> Call<'_> {
         self.world.call(words).bind(&self.passwd, "/etc/passwd")
     }
 
     /// Root's call, whose environment holds a secret.
-    fn root(&self, words: &[&str]) -> Output {
+    pub(crate) fn root(&self, words: &[&str]) -> Output {
         self.call(words).root().variable("SECRET", CANARY).run()
     }
 
     /// A process of the other user's.
-    fn other(&self, script: &str) -> Process {
+    pub(crate) fn other(&self, script: &str) -> Process {
         let child = Command::new("setpriv")
             .args([format!("--reuid={UID}"), format!("--regid={UID}")])
             .args([
@@ -107,7 +107,7 @@ impl Two {
     }
 
     /// What the test user asked of Slurm, once.
-    fn honest(&self) {
+    pub(crate) fn honest(&self) {
         let line = request("h0nest11", "sbatch").to_string() + "\n";
         self.world.write(&format!("{STATE}/audit/n1.jsonl"), line);
     }
@@ -119,7 +119,7 @@ fn request(session: &str, command: &str) -> Value {
 }
 
 /// A record of a session of that process.
-fn record(id: &str, pid: u32, project: &str) -> Value {
+pub(crate) fn record(id: &str, pid: u32, project: &str) -> Value {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, rest) = stat.rsplit_once(')').unwrap();
     let ticks: u64 = rest.split_whitespace().nth(19).unwrap().parse().unwrap();
