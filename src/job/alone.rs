@@ -14,7 +14,7 @@ use crate::launch;
 use crate::launch::announcements::Announcements;
 use crate::launch::backend::{Backend, Reason, with_reason};
 use crate::launch::chaperon;
-use crate::launch::network::Filter;
+use crate::launch::network::{Filter, KnownBy};
 use crate::launch::supervisor::Outcome;
 use crate::launch::untraced;
 use crate::share::Wanted;
@@ -69,7 +69,7 @@ fn stand_by(
     let mut company = company(announcements)?;
     company.chaperon = chaperon::on_call(&prepared, plan, all, Some(job))?;
     let (said, errors) = pipe()?;
-    company.network = Filter::of_job(&prepared, plan, errors.into())?;
+    company.network = Filter::of_job(&prepared, plan, errors.into(), KnownBy::Itself)?;
     company.refused = Some(said);
     let bytes = |text: &OsStr| text.as_bytes().to_vec();
     let cwd = ready.real(Path::new(OsStr::from_bytes(&run.cwd)));

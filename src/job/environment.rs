@@ -124,6 +124,7 @@ mod tests {
                 told: Vec::new(),
                 traced: false,
                 allocation: Vec::new(),
+                placeholders: Vec::new(),
             },
             base_environment: bytes(base),
             environment: bytes(inside),

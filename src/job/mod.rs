@@ -188,6 +188,7 @@ fn run(capsule: &Capsule, task: Task) -> Result<(Outcome, OsString)> {
                 memory,
                 step: Some((job.id, step)),
                 traced: capsule.snapshot.traced,
+                placeholders: capsule.snapshot.placeholders.clone(),
             },
         },
         ranks: id != StepId::Batch && tasks_here() != Some(1),

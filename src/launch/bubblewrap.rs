@@ -148,10 +148,8 @@ fn begin(
     run: Run,
     company: &mut Company,
 ) -> Result<(Jail, OwnedFd)> {
-    if let (Some(network), Some(filter)) = (&company.network, &plan.filter)
-        && let Some(trust) = &filter.trust
-    {
-        trust.add(network.certificate(), &mut plan.steps);
+    if let Some(network) = &company.network {
+        plan.trust(network.certificate());
     }
     let order = Order {
         run: Some(run),

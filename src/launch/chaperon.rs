@@ -18,6 +18,7 @@ use crate::host::HostFacts;
 use crate::host::files::HostFiles;
 use crate::host::slurm::{self, Conf};
 use crate::logging;
+use crate::plan::model::network::PlannedCredential;
 use crate::plan::{Mount, Plan, Step};
 use crate::sys::fds;
 
@@ -54,6 +55,12 @@ pub fn on_call(
     told.retain(|line| !snapshot.told.contains(line));
     snapshot.told.extend(told);
     snapshot.traced |= prepared.is_traced;
+    // A job's are those of its session, whatever it can exchange itself.
+    if let (None, Some(filter)) = (&prepared.invocation.job, &plan.filter) {
+        let all = filter.credentials.iter();
+        let placeholder = |one: &PlannedCredential| (one.name.clone(), one.placeholder.clone());
+        snapshot.placeholders = all.map(placeholder).collect();
+    }
     let order = Order {
         snapshot,
         scope: rules.scope.value,

@@ -10,14 +10,16 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use agent_sandbox_hosts::{Credential, Secret};
+use agent_sandbox_wire::network::KeptCredential;
 use anyhow::Result;
 use bstr::ByteSlice;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use zeroize::Zeroizing;
 
 use super::prepared::Prepared;
+use crate::config::source::Layer;
 use crate::env_vars;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look};
 use crate::plan::model::network::PlannedCredential;
@@ -38,25 +40,74 @@ const LOADING: [&str; 4] = ["BASH_ENV", "ENV", "LD_AUDIT", "LD_PRELOAD"];
 /// # Errors
 /// One has none: nothing is started.
 pub(super) fn read(prepared: &Prepared, plan: &Plan) -> Result<Vec<Credential>> {
-    let planned = plan.filter.iter().flat_map(|filter| &filter.credentials);
-    planned
-        .map(|one| {
-            let value = value(one, prepared, plan).map_err(|why| {
-                Failure::new(format!(
-                    "the credential `{}` ({}) cannot be read: {why}",
-                    one.name, one.source
-                ))
-                .hint("nothing was started; --set network.credentials=off does without credentials")
-            })?;
-            Ok(Credential {
-                name: one.name.clone(),
-                hosts: one.hosts.clone(),
-                placeholder: one.placeholder.clone(),
-                value,
-                by_base_url: one.by_base_url,
-            })
+    let read = planned(plan).map(|one| {
+        with_value(one, prepared, plan).map_err(|why| {
+            Failure::new(format!(
+                "the credential `{}` ({}) cannot be read: {why}",
+                one.name, one.source
+            ))
+            .hint("nothing was started; --set network.credentials=off does without credentials")
+            .into()
         })
-        .collect()
+    });
+    read.collect()
+}
+
+/// The same of a job, which starts without those that cannot be read on its node: they stay placeholders.
+///
+/// What a capsule says is read as the user's own: none can be submitted from inside but by the chaperon, which writes the session's policy
+/// into it. Commands have the chaperon's environment, of which nothing comes from inside.
+pub(super) fn read_in_job(
+    prepared: &Prepared,
+    plan: &Plan,
+) -> (Vec<Credential>, Vec<KeptCredential>) {
+    let mut read = Vec::new();
+    let kept = |one: &PlannedCredential, why: &str| KeptCredential {
+        why: failure::one_line(&format!(
+            "the credential `{}` ({}) stays a placeholder in this job: {why}",
+            one.name, one.source
+        )),
+        // A profile's is the key of an agent's model, which most jobs do not need.
+        told: one.source.layer == Layer::User,
+    };
+    let known = plan.filter.iter().flat_map(|filter| &filter.kept);
+    let mut all: Vec<_> = known.map(|(one, why)| kept(one, why)).collect();
+    for one in planned(plan) {
+        match with_value(one, prepared, plan) {
+            Ok(one) => read.push(one),
+            Err(why) => all.push(kept(one, &why)),
+        }
+    }
+    (read, all)
+}
+
+/// One that could be exchanged, if programs of the jail knew the filter.
+pub(super) fn unknown(one: &Credential) -> KeptCredential {
+    KeptCredential {
+        why: format!(
+            "the credential `{}` stays a placeholder in this step: another step made the jail of the job on this node, and could not read it",
+            one.name
+        ),
+        told: true,
+    }
+}
+
+fn planned(plan: &Plan) -> impl Iterator<Item = &PlannedCredential> {
+    plan.filter.iter().flat_map(|filter| &filter.credentials)
+}
+
+fn with_value(
+    one: &PlannedCredential,
+    prepared: &Prepared,
+    plan: &Plan,
+) -> Result<Credential, String> {
+    Ok(Credential {
+        name: one.name.clone(),
+        hosts: one.hosts.clone(),
+        placeholder: one.placeholder.clone(),
+        value: value(one, prepared, plan)?,
+        by_base_url: one.by_base_url,
+    })
 }
 
 /// Takes out of an environment what holds one of the values.
@@ -81,7 +132,14 @@ fn value(one: &PlannedCredential, prepared: &Prepared, plan: &Plan) -> Result<Se
             let path = path.expand(host).ok_or("its path leads nowhere")?;
             file(&path, &prepared.files, plan)?
         }
-        ValueSource::Command(line) => command(line, host, plan)?,
+        ValueSource::Command(line) => {
+            let complaints = match prepared.invocation.job {
+                None => Stdio::inherit(),
+                // It is the job's output, which is read inside.
+                Some(_) => Stdio::null(),
+            };
+            command(line, complaints, host, plan)?
+        }
     };
     let text = std::str::from_utf8(&read)
         .map_err(|_| "it is no text")?
@@ -124,7 +182,12 @@ fn file(path: &Path, files: &dyn Files, plan: &Plan) -> Result<Zeroizing<Vec<u8>
 
 /// What a line prints, in a shell outside. It gets the user's variables, less what leads to something that the jail can change: that
 /// would run outside what was written inside.
-fn command(line: &str, host: &HostFacts, plan: &Plan) -> Result<Zeroizing<Vec<u8>>, String> {
+fn command(
+    line: &str,
+    complaints: Stdio,
+    host: &HostFacts,
+    plan: &Plan,
+) -> Result<Zeroizing<Vec<u8>>, String> {
     let failed = |error: io::Error| format!("its command cannot be run: {error}");
     let mut child = Command::new("/bin/sh")
         .args(["-c", line])
@@ -133,6 +196,7 @@ fn command(line: &str, host: &HostFacts, plan: &Plan) -> Result<Zeroizing<Vec<u8
         .envs(environment(host, plan))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .stderr(complaints)
         .spawn()
         .map_err(failed)?;
     let output = child.stdout.take().ok_or("its command has no output")?;

@@ -11,13 +11,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use agent_sandbox_hosts::Credential;
+use agent_sandbox_hosts::{Credential, Secret};
 use agent_sandbox_wire::network::{
-    CERTIFICATE, COMPLETE, NetworkOrder, READY, SiteProxies, SocketOf,
+    AUTHORITY, CERTIFICATE, COMPLETE, KeptCredential, NetworkOrder, READY, SiteProxies, SocketOf,
 };
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
@@ -31,6 +32,7 @@ use zeroize::Zeroizing;
 
 use super::chaperon::{self, LOG};
 use super::companion::Companion;
+use super::credentials;
 use super::finish::owner_of_jail;
 use super::prepared::Prepared;
 use crate::cli::Options;
@@ -55,6 +57,22 @@ const LONGEST_REASON: usize = 4096;
 /// An address of the jail's that is none of loopback: the last of the filter's range, which no name gets.
 const OWN: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 
+/// By what programs in a job's jail know its filter where it exchanges credentials.
+#[derive(Debug)]
+pub enum KnownBy {
+    /// By a certificate of its own: the jail is made with it.
+    Itself,
+    /// By that of the filter with which the jail was made; the key behind it, if that one exchanges any.
+    Jail(Option<Secret>),
+}
+
+/// What a job's filter is told besides.
+#[derive(Default)]
+struct InJob {
+    authority: Option<Secret>,
+    kept: Vec<KeptCredential>,
+}
+
 /// A filter.
 #[derive(Debug)]
 pub struct Filter {
@@ -74,6 +92,8 @@ pub struct Filter {
     brokers: bool,
     /// By which programs inside know it where it does, as PEM.
     certificate: Vec<u8>,
+    /// The key behind it, of a job.
+    authority: Option<Secret>,
     /// Who will follow the policy, made while the jail is.
     standby: Option<io::Result<Keeper>>,
     keeper: Option<Pid>,
@@ -92,7 +112,12 @@ impl Filter {
         options: &Options,
     ) -> Result<Option<Self>> {
         let errors = io::stderr().as_fd().try_clone_to_owned()?;
-        let mut filter = Self::waiting(prepared, plan, credentials, (errors, !options.quiet))?;
+        let mut filter = Self::waiting(
+            prepared,
+            plan,
+            (credentials, None),
+            (errors, !options.quiet),
+        )?;
         if let (Some(filter), Some(network)) = (&mut filter, &plan.filter) {
             filter.now = Some(PolicyNow::new(prepared, plan, network, options));
         }
@@ -102,18 +127,22 @@ impl Filter {
     fn waiting(
         prepared: &Prepared,
         plan: &Plan,
-        credentials: &[Credential],
+        (credentials, job): (&[Credential], Option<InJob>),
         (errors, tells): (OwnedFd, bool),
     ) -> Result<Option<Self>> {
         let Some(filter) = &plan.filter else {
             return Ok(None);
         };
         let host = &prepared.host;
+        let InJob { authority, kept } = job.unwrap_or_default();
+        let hosts = filter.credentials.iter().flat_map(|one| &one.hosts);
         let order = NetworkOrder {
             session: plan.session.clone(),
             state: host.state_directory.as_os_str().as_bytes().to_vec(),
             rules: filter.rules.clone(),
             credentials: credentials.to_vec(),
+            vouches: hosts.map(|(name, _)| name.clone()).collect(),
+            authority: authority.clone(),
             trusted: filter
                 .trust
                 .iter()
@@ -126,6 +155,7 @@ impl Filter {
                 .job
                 .as_ref()
                 .and_then(|job| job.step.clone()),
+            kept,
         };
         let text = postcard::to_allocvec(&order).context("cannot write the filter's order")?;
         let text = Zeroizing::new(text);
@@ -141,22 +171,53 @@ impl Filter {
             filters: false,
             brokers: !credentials.is_empty(),
             certificate: Vec::new(),
+            authority,
             standby: None,
             keeper: None,
         }))
     }
 
-    /// The same of a job, started. What it refuses it says to `errors`, from where a task hands it on.
+    /// The same of a job, started. What it refuses it says to `errors`, from where a task hands it on. It exchanges what can be read here, if
+    /// programs of its jail know it.
     ///
     /// # Errors
     /// As [`Self::new`] and [`Self::start`].
-    pub fn of_job(prepared: &Prepared, plan: &Plan, errors: OwnedFd) -> Result<Option<Self>> {
-        let mut filter = Self::waiting(prepared, plan, &[], (errors, true))?;
+    pub fn of_job(
+        prepared: &Prepared,
+        plan: &Plan,
+        errors: OwnedFd,
+        known: KnownBy,
+    ) -> Result<Option<Self>> {
+        if plan.filter.is_none() {
+            return Ok(None);
+        }
+        // What is inside can have Slurm send a signal to this process: while it has values, that makes no core file, which would be
+        // written into the project.
+        let is_dumpable = prctl::get_dumpable().unwrap_or(true);
+        let _ = prctl::set_dumpable(false);
+        let (credentials, mut kept) = credentials::read_in_job(prepared, plan);
+        let (credentials, authority) = match known {
+            KnownBy::Itself => (credentials, None),
+            KnownBy::Jail(Some(authority)) => (credentials, Some(authority)),
+            KnownBy::Jail(None) => {
+                kept.extend(credentials.iter().map(credentials::unknown));
+                (Vec::new(), None)
+            }
+        };
+        let job = InJob { authority, kept };
+        let mut filter = Self::waiting(prepared, plan, (&credentials, Some(job)), (errors, true))?;
         if let Some(filter) = &mut filter {
             let started = filter.start();
             started.context("cannot start the network's filter")?;
         }
+        drop(credentials);
+        let _ = prctl::set_dumpable(is_dumpable);
         Ok(filter)
+    }
+
+    /// The key behind the certificate that is known in a job's jail, for the filters of other steps.
+    pub fn authority(&self) -> Option<&Secret> {
+        self.authority.as_ref()
     }
 
     /// Starts it. It waits for its sockets, and where it exchanges credentials it has said by which certificate it is known.
@@ -171,7 +232,12 @@ impl Filter {
         let running = Companion::start(&self.program, "serve", &given, life, &self.log, || Ok(()))?;
         if self.brokers {
             drop(theirs);
-            self.certificate = certificate(running.life())?;
+            self.certificate = said(running.life(), CERTIFICATE)?;
+            if self.in_job {
+                let key = Zeroizing::new(said(running.life(), AUTHORITY)?);
+                let key = std::str::from_utf8(&key).map_err(io::Error::other)?;
+                self.authority = Some(key.to_owned().into());
+            }
         }
         self.running = Some(running);
         Ok(())
@@ -321,14 +387,14 @@ fn in_jail(
     }
 }
 
-/// Waits for the filter's certificate, for a bounded time.
-fn certificate(life: &OwnedFd) -> io::Result<Vec<u8>> {
+/// Waits for what the filter says of its certificate, for a bounded time.
+fn said(life: &OwnedFd, what: u8) -> io::Result<Vec<u8>> {
     let mut ready = [PollFd::new(life.as_fd(), PollFlags::POLLIN)];
     while let Err(Errno::EINTR) = poll(&mut ready, PollTimeout::from(PATIENCE_MS)) {}
-    let mut said = vec![0; LONGEST_CERTIFICATE];
+    let mut said = Zeroizing::new(vec![0; LONGEST_CERTIFICATE]);
     let (length, _) = passing::receive(life, &mut said, MsgFlags::MSG_DONTWAIT)?;
     match said[..length].split_first() {
-        Some((&CERTIFICATE, text)) => Ok(text.to_vec()),
+        Some((first, text)) if *first == what => Ok(text.to_vec()),
         _ => Err(io::Error::other(
             String::from_utf8_lossy(&said[..length]).into_owned(),
         )),

@@ -18,6 +18,7 @@ use crate::config::source::Layer;
 use crate::config::when::Probe;
 use crate::env_vars;
 use crate::host::circumstances;
+use crate::plan::build::credentials;
 use crate::policy::Policy;
 use crate::policy::merge::Additions;
 
@@ -65,15 +66,17 @@ pub fn take(
         told: Vec::new(),
         traced: false,
         allocation: Vec::new(),
+        placeholders: Vec::new(),
     }
 }
 
-/// The variables that paths of the policy begin with, and those that say where our directories
-/// are, as `NAME=VALUE`. The environment of a job has none of them but by chance, and what it has
+/// The variables that paths of the policy begin with, those that say where our directories are, and, where credentials
+/// are exchanged, which certificates are trusted, as `NAME=VALUE`. The environment of a job has none of them but by chance, and what it has
 /// of the inside must not say what is hidden.
 pub fn path_variables(policy: &Policy, environment: &[(OsString, OsString)]) -> Vec<Vec<u8>> {
     let mut names = policy.path_variables();
     names.extend([env_vars::XDG_CONFIG_HOME, env_vars::XDG_STATE_HOME]);
+    names.extend(credentials::trusting_variables(policy));
     let values = names.into_iter().filter_map(|name| {
         let (_, value) = environment.iter().find(|(given, _)| given == name)?;
         Some((name, value))

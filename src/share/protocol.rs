@@ -7,6 +7,7 @@ use crate::launch::JobRequest;
 use crate::plan::model::trace::TraceRequest;
 use crate::report;
 use crate::sys::{fds, passing};
+use agent_sandbox_hosts::Secret;
 use agent_sandbox_wire::capsule::PolicySnapshot;
 use agent_sandbox_wire::order::JobContext;
 use anyhow::Result;
@@ -17,6 +18,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// How often, and how long, a message with descriptors waits for others to be taken: five seconds.
 const MOST_ATTEMPTS: u32 = 2500;
@@ -163,6 +165,8 @@ pub struct JailTerms {
     /// Whether the network that comes with it is filtered to the end of the job: by the filter of the batch script's
     /// step. That of another step ends with it.
     pub filtered_to_the_end: bool,
+    /// The key behind the certificate of the filter that the jail's files of certificates have, if they have one.
+    pub authority: Option<Secret>,
 }
 
 /// What the task of a step knows when it arrives.
@@ -211,7 +215,8 @@ pub fn send<T: Serialize, H: Serialize>(
 ) -> io::Result<()> {
     const NAME: &CStr = c"agent-sandbox-share";
     let head = postcard::to_allocvec(head).map_err(io::Error::other)?;
-    let text = postcard::to_allocvec(value).map_err(io::Error::other)?;
+    // It may be a key.
+    let text = Zeroizing::new(postcard::to_allocvec(value).map_err(io::Error::other)?);
     let file = fds::memory_file(NAME, &text)?;
     let all: Vec<BorrowedFd<'_>> = [file.as_fd()]
         .into_iter()
@@ -252,6 +257,6 @@ pub fn receive<H: DeserializeOwned>(
 /// # Errors
 /// What `pread(2)` answers; a file that is not sealed, is too long or cannot be understood.
 pub fn read<T: DeserializeOwned>(file: OwnedFd) -> io::Result<T> {
-    let text = fds::read_memory_file(file, LONGEST_FILE)?;
+    let text = Zeroizing::new(fds::read_memory_file(file, LONGEST_FILE)?);
     postcard::from_bytes(&text).map_err(io::Error::other)
 }

@@ -164,13 +164,13 @@ fn make(earlier: &[StepId], wanted: &Wanted, of_its_own: OfStep) -> Result<Made>
     let jail = existing(earlier, wanted)?;
     let mut prepared =
         launch::prepare_from_snapshot(wanted.snapshot.clone(), wanted.asked.clone())?;
-    let (plan, _) = state::ready(&mut prepared)?;
+    let (mut plan, _) = state::ready(&mut prepared)?;
     // Tasks ask the tracer themselves: each of them begins outside of the step.
     prepared.tracer = tracer::TracerState::Unwanted;
     let mut lacking = start_messages::shortcomings(&plan, false);
     lacking.retain(|line| !prepared.snapshot.told.contains(line));
     lacking.extend(of_network(&plan, wanted.step));
-    let step = step::make(&prepared, &plan, wanted, of_its_own, jail)?;
+    let step = step::make(&prepared, &mut plan, wanted, of_its_own, jail)?;
     lacking.extend(step.forward.as_ref().map(Forward::line));
     let Prepared {
         policy,

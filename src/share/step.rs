@@ -31,7 +31,7 @@ use crate::host::mount_table;
 use crate::init;
 use crate::launch::chaperon;
 use crate::launch::forward::{Forward, is_of_step};
-use crate::launch::network::Filter;
+use crate::launch::network::{Filter, KnownBy};
 use crate::launch::on_call::OnCall;
 use crate::launch::supervisor::Outcome;
 use crate::launch::{self, Prepared, bubblewrap, diagnose, ending, finish, start_messages};
@@ -90,7 +90,7 @@ pub struct OfStep {
 /// What keeps the jail from being built or joined.
 pub fn make(
     prepared: &Prepared,
-    plan: &Plan,
+    plan: &mut Plan,
     wanted: &Wanted,
     OfStep {
         order,
@@ -117,8 +117,22 @@ pub fn make(
         .is_some_and(|(terms, _)| terms.filtered_to_the_end);
     let mut filter = match joins {
         true => None,
-        false => Filter::of_job(prepared, plan, errors)?,
+        false => {
+            let known = match &jail {
+                Some((terms, _)) => KnownBy::Jail(terms.authority.clone()),
+                None => KnownBy::Itself,
+            };
+            Filter::of_job(prepared, plan, errors, known)?
+        }
     };
+    let authority = match &jail {
+        Some((terms, _)) => terms.authority.clone(),
+        None => filter.as_ref().and_then(Filter::authority).cloned(),
+    };
+    if let (Some(filter), None) = (&filter, &jail) {
+        plan.trust(filter.certificate());
+    }
+    let plan = &*plan;
     let own = is_of_step(plan, jail.is_none(), filter.is_some());
     let mut forward = match own {
         true => Forward::new(&prepared.host, plan, wanted.asked.job.step.as_ref())?,
@@ -183,6 +197,7 @@ pub fn make(
     Ok(StepNamespaces {
         jail: JailTerms {
             restrictions,
+            authority,
             filtered_to_the_end: joins || filter.is_some() && wanted.step == StepId::Batch,
         },
         namespaces,

@@ -108,6 +108,63 @@ fn logins_are_hidden_from_everybody_else_and_settings_protected() {
     }
 }
 
+/// Keys of models, and the one host each of them is for.
+const KEYS: [(&str, &str); 10] = [
+    ("ANTHROPIC_API_KEY", "api.anthropic.com"),
+    ("DEEPSEEK_API_KEY", "api.deepseek.com"),
+    ("GEMINI_API_KEY", "generativelanguage.googleapis.com"),
+    (
+        "GOOGLE_GENERATIVE_AI_API_KEY",
+        "generativelanguage.googleapis.com",
+    ),
+    ("GROQ_API_KEY", "api.groq.com"),
+    ("MISTRAL_API_KEY", "api.mistral.ai"),
+    ("OPENAI_API_KEY", "api.openai.com"),
+    ("OPENCODE_API_KEY", "opencode.ai"),
+    ("OPENROUTER_API_KEY", "openrouter.ai"),
+    ("XAI_API_KEY", "api.x.ai"),
+];
+
+/// The credentials of a profile: variable, source and hosts of each.
+fn credentials(text: &str) -> Vec<(String, String, Vec<String>)> {
+    let table: toml::Table = toml::from_str(text).unwrap();
+    let all = table.get("credential").and_then(toml::Value::as_array);
+    let word = |value: &toml::Value| value.as_str().unwrap().to_owned();
+    let each = all.into_iter().flatten().map(|one| {
+        let hosts = one["hosts"].as_array().unwrap();
+        let hosts = hosts.iter().map(word).collect();
+        (word(&one["env"]), word(&one["from"]), hosts)
+    });
+    each.collect()
+}
+
+#[test]
+fn keys_stay_outside_where_an_agent_was_seen_to_work_so() {
+    for name in ["aider", "claude", "codex", "gemini", "opencode", "pi"] {
+        let entry = all().into_iter().find(|entry| entry.name == name).unwrap();
+        let stated = credentials(&entry.text);
+        for (variable, from, hosts) in &stated {
+            assert_eq!(from, &format!("env:{variable}"), "{name}");
+            let known = KEYS.iter().find(|(known, _)| known == variable);
+            assert!(
+                known.is_none_or(|(_, host)| hosts == &[*host]),
+                "{name}: {hosts:?}"
+            );
+        }
+        for marker in &entry.agent.authentication {
+            let Marker::Variable(variable) = marker else {
+                continue;
+            };
+            if KEYS.iter().any(|(known, _)| known == variable) {
+                assert!(
+                    stated.iter().any(|(stated, ..)| stated == variable),
+                    "{name}: {variable}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn what_an_agent_needs_is_not_hidden_from_it() {
     let hide = list(DEFAULT, "files", "hide");
@@ -486,6 +543,9 @@ fn page() -> String {
         text_of(&mut page, "settings", &code(written(&state.settings)));
         let pass = list(text, "env", "pass");
         text_of(&mut page, "keys", &code(pass.iter().map(String::as_str)));
+        let outside = credentials(text);
+        let outside = code(outside.iter().map(|(variable, ..)| variable.as_str()));
+        text_of(&mut page, "stay outside, if filtered", &outside);
         text_of(
             &mut page,
             "its own sandbox",

@@ -13,7 +13,7 @@ use std::time::Duration;
 use agent_sandbox_support::not_checked;
 use serde_json::json;
 
-use crate::dialects::{asked, gemini, not_found, responses, said};
+use crate::dialects::{asked, chat, gemini, not_found, responses, said};
 use crate::messages_api::{Answer, MessagesApi, Request, Shared, Step, ToolUse, call, messages};
 use crate::outside::{Outside, launcher, outside, start};
 
@@ -302,4 +302,64 @@ fn aider_works_without_its_key() {
         ],
     };
     drive("agents::aider_works_without_its_key", &row);
+}
+
+#[test]
+fn opencode_works_without_its_key() {
+    let row = Row {
+        name: "opencode",
+        host: "api.openai.com",
+        variable: "OPENAI_API_KEY",
+        credential: "openai",
+        answer: chat,
+        shell: Some(|line| {
+            let input = json!({ "command": line, "description": "as the script says" });
+            call("look", "bash", input)
+        }),
+        settings: |_| {
+            let settings = json!({
+                "autoupdate": false,
+                "share": "disabled",
+                "model": "test/test",
+                "permission": "allow",
+                "provider": { "test": {
+                    "npm": "@ai-sdk/openai-compatible",
+                    "options": { "baseURL": "https://api.openai.com/v1", "apiKey": "{env:OPENAI_API_KEY}" },
+                    "models": { "test": {} },
+                } },
+            });
+            vec![(".config/opencode/opencode.json", settings.to_string())]
+        },
+        variables: &[
+            ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
+            ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
+            ("npm_config_offline", "true"),
+        ],
+        words: &["run", "begin"],
+    };
+    drive("agents::opencode_works_without_its_key", &row);
+}
+
+#[test]
+fn pi_works_without_its_key() {
+    let row = Row {
+        name: "pi",
+        host: "api.openai.com",
+        variable: "OPENAI_API_KEY",
+        credential: "openai",
+        answer: chat,
+        shell: Some(|line| call("look", "bash", json!({ "command": line }))),
+        settings: |_| {
+            let models = json!({ "providers": { "test": {
+                "baseUrl": "https://api.openai.com/v1",
+                "api": "openai-completions",
+                "apiKey": "OPENAI_API_KEY",
+                "models": [{ "id": "test" }],
+            } } });
+            vec![(".pi/agent/models.json", models.to_string())]
+        },
+        variables: &[("PI_OFFLINE", "1")],
+        words: &["--provider", "test", "--model", "test", "-p", "run"],
+    };
+    drive("agents::pi_works_without_its_key", &row);
 }

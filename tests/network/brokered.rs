@@ -117,6 +117,42 @@ print(u.urlopen(u.Request(\"https://a.example/\", headers={\"X-Api-Key\": os.env
     });
 }
 
+/// What git can be told inside about credentials and hosts: it hands out a placeholder, and sends one.
+#[test]
+fn git_sends_nothing_but_a_placeholder_to_another_host() {
+    let test = "brokered::git_sends_nothing_but_a_placeholder_to_another_host";
+    outside(test, &zone(), |net| {
+        net.prepare(REPOSITORY);
+        let script = r#"
+            export GIT_CONFIG_GLOBAL=$PWD/gitconfig
+            git config --global credential.helper '!f() { echo username=u; echo "password=$ONE_TOKEN"; }; f'
+            git config --global http.proactiveAuth basic
+            printf 'protocol=https\nhost=git.example\n\n' | git credential fill | grep -c -- -placeholder
+            git clone -q https://git.example/git/small.git first && cat first/file
+            header="http.https://git.example/.extraHeader=Authorization: Bearer $ONE_TOKEN"
+            git -c url.https://other.example/.insteadOf=https://git.example/ clone -q https://git.example/git/small.git second && cat second/file
+            git -c http.extraHeader="Authorization: Bearer $ONE_TOKEN" -c url.https://other.example/.insteadOf=https://git.example/ clone -q https://git.example/git/small.git third
+            git -c http.followRedirects=true -c "$header" ls-remote "https://git.example/to?https://other.example/git/small.git" > /dev/null
+            git -c http.followRedirects=true -c http.extraHeader="Authorization: Bearer $ONE_TOKEN" ls-remote "https://git.example/to?https://other.example/git/small.git" > /dev/null
+            other=$(getent ahostsv4 other.example | cut -d' ' -f1 | head -1)
+            git -c "http.curloptResolve=git.example:443:$other" ls-remote https://git.example/git/small.git > /dev/null
+            git -c http.sslVerify=false -c http.extraHeader='Host: other.example' -c "$header" ls-remote https://git.example/git/small.git > /dev/null
+            git -c http.sslVerify=false -c http.proxy=http://other.example:80 ls-remote https://git.example/git/small.git > /dev/null
+            true"#;
+        let ran = run(net, &["git.example"], &[], script);
+        assert_eq!(ran.stdout, "1\ntext\ntext\n", "{ran:?}");
+        let asked = asked(net);
+        for line in ["git.example: the value", "other.example: a placeholder"] {
+            assert!(asked.iter().any(|one| one == line), "{line}: {asked:?}");
+        }
+        let elsewhere = asked.iter().filter(|one| !one.starts_with("git.example: "));
+        assert!(
+            elsewhere.clone().all(|one| !one.contains("the value")),
+            "{asked:?}"
+        );
+    });
+}
+
 #[test]
 fn clients_of_registries_take_the_filter_for_a_host() {
     let test = "brokered::clients_of_registries_take_the_filter_for_a_host";

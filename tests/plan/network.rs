@@ -325,6 +325,14 @@ fn java_has_files_of_certificates_of_its_own() {
 }
 
 #[test]
+fn a_file_of_certificates_is_named_also_where_the_users_variable_is_hidden() {
+    let policy = format!("{FILTERED}{CREDENTIAL}from = \"env:REAL\"\n");
+    let scenario = with_bundle(&policy).variable("REAL", "the-real-value");
+    let plan = scenario.variable("AWS_CA_BUNDLE", "/etc/own.pem").plan();
+    assert_eq!(variable(&plan.unwrap(), "AWS_CA_BUNDLE"), Some(BUNDLE));
+}
+
+#[test]
 fn a_job_has_a_placeholder_at_most() {
     let policy = format!(
         "{FILTERED}jobs = \"open\"\n{CREDENTIAL}from = \"env:REAL\"\n[env]\npass = [\"A_TOKEN\"]\n"
@@ -341,6 +349,55 @@ fn a_job_has_a_placeholder_at_most() {
             .iter()
             .all(|one| !one.value.to_string_lossy().contains("real-value"))
     );
+}
+
+#[test]
+fn a_job_exchanges_what_its_session_does_where_it_can_be_read() {
+    let file = format!("{FILTERED}{CREDENTIAL}from = \"file:~/.token\"\n");
+    let environment = format!("{FILTERED}{CREDENTIAL}from = \"env:REAL\"\n");
+    let job = |policy: &str, brought: &str| {
+        // The latter as the session set it, where a rule hides what begins so.
+        let brought = [("A_TOKEN", brought), ("AWS_CA_BUNDLE", BUNDLE)];
+        with_bundle(policy)
+            .variable("REAL", "the-real-value")
+            .job(&brought)
+    };
+    let plan = job(&file, "ghp_1-placeholder")
+        .exchanges("git", "ghp_1-placeholder")
+        .plan()
+        .unwrap();
+    let filter = plan.filter.as_ref().unwrap();
+    assert_eq!(filter.credentials[0].placeholder, "ghp_1-placeholder");
+    assert_eq!(variable(&plan, "A_TOKEN"), Some("ghp_1-placeholder"));
+    for name in ["NODE_EXTRA_CA_CERTS", "AWS_CA_BUNDLE"] {
+        assert_eq!(variable(&plan, name), Some(BUNDLE));
+    }
+    assert_eq!(self::file(&plan, BUNDLE), "CERTIFICATES\n");
+    // A variable of the launch is not known here.
+    let plan = job(&environment, "ghp_1-placeholder")
+        .exchanges("git", "ghp_1-placeholder")
+        .plan()
+        .unwrap();
+    let filter = plan.filter.as_ref().unwrap();
+    assert!(filter.credentials.is_empty() && filter.trust.is_none());
+    assert_eq!(filter.kept[0].0.name, "git");
+    assert_eq!(variable(&plan, "A_TOKEN"), Some("ghp_1-placeholder"));
+    assert!(filter.kept[0].1.starts_with(r#""env:REAL" is read where"#));
+    // What the job brings in its place is a value like others, and hidden as such.
+    let plan = job(&file, "another")
+        .exchanges("git", "ghp_1-placeholder")
+        .plan()
+        .unwrap();
+    assert_eq!(variable(&plan, "A_TOKEN"), None);
+    // The session did not exchange it, for a reason of its own; or nothing may.
+    let plan = job(&file, "ghp_1-placeholder").plan().unwrap();
+    assert!(plan.filter.as_ref().unwrap().credentials.is_empty());
+    let off = job(&file, "ghp_1-placeholder").exchanges("git", "ghp_1-placeholder");
+    let plan = off
+        .enforced("[network]\ncredentials = \"off\"\n")
+        .plan()
+        .unwrap();
+    assert!(plan.filter.as_ref().unwrap().credentials.is_empty());
 }
 
 #[test]

@@ -109,6 +109,13 @@ impl Scenario {
         self
     }
 
+    /// In a job of a session that exchanges a credential.
+    pub(crate) fn exchanges(mut self, name: &str, placeholder: &str) -> Self {
+        let job = self.invocation.job.as_mut().unwrap();
+        job.placeholders.push((name.into(), placeholder.into()));
+        self
+    }
+
     /// Bytes of memory that slurmstepd says the job has.
     pub(crate) fn memory(mut self, bytes: Option<u64>) -> Self {
         self.invocation.job.as_mut().unwrap().memory = bytes;

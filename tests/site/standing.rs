@@ -152,6 +152,7 @@ fn a_forged_job_is_narrowed_by_the_node() {
                 told: Vec::new(),
                 traced: false,
                 allocation: Vec::new(),
+                placeholders: Vec::new(),
             },
             base_environment: Vec::new(),
             environment: vec![

@@ -284,6 +284,7 @@ fn job(backend: &'static str, traced: bool, manners: Option<Manners>) -> (Tried,
             told: Vec::new(),
             traced,
             allocation: Vec::new(),
+            placeholders: Vec::new(),
         },
         base_environment: Vec::new(),
         environment: vec![

@@ -18,6 +18,7 @@ mod call;
 mod chosen;
 mod cluster;
 mod control;
+mod credentials;
 mod daily;
 mod doctor;
 mod documents;

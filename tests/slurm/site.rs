@@ -279,6 +279,7 @@ fn forged(site: &Site, program: Program) -> Capsule {
             told: Vec::new(),
             traced: false,
             allocation: Vec::new(),
+            placeholders: Vec::new(),
         },
         base_environment: Vec::new(),
         environment: vec![b"PATH=/usr/bin:/bin".to_vec()],

@@ -14,8 +14,8 @@ use agent_sandbox_filter::{Broker, Event, Filter, ProxiedNetwork, Sockets, Verdi
 use agent_sandbox_hosts::HostRules;
 use agent_sandbox_wire::led;
 use agent_sandbox_wire::network::{
-    CERTIFICATE, COMPLETE, LONGEST_WORDS, NetworkOrder, READY, RULES, SiteProxies, SocketOf,
-    UNCHANGED,
+    AUTHORITY, CERTIFICATE, COMPLETE, KeptCredential, LONGEST_WORDS, NetworkOrder, READY, RULES,
+    SiteProxies, SocketOf, UNCHANGED,
 };
 use nix::sys::socket::{MsgFlags, send};
 use serde::de::DeserializeOwned;
@@ -33,6 +33,8 @@ const LARGEST_ORDER: u64 = 4 << 20;
 const LONGEST_MESSAGE: usize = 1 + LONGEST_WORDS;
 /// What stands in the place of a host in a record about the rules.
 const OF_RULES: &str = "(rules)";
+/// The same of credentials.
+const OF_CREDENTIALS: &str = "(credentials)";
 /// Hosts that the session is told of: what is inside chooses them.
 const MOST_TOLD: usize = 50;
 
@@ -166,6 +168,14 @@ fn note(order: NetworkOrder, errors: &OwnedFd, news: &mpsc::Receiver<News>) {
     let state = std::path::PathBuf::from(std::ffi::OsString::from_vec(order.state));
     let audit = Audit::new(state.join("audit"), order.session);
     logging::start(audit.layer());
+    for KeptCredential { why, told } in order.kept {
+        if told {
+            say(errors, &why, None);
+        }
+        let at = (OF_CREDENTIALS, None);
+        let (step, verdict) = (order.step.as_ref(), audit::Verdict::Failed);
+        audit.note(&Connection::new(at, step, verdict, why));
+    }
     let mut told = BTreeSet::new();
     loop {
         let event = match news.recv() {
@@ -224,9 +234,18 @@ fn broker(order: &mut NetworkOrder, launcher: &OwnedFd) -> io::Result<Option<Bro
     if credentials.is_empty() {
         return Ok(None);
     }
-    let broker = Broker::new(credentials, &std::mem::take(&mut order.trusted))?;
+    let trusted = std::mem::take(&mut order.trusted);
+    let known = order.authority.take();
+    let broker = Broker::new(credentials, &order.vouches, &trusted, known.as_ref())?;
     let certificate = [&[CERTIFICATE], broker.certificate().as_bytes()].concat();
     send(launcher.as_raw_fd(), &certificate, MsgFlags::MSG_NOSIGNAL)?;
+    if order.step.is_some() {
+        let key = broker.authority();
+        let mut said = Zeroizing::new(Vec::with_capacity(1 + key.reveal().len()));
+        said.push(AUTHORITY);
+        said.extend(key.reveal().as_bytes());
+        send(launcher.as_raw_fd(), &said, MsgFlags::MSG_NOSIGNAL)?;
+    }
     Ok(Some(broker))
 }
 

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 /// Version of the format; a node reads this one only.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// The second line of a batch script that is a capsule, up to the version.
 const MARK: &str = "# agent-sandbox capsule ";
@@ -53,6 +53,8 @@ pub struct PolicySnapshot {
     /// The allocation in which the session was started, by every number that names it: its own, and
     /// that of its array. Empty if there is none. Its jobs and steps are held to the same rules.
     pub allocation: Vec<u32>,
+    /// The credentials that the session exchanges: their names, and what stands inside in place of each. Never a value.
+    pub placeholders: Vec<(String, String)>,
 }
 
 /// One layer of the policy, as text.

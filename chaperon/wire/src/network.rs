@@ -1,7 +1,7 @@
 //! Launcher to the filter of a session's network: its order in a sealed memory file, then its sockets, one a message, on a
 //! socket of messages that both keep: it ends with the launcher.
 
-use agent_sandbox_hosts::{Credential, HostRules};
+use agent_sandbox_hosts::{Credential, HostRules, Name, Secret};
 use serde::{Deserialize, Serialize};
 
 /// What the filter is told.
@@ -15,6 +15,10 @@ pub struct NetworkOrder {
     pub rules: HostRules,
     /// Credentials whose values it puts in place of their placeholders.
     pub credentials: Vec<Credential>,
+    /// The hosts of all credentials, also of such as have no value here: for these the filter's certificate vouches.
+    pub vouches: Vec<Name>,
+    /// The key behind the certificate that is known in the jail already, where a filter is not the first of its jail.
+    pub authority: Option<Secret>,
     /// The certificates, as PEM, by which the hosts of credentials are known; empty without credentials.
     pub trusted: Vec<u8>,
     /// The site's proxies.
@@ -23,6 +27,17 @@ pub struct NetworkOrder {
     pub tells: bool,
     /// The job and the step of it in whose jail this network is, if it is in one.
     pub step: Option<(u32, String)>,
+    /// The credentials of the session that are not exchanged here.
+    pub kept: Vec<KeptCredential>,
+}
+
+/// A credential that stays a placeholder.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeptCredential {
+    /// Which, and why: a sentence, to be recorded.
+    pub why: String,
+    /// Whether the user is told as well.
+    pub told: bool,
 }
 
 /// Values of the variables of these names, as the launcher has them; empty: it has none. There may be a password in them.
@@ -102,5 +117,8 @@ pub const COMPLETE: u8 = b'.';
 /// What the filter's first message begins with where credentials are exchanged: behind it stands, as PEM, the certificate by which
 /// programs inside know the filter.
 pub const CERTIFICATE: u8 = b'p';
+/// What the message begins with that follows in a job: behind it stands the key of that certificate, for filters of steps that
+/// share the jail.
+pub const AUTHORITY: u8 = b'k';
 /// The filter's answer: it filters. Anything else is a sentence: what keeps it from that.
 pub const READY: u8 = b'r';

@@ -87,6 +87,7 @@ fn capsule() -> impl Strategy<Value = Capsule> {
                 told: vec![home.clone()],
                 traced: false,
                 allocation: Vec::new(),
+                placeholders: vec![(home.clone(), text.clone())],
                 session,
                 project,
                 layers: vec![Layer {
@@ -140,6 +141,7 @@ fn with_script(script: Vec<u8>) -> Capsule {
             told: Vec::new(),
             traced: false,
             allocation: Vec::new(),
+            placeholders: Vec::new(),
         },
         base_environment: Vec::new(),
         environment: Vec::new(),

@@ -123,7 +123,7 @@ fn exchange() {
         value: "a-value".to_owned().into(),
         by_base_url: false,
     };
-    let broker = Broker::new(vec![credential], outside.pem().as_bytes()).unwrap();
+    let broker = Broker::new(vec![credential], &[], outside.pem().as_bytes(), None).unwrap();
     let known = broker.certificate();
     let rules = rules(&["b.example"], &[], &["203.0.113.2"]);
     let jail = Jail::with(rules, Some(broker), &[("b.example", &[&["203.0.113.2"]])]);

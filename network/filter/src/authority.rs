@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent_sandbox_hosts::Name;
+use agent_sandbox_hosts::{Name, Secret};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use rcgen::{
@@ -22,6 +22,7 @@ use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use time::OffsetDateTime;
+use zeroize::Zeroizing;
 
 /// Longer than any session, and less than what some programs refuse (398 days).
 const AUTHORITY_HOLDS: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -42,8 +43,12 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// One for these hosts.
-    pub(crate) fn new(hosts: &[Name], provider: Arc<CryptoProvider>) -> io::Result<Self> {
+    /// One for these hosts, with a key of its own or one that is known.
+    pub(crate) fn new(
+        hosts: &[Name],
+        known: Option<&Secret>,
+        provider: Arc<CryptoProvider>,
+    ) -> io::Result<Self> {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -61,7 +66,15 @@ impl Authority {
             excluded_subtrees: any.map(GeneralSubtree::IpAddress).into(),
         });
         hold(&mut params, AUTHORITY_HOLDS);
-        let key = KeyPair::generate().map_err(io::Error::other)?;
+        let key = match known {
+            Some(known) => {
+                let key = BASE64_STANDARD.decode(known.reveal());
+                let key = Zeroizing::new(key.map_err(|_| io::ErrorKind::InvalidData)?);
+                KeyPair::try_from(key.as_slice())
+            }
+            None => KeyPair::generate(),
+        };
+        let key = key.map_err(io::Error::other)?;
         Ok(Self {
             issuer: CertifiedIssuer::self_signed(params, key).map_err(io::Error::other)?,
             provider,
@@ -78,6 +91,12 @@ impl Authority {
             "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
             lines.join("\n")
         )
+    }
+
+    /// Its key: PKCS #8, in base64.
+    pub(crate) fn key(&self) -> Secret {
+        let key = Zeroizing::new(self.issuer.key().serialize_der());
+        BASE64_STANDARD.encode(&*key).into()
     }
 
     /// TLS as this host speaks it inside.

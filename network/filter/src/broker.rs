@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use agent_sandbox_hosts::{Credential, Host, Name};
+use agent_sandbox_hosts::{Credential, Host, Name, Secret};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -22,11 +22,17 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// For these credentials. `trusted` are the certificates, as PEM, by which hosts outside are known.
+    /// For these credentials. `trusted` are the certificates, as PEM, by which hosts outside are known. Inside it vouches for the hosts of
+    /// the credentials and for those in `vouches`, by a new key or by the one of [`Self::authority`] that is known there.
     ///
     /// # Errors
-    /// None of them can be read; no key can be made.
-    pub fn new(credentials: Vec<Credential>, trusted: &[u8]) -> io::Result<Self> {
+    /// None of the certificates can be read; no key can be made, or the one that is given is none.
+    pub fn new(
+        credentials: Vec<Credential>,
+        vouches: &[Name],
+        trusted: &[u8],
+        known: Option<&Secret>,
+    ) -> io::Result<Self> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
         // One that cannot be read vouches for nobody.
@@ -41,10 +47,11 @@ impl Broker {
             return Err(io::Error::other("the value of a credential is empty"));
         }
         let each = credentials.iter().flat_map(|one| &one.hosts);
-        let mut hosts: Vec<Name> = each.map(|(name, _)| name.clone()).collect();
+        let each = each.map(|(name, _)| name).chain(vouches);
+        let mut hosts: Vec<Name> = each.cloned().collect();
         hosts.sort();
         hosts.dedup();
-        let authority = Authority::new(&hosts, Arc::clone(&provider))?;
+        let authority = Authority::new(&hosts, known, Arc::clone(&provider))?;
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?
@@ -62,6 +69,12 @@ impl Broker {
     #[must_use]
     pub fn certificate(&self) -> String {
         self.authority.certificate()
+    }
+
+    /// Its key: another filter that has it is known by the same certificate.
+    #[must_use]
+    pub fn authority(&self) -> Secret {
+        self.authority.key()
     }
 
     /// What is exchanged on connections to a host at a port.

@@ -7,7 +7,7 @@ mod harness;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use agent_sandbox_filter::Broker;
-use agent_sandbox_hosts::{Credential, Name};
+use agent_sandbox_hosts::{Credential, Name, Secret};
 use agent_sandbox_support::waiting::until;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -28,7 +28,7 @@ fn jail(outside: &Authority, by_base_url: bool) -> (Jail, String) {
         value: VALUE.to_owned().into(),
         by_base_url,
     };
-    let broker = Broker::new(vec![credential], outside.pem().as_bytes()).unwrap();
+    let broker = Broker::new(vec![credential], &[], outside.pem().as_bytes(), None).unwrap();
     let known = broker.certificate();
     let rules = rules(
         &["a.example", "b.example"],
@@ -40,6 +40,43 @@ fn jail(outside: &Authority, by_base_url: bool) -> (Jail, String) {
         ("b.example", &[&["203.0.113.2"]]),
     ];
     (Jail::with(rules, Some(broker), &names), known)
+}
+
+/// A filter of another step of the same jail.
+#[test]
+fn another_filter_with_the_key_is_known_for_the_same_hosts_alone() {
+    alone(
+        "another_filter_with_the_key_is_known_for_the_same_hosts_alone",
+        || {
+            let outside = Authority::new();
+            let broker = |host: &str, known: Option<&Secret>| {
+                let credential = Credential {
+                    name: "a".to_owned(),
+                    hosts: vec![(Name::parse(host).unwrap(), 443)],
+                    placeholder: INSIDE.to_owned(),
+                    value: VALUE.to_owned().into(),
+                    by_base_url: false,
+                };
+                Broker::new(vec![credential], &[], outside.pem().as_bytes(), known).unwrap()
+            };
+            let first = broker("a.example", None);
+            let (known, key) = (first.certificate(), first.authority());
+            for (host, address) in [("a.example", "203.0.113.1"), ("b.example", "203.0.113.2")] {
+                let at = format!("{address}:443");
+                let told = tls_server(&at, outside.server(host, 1), OK);
+                let names: &[(&str, &[&[&str]])] = &[(host, &[&[address]])];
+                let rules = rules(&[host], &[], &[address]);
+                let jail = Jail::with(rules, Some(broker(host, Some(&key))), names);
+                let stream = tls_client(&known, host, jail.connect(host, 443));
+                let answer = asked(stream, &bearer(host));
+                match host {
+                    "a.example" => assert!(next(&told).contains(VALUE), "{answer:?}"),
+                    _ => assert!(answer.is_err(), "{answer:?}"),
+                }
+                nothing(&told);
+            }
+        },
+    );
 }
 
 /// A request to a host with a header.
@@ -247,7 +284,8 @@ fn a_server_that_does_not_prove_who_it_is_gets_nothing() {
                     value: VALUE.to_owned().into(),
                     by_base_url: true,
                 };
-                let broker = Broker::new(vec![credential], outside.pem().as_bytes()).unwrap();
+                let broker =
+                    Broker::new(vec![credential], &[], outside.pem().as_bytes(), None).unwrap();
                 let rules = rules(&["a.example"], &[], &[&at]);
                 let jail = Jail::with(rules, Some(broker), &[("a.example", &[&[&at]])]);
                 let answer = jail.say("a.example", 443, bearer("a.example:443").as_bytes());

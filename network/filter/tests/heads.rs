@@ -245,7 +245,7 @@ fn what_goes_out_says_one_thing_whatever_comes() {
             value: VALUE.to_owned().into(),
             by_base_url: true,
         };
-        let broker = Broker::new(vec![credential], outside.pem().as_bytes()).unwrap();
+        let broker = Broker::new(vec![credential], &[], outside.pem().as_bytes(), None).unwrap();
         let at: &[&[&str]] = &[&["203.0.113.1"]];
         let rules = rules(&["a.example"], &[], &["203.0.113.1"]);
         let jail = Jail::with(rules, Some(broker), &[("a.example", at)]);

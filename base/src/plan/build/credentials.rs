@@ -1,7 +1,7 @@
 //! Credentials in a plan: which of them count, what stands inside in place of each, and how programs inside come to trust the filter
 //! that exchanges them. No value is known here.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,8 @@ use super::env::{self, Environment};
 use crate::config::source::Source;
 use crate::host::HostFacts;
 use crate::host::files::{Files, Found, Kind, Look};
-use crate::plan::model::network::{PlannedCredential, Trust};
-use crate::plan::model::{HiddenVariable, Invocation, Omitted, PlanError, Variable, Why};
+use crate::plan::model::network::{FilteredNetwork, PlannedCredential};
+use crate::plan::model::{HiddenVariable, Invocation, Job, Omitted, PlanError, Variable, Why};
 use crate::policy::{Credential, Exchange, NetworkMode, Policy, ValueSource};
 
 /// What a placeholder ends in. Some agents ask whether a key may be used, and know it again by its last twenty letters: these are the
@@ -61,9 +61,12 @@ const TRUSTING: [&str; 11] = [
 pub(super) struct Wanted<'a> {
     pub(super) credentials: Vec<&'a Credential>,
     pub(super) omitted: Vec<Omitted>,
+    /// Of a job: those whose values are known where the session was started alone, and why.
+    kept: Vec<(&'a Credential, String)>,
 }
 
-/// Which credentials count. Those of profiles and of the site count in a filtered network alone, and where their variable is set.
+/// Which credentials count. Those of profiles and of the site count in a filtered network alone, and where their variable is set. In a job
+/// those count that its session exchanges, where the job's network is filtered.
 ///
 /// # Errors
 /// One of the user's is to be exchanged, and nothing filters.
@@ -71,19 +74,25 @@ pub(super) fn wanted<'a>(
     policy: &'a Policy,
     host: &HostFacts,
     mode: NetworkMode,
-    in_job: bool,
+    job: Option<&Job>,
 ) -> Result<Wanted<'a>, PlanError> {
     let mut wanted = Wanted {
         credentials: Vec::new(),
         omitted: Vec::new(),
+        kept: Vec::new(),
     };
     let off = policy.network.credentials.value == Exchange::Off;
     for one in &policy.credentials {
-        if in_job
-            || off
-            || mode == NetworkMode::Isolated
-            || one.is_offered() && mode != NetworkMode::Filtered
-        {
+        let quietly = one.is_offered() || job.is_some();
+        if off || mode == NetworkMode::Isolated || quietly && mode != NetworkMode::Filtered {
+            continue;
+        }
+        if let Some(job) = job {
+            match &one.from {
+                _ if job.placeholder(&one.name).is_none() => {}
+                ValueSource::Variable(name) => wanted.kept.push((one, not_in_jobs(name))),
+                ValueSource::File(_) | ValueSource::Command(_) => wanted.credentials.push(one),
+            }
             continue;
         }
         if mode != NetworkMode::Filtered {
@@ -113,6 +122,14 @@ pub(super) fn wanted<'a>(
         wanted.credentials.push(one);
     }
     Ok(wanted)
+}
+
+/// Why one of a job stays a placeholder whose value is a variable's.
+fn not_in_jobs(variable: &str) -> String {
+    format!(
+        "\"env:{variable}\" is read where the session is started and does not reach jobs; use \"file:PATH\" or \"command:LINE\", which are \
+         read on the job's node"
+    )
 }
 
 fn why(name: &str, source: &Source) -> Why {
@@ -150,29 +167,55 @@ pub(super) fn planned(
             },
         );
         PlannedCredential {
-            name: one.name.clone(),
             hosts,
-            env: one.env.clone(),
-            placeholder: format!("{}{}-{}{MARK}", one.prefix, invocation.random, one.name),
-            from: one.from.clone(),
-            by_base_url: !one.base_url.is_empty(),
-            source: one.source.clone(),
+            ..of(one, invocation)
         }
     });
     (planned.collect(), left_out)
+}
+
+/// Those of a job that stay placeholders, and why.
+pub(super) fn kept(
+    wanted: &Wanted<'_>,
+    invocation: &Invocation,
+) -> Vec<(PlannedCredential, String)> {
+    let all = wanted.kept.iter();
+    all.map(|(one, reason)| (of(one, invocation), reason.clone()))
+        .collect()
+}
+
+fn of(one: &Credential, invocation: &Invocation) -> PlannedCredential {
+    PlannedCredential {
+        name: one.name.clone(),
+        hosts: one.hosts.clone(),
+        env: one.env.clone(),
+        placeholder: placeholder(one, invocation),
+        from: one.from.clone(),
+        by_base_url: !one.base_url.is_empty(),
+        source: one.source.clone(),
+    }
+}
+
+/// What stands inside in place of a credential: in jobs what the session has.
+fn placeholder(one: &Credential, invocation: &Invocation) -> String {
+    let known = invocation.job.as_ref();
+    match known.and_then(|job| job.placeholder(&one.name)) {
+        Some(known) => known.to_owned(),
+        None => format!("{}{}-{}{MARK}", one.prefix, invocation.random, one.name),
+    }
 }
 
 /// Puts placeholders in place of values, and names the files of certificates to programs.
 pub(super) fn set(
     environment: &mut Environment,
     wanted: &Wanted<'_>,
-    (planned, trust): (&[PlannedCredential], Option<&Trust>),
+    filter: &FilteredNetwork,
     host: &HostFacts,
 ) {
     let Environment {
         variables, hidden, ..
     } = environment;
-    for one in planned {
+    for one in &filter.credentials {
         let ValueSource::Variable(name) = &one.from else {
             continue;
         };
@@ -188,42 +231,64 @@ pub(super) fn set(
             !is_it
         });
     }
-    let mut set = |name: &str, value: &str, why: Why| {
-        variables.retain(|variable| variable.name != name);
-        hidden.retain(|variable| variable.name != name);
-        variables.push(Variable {
-            name: name.into(),
-            value: value.into(),
-            why,
-        });
-    };
-    for (one, stated) in planned.iter().zip(&wanted.credentials) {
-        set(&one.env, &one.placeholder, why(&one.name, &one.source));
+    for (one, stated) in filter.credentials.iter().zip(&wanted.credentials) {
+        let why = why(&one.name, &one.source);
+        put(environment, &one.env, one.placeholder.as_str(), why.clone());
         for (name, path) in &stated.base_url {
             if let Some(url) = stated.base_url(path) {
-                set(name, &url, why(&one.name, &one.source));
+                put(environment, name, url, why.clone());
             }
         }
     }
+    name_certificates(environment, filter);
+}
+
+/// The same of a task of a job: it has the placeholders that it brings, also where a rule hides their variables, for that means values.
+pub(super) fn set_in_job(environment: &mut Environment, filter: &FilteredNetwork, job: &Job) {
+    let kept = filter.kept.iter().map(|(one, _)| one);
+    for one in filter.credentials.iter().chain(kept) {
+        if job.brings(&one.env, &one.placeholder) {
+            let why = why(&one.name, &one.source);
+            put(environment, &one.env, one.placeholder.as_str(), why);
+        }
+    }
+    name_certificates(environment, filter);
+}
+
+fn put(environment: &mut Environment, name: &str, value: impl Into<OsString>, why: Why) {
+    environment
+        .variables
+        .retain(|variable| variable.name != name);
+    environment.hidden.retain(|variable| variable.name != name);
+    environment.variables.push(Variable {
+        name: name.into(),
+        value: value.into(),
+        why,
+    });
+}
+
+/// Names the usual file of certificates in the variables that name another one nowhere.
+fn name_certificates(environment: &mut Environment, filter: &FilteredNetwork) {
+    let trust = filter.trust.as_ref();
     if let Some(bundle) = trust.and_then(|trust| trust.bundles.first()) {
-        let named: Vec<_> = variables
-            .iter()
-            .map(|variable| variable.name.clone())
-            .collect();
+        let why = Why::Every("the certificates that programs here trust, with that of the filter");
         for name in TRUSTING {
-            if !named.iter().any(|named| named == name) {
-                variables.push(Variable {
-                    name: name.into(),
-                    value: bundle.into(),
-                    why: Why::Every(
-                        "the certificates that programs here trust, with that of the filter",
-                    ),
-                });
+            let mut named = environment.variables.iter();
+            if !named.any(|variable| variable.name == name) {
+                put(environment, name, bundle, why.clone());
             }
         }
     }
-    variables.sort_by(|a, b| a.name.cmp(&b.name));
-    hidden.sort_by(|a, b| a.name.cmp(&b.name));
+    environment.variables.sort_by(|a, b| a.name.cmp(&b.name));
+    environment.hidden.sort_by(|a, b| a.name.cmp(&b.name));
+}
+
+/// Variables that say which certificates are trusted, as the launch had them: a job's node needs them.
+pub fn trusting_variables(policy: &Policy) -> Vec<&'static str> {
+    match policy.credentials.as_slice() {
+        [] => Vec::new(),
+        _ => TRUSTING.into_iter().chain([JAVA_HOME]).collect(),
+    }
 }
 
 /// A file of certificates.

@@ -1,7 +1,7 @@
 //! Builds the plan: the policy applied to this host and this invocation. Pure but for the questions that it
 //! asks through [`Files`].
 
-mod credentials;
+pub mod credentials;
 pub mod devices;
 pub mod env;
 pub mod forward;
@@ -122,7 +122,11 @@ pub fn environment_of_task(
         session: &plan.session,
         cwd: &plan.cwd,
     };
-    env::build_for_job(policy, host, &job, told).variables
+    let mut environment = env::build_for_job(policy, host, &job, told);
+    if let Some(filter) = &plan.filter {
+        credentials::set_in_job(&mut environment, filter, &job);
+    }
+    environment.variables
 }
 
 /// Makes a plan that nothing has checked yet: [`crate::plan::build()`] does.
@@ -150,7 +154,7 @@ pub(super) fn build(
     };
     let in_job = invocation.job.is_some();
     let network = network::mode(policy, in_job);
-    let credentials = credentials::wanted(policy, host, network.value, in_job)?;
+    let credentials = credentials::wanted(policy, host, network.value, invocation.job.as_ref())?;
     let mut filter = network::filtered(policy, host, &network)?;
     let rules = filter.as_ref().map(|filter| &filter.rules);
     let ssh = ssh::wanted(policy, host, files, network.value, rules, in_job);
@@ -194,9 +198,12 @@ pub(super) fn build(
     if let Some(filter) = &mut filter {
         let (planned, left_out) = credentials::planned(&credentials, &filter.rules, invocation);
         omitted.extend(left_out);
-        let there = (planned.as_slice(), mounted.trust.as_ref());
-        credentials::set(&mut environment, &credentials, there, host);
         (filter.credentials, filter.trust) = (planned, mounted.trust);
+        filter.kept = credentials::kept(&credentials, invocation);
+        match &invocation.job {
+            None => credentials::set(&mut environment, &credentials, filter, host),
+            Some(job) => credentials::set_in_job(&mut environment, filter, job),
+        }
     }
     let mut clamped = policy.clamped.clone();
     clamped.extend_from_slice(hides.clamped());

@@ -81,6 +81,7 @@ pub fn of_policy(policy: &Policy, closed: Vec<Endpoint>) -> Result<FilteredNetwo
         rules,
         ports,
         credentials: Vec::new(),
+        kept: Vec::new(),
         trust: None,
     })
 }

@@ -15,7 +15,7 @@ pub struct Invocation {
     pub command: Vec<OsString>,
     /// The session's id.
     pub session: String,
-    /// Letters that nobody can guess, for the placeholders of this session; nothing in a job, which has none.
+    /// Letters that nobody can guess, for the placeholders of this session; nothing in a job, which has those of its session.
     pub random: String,
     /// The job, on a compute node.
     pub job: Option<Job>,
@@ -36,4 +36,23 @@ pub struct Job {
     pub step: Option<(u32, String)>,
     /// Whether the session was to be traced that the job is of: its own trace may have failed to begin.
     pub traced: bool,
+    /// The credentials that the session exchanges, by name, with their placeholders. The capsule's word, as its policy is.
+    pub placeholders: Vec<(String, String)>,
+}
+
+impl Job {
+    /// What stands inside in place of a credential, if the session exchanges it.
+    #[must_use]
+    pub fn placeholder(&self, name: &str) -> Option<&str> {
+        let mut all = self.placeholders.iter();
+        all.find(|(known, _)| known == name)
+            .map(|(_, placeholder)| placeholder.as_str())
+    }
+
+    /// Whether the job brings a variable with this value.
+    #[must_use]
+    pub fn brings(&self, name: &str, value: &str) -> bool {
+        let mut all = self.environment.iter();
+        all.any(|(known, brought)| known == name && brought == value)
+    }
 }

@@ -22,6 +22,9 @@ pub struct FilteredNetwork {
     pub ports: Vec<u16>,
     /// Values that stay outside.
     pub credentials: Vec<PlannedCredential>,
+    /// Of a job: other credentials of its session, which stay placeholders in it, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<(PlannedCredential, String)>,
     /// Whom programs trust, inside and outside; `None` without credentials.
     pub trust: Option<Trust>,
 }

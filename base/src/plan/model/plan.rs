@@ -137,6 +137,14 @@ impl Plan {
     pub fn wants_chaperon(&self) -> bool {
         self.slurm.value == Use::On
     }
+
+    /// Adds the certificate by which programs know the filter, as PEM, to the files of certificates.
+    pub fn trust(&mut self, certificate: &[u8]) {
+        let trust = self.filter.iter().flat_map(|filter| &filter.trust);
+        for trust in trust {
+            trust.add(certificate, &mut self.steps);
+        }
+    }
 }
 
 impl Plan {

@@ -226,6 +226,7 @@ impl Chaperon {
                 told: Default::default(),
                 traced: false,
                 allocation: Vec::new(),
+                placeholders: Vec::new(),
             },
             scope: Scope::Project,
             queries: Queries::Counts,
