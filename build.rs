@@ -12,20 +12,35 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     library_path();
-    unwinder();
+    let is = |name: &str, value: &str| env::var(name).is_ok_and(|is| is == value);
+    if is("CARGO_CFG_TARGET_OS", "linux")
+        && is("CARGO_CFG_TARGET_ENV", "gnu")
+        && env::var("HOST") == env::var("TARGET")
+    {
+        unwinder();
+        if is("PROFILE", "release") {
+            no_tables();
+        }
+    }
+}
+
+/// A release aborts where it panics, and has no names of functions to print: what says how to unwind it, an eleventh of
+/// the program, is left out. (musl's start files want it, and a linker that somebody chose, as mold, may know no such scripts.)
+fn no_tables() {
+    if env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("fuse-ld")) {
+        return;
+    }
+    let script = Path::new(&env::var("OUT_DIR").unwrap_or_default()).join("no_tables.ld");
+    let text = "SECTIONS { /DISCARD/ : { *(.eh_frame) *(.eh_frame_hdr) } }\nINSERT AFTER .text;\n";
+    if std::fs::write(&script, text).is_ok() {
+        println!("cargo:rustc-link-arg-bins=-Wl,-T,{}", script.display());
+    }
 }
 
 /// The standard library takes the unwinder from `libgcc_s.so.1`. Two processes of a launch would look for that in all directories
 /// of the library path, map and relocate it, and never unwind. The compiler's static form of it costs 30 KB and none of that; a linker
 /// without one takes the shared library.
 fn unwinder() {
-    let is = |name: &str, value: &str| env::var(name).is_ok_and(|is| is == value);
-    if !is("CARGO_CFG_TARGET_OS", "linux")
-        || !is("CARGO_CFG_TARGET_ENV", "gnu")
-        || env::var("HOST") != env::var("TARGET")
-    {
-        return;
-    }
     let named = Command::new("cc")
         .arg("-print-file-name=libgcc_eh.a")
         .output();

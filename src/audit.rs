@@ -188,7 +188,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
         Err(error) => bail!("cannot read `{}`: {error}", directory.display()),
     };
     let mut all: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    all.sort();
+    all.sort_unstable();
     Ok(all)
 }
 

@@ -11,7 +11,7 @@ pub mod mediator;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::plan::{Access, INIT, Mount, NetworkMode, OWN, Plan};
+use crate::plan::{Access, INIT, Mount, NetworkMode, OWN, Plan, Step};
 
 /// One argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,12 +22,17 @@ pub enum Argument {
     Content(usize),
 }
 
-/// Who does what `--perms`, `--size` and `--disable-userns` ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Who finishes a jail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Finisher {
-    /// bubblewrap, which has these options.
+    /// bubblewrap makes all of it: what the benchmark compares a launch with.
+    #[default]
     Bubblewrap,
-    /// The launcher, once bubblewrap has mounted everything.
+    /// bubblewrap, but for small read-only mounts over what the host has ([`Bind`]): it reads the table of mounts for
+    /// each of them, and the launcher does not.
+    Both,
+    /// The launcher also does what `--perms`, `--size` and `--disable-userns` ask for, once bubblewrap has mounted
+    /// everything.
     Launcher,
 }
 
@@ -44,11 +49,22 @@ pub struct Left {
     pub read_only: bool,
 }
 
-/// What is left for the launcher to do.
+/// A file that stands read-only in the jail, and the place of another that it is to cover.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bind {
+    /// Its path inside.
+    pub from: PathBuf,
+    /// What it covers.
+    pub at: PathBuf,
+}
+
+/// What is left for the launcher to do, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rest {
     /// At places inside, in this order.
     pub places: Vec<Left>,
+    /// Mounts that bubblewrap did not make.
+    pub binds: Vec<Bind>,
     /// Whether the number of user namespaces is to be limited to those that there are.
     pub no_namespaces: bool,
 }
@@ -60,8 +76,11 @@ pub struct Call {
     pub options: Vec<Argument>,
     /// What [`Argument::Content`] counts.
     pub contents: Vec<Vec<u8>>,
-    /// What bubblewrap cannot do; `None`: nothing.
-    pub rest: Option<Rest>,
+    /// What bubblewrap does not do.
+    pub rest: Rest,
+    finisher: Finisher,
+    /// Contents that stand in [`COVERS`], by their number, with their modes.
+    covers: Vec<(Vec<u8>, u32)>,
 }
 
 impl Call {
@@ -83,46 +102,75 @@ impl Call {
         self.contents.push(content);
     }
 
+    fn is_later(&self) -> bool {
+        self.finisher != Finisher::Launcher
+    }
+
     /// An option that makes something at `at`, with this mode, and as a tmpfs of this size.
     fn make(&mut self, option: &str, at: &Path, mode: u32, size: Option<u64>) {
-        match &mut self.rest {
-            None => {
-                self.perms(mode);
-                if let Some(size) = size {
-                    self.flag("--size");
-                    self.flag(&size.to_string());
-                }
+        if self.is_later() {
+            self.perms(mode);
+            if let Some(size) = size {
+                self.flag("--size");
+                self.flag(&size.to_string());
             }
-            // Like this bubblewrap makes it anyway.
-            Some(_) if mode == DIRECTORY && size.is_none() => {}
-            Some(rest) => rest.places.push(Left {
+        // Like this bubblewrap makes it anyway.
+        } else if mode != DIRECTORY || size.is_some() {
+            self.rest.places.push(Left {
                 at: at.to_owned(),
                 size,
                 mode: Some(mode),
                 read_only: false,
-            }),
+            });
         }
         self.text([Path::new(option), at]);
     }
 
     /// A file that can only be read.
     fn file(&mut self, at: &Path, content: Vec<u8>, mode: u32) {
-        match &mut self.rest {
-            None => {
-                self.perms(mode);
-                self.content("--ro-bind-data", content);
-            }
-            Some(rest) => {
-                rest.places.push(Left {
-                    at: at.to_owned(),
-                    size: None,
-                    mode: Some(mode),
-                    read_only: true,
-                });
-                self.content("--bind-data", content);
-            }
+        if self.is_later() {
+            self.perms(mode);
+            self.content("--ro-bind-data", content);
+        } else {
+            self.rest.places.push(Left {
+                at: at.to_owned(),
+                size: None,
+                mode: Some(mode),
+                read_only: true,
+            });
+            self.content("--bind-data", content);
         }
         self.text([at]);
+    }
+
+    /// A file in the file system that is there.
+    fn copy(&mut self, at: &Path, content: Vec<u8>, mode: u32) {
+        if self.is_later() {
+            self.perms(mode);
+        } else {
+            self.rest.places.push(Left {
+                at: at.to_owned(),
+                mode: Some(mode),
+                ..Left::default()
+            });
+        }
+        self.content("--file", content);
+        self.text([at]);
+    }
+
+    /// A file that can only be read, over one of the host's that can only be read: the launcher puts it there.
+    fn cover(&mut self, at: &Path, content: &[u8], mode: u32) {
+        let cover = (content, mode);
+        let mut covers = self.covers.iter();
+        let number = covers.position(|(content, mode)| (content.as_slice(), *mode) == cover);
+        let number = number.unwrap_or_else(|| {
+            self.covers.push((content.to_vec(), mode));
+            self.covers.len() - 1
+        });
+        self.rest.binds.push(Bind {
+            from: Path::new(COVERS).join(number.to_string()),
+            at: at.to_owned(),
+        });
     }
 
     fn perms(&mut self, mode: u32) {
@@ -131,17 +179,18 @@ impl Call {
     }
 
     fn read_only(&mut self, at: &Path) {
-        match &mut self.rest {
-            None => self.text([Path::new("--remount-ro"), at]),
-            // What is at this place already, or a place of its own.
-            Some(rest) => match rest.places.last_mut().filter(|left| left.at == at) {
-                Some(left) => left.read_only = true,
-                None => rest.places.push(Left {
-                    at: at.to_owned(),
-                    read_only: true,
-                    ..Left::default()
-                }),
-            },
+        if self.is_later() {
+            return self.text([Path::new("--remount-ro"), at]);
+        }
+        // What is at this place already, or a place of its own.
+        let places = &mut self.rest.places;
+        match places.last_mut().filter(|left| left.at == at) {
+            Some(left) => left.read_only = true,
+            None => places.push(Left {
+                at: at.to_owned(),
+                read_only: true,
+                ..Left::default()
+            }),
         }
     }
 }
@@ -152,22 +201,26 @@ const DIRECTORY: u32 = 0o755;
 /// An empty directory that covers a hidden one needs no room.
 const COVER_SIZE: u64 = 4096;
 
+/// Where files stand that the launcher puts over others, in what is ours and read-only.
+const COVERS: &str = "/run/agent-sandbox/covers";
+
+/// Bytes by which a tmpfs grows.
+const PAGE: u64 = 4096;
+
 /// Translates the plan; `filter` is the compiled filter of its system calls.
 pub fn call(plan: &Plan, filter: Vec<u8>, finisher: Finisher) -> Call {
-    let mut call = Call::default();
-    if finisher == Finisher::Launcher {
-        call.rest = Some(Rest {
-            places: Vec::new(),
-            no_namespaces: !plan.nested.value,
-        });
-    }
+    let mut call = Call {
+        finisher,
+        ..Call::default()
+    };
+    call.rest.no_namespaces = !plan.nested.value && !call.is_later();
     for namespace in ["user", "pid", "ipc", "uts", "cgroup"] {
         call.flag(&format!("--unshare-{namespace}"));
     }
     if plan.network.value != NetworkMode::Open {
         call.flag("--unshare-net");
     }
-    if !plan.nested.value && finisher == Finisher::Bubblewrap {
+    if !plan.nested.value && call.is_later() {
         call.flag("--disable-userns");
     }
     call.flag("--die-with-parent");
@@ -179,9 +232,58 @@ pub fn call(plan: &Plan, filter: Vec<u8>, finisher: Finisher) -> Call {
         .map(|step| (plan.place(step), step))
         .collect();
     steps.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let shown = |mount: &Mount| {
+        let own = |(at, step): &&(PathBuf, &Step)| step.mount == *mount && at.starts_with(OWN);
+        steps.iter().find(own).map(|(at, _)| at.clone())
+    };
+    let contents = steps.iter().filter_map(|(_, step)| match &step.mount {
+        Mount::File { content } | Mount::Program { content } => Some(content.len() as u64),
+        _ => None,
+    });
+    let room: u64 = contents.map(|size| size.next_multiple_of(PAGE)).sum();
+    // What is mounted around the place.
+    let mut around: Vec<(&Path, &Mount)> = Vec::new();
     for (at, step) in &steps {
         let at = at.as_path();
+        while around
+            .last()
+            .is_some_and(|(place, _)| !at.starts_with(place))
+        {
+            around.pop();
+        }
+        let over = around.last().copied();
+        if !matches!(step.mount, Mount::Directory { .. } | Mount::Link { .. }) {
+            around.push((at, &step.mount));
+        }
+        // What is there already cannot be changed from inside.
+        let is_small = finisher != Finisher::Bubblewrap
+            && matches!(
+                over,
+                Some((
+                    _,
+                    Mount::Bind {
+                        access: Access::Read,
+                        ..
+                    }
+                ))
+            );
         match &step.mount {
+            bind @ Mount::Bind {
+                access: Access::Read,
+                ..
+            } if is_small && let Some(from) = shown(bind) => {
+                call.rest.binds.push(Bind {
+                    from,
+                    at: at.to_owned(),
+                });
+            }
+            Mount::File { content } if is_small => call.cover(at, content, 0o444),
+            Mount::Program { content } if is_small => call.cover(at, content, 0o555),
+            Mount::HideFile if is_small => call.cover(at, &[], 0o444),
+            // That becomes read-only.
+            Mount::File { content } if over.is_some_and(|(place, _)| place == Path::new(OWN)) => {
+                call.copy(at, content.clone(), 0o444);
+            }
             Mount::Bind { from, access, .. } => {
                 let flag = match access {
                     Access::Read => "--ro-bind",
@@ -191,23 +293,15 @@ pub fn call(plan: &Plan, filter: Vec<u8>, finisher: Finisher) -> Call {
             }
             Mount::Kept { from, .. } => call.text([Path::new("--bind"), from, at]),
             Mount::Device { from } => call.text([Path::new("--dev-bind"), from, at]),
-            Mount::Tmpfs { size, mode } => call.make("--tmpfs", at, *mode, Some(*size)),
+            Mount::Tmpfs { size, mode } => {
+                let more = if at == Path::new(OWN) { room } else { 0 };
+                call.make("--tmpfs", at, *mode, Some(size + more));
+            }
             Mount::Directory { mode } => call.make("--dir", at, *mode, None),
             Mount::Link { target } => call.text([Path::new("--symlink"), target, at]),
             Mount::File { content } => call.file(at, content.clone(), 0o444),
             Mount::Program { content } => call.file(at, content.clone(), 0o555),
-            Mount::Copy { content, mode, .. } => {
-                match &mut call.rest {
-                    None => call.perms(*mode),
-                    Some(rest) => rest.places.push(Left {
-                        at: at.to_owned(),
-                        mode: Some(*mode),
-                        ..Left::default()
-                    }),
-                }
-                call.content("--file", content.clone());
-                call.text([at]);
-            }
+            Mount::Copy { content, mode, .. } => call.copy(at, content.clone(), *mode),
             Mount::HideDirectory => {
                 call.make("--tmpfs", at, 0o555, Some(COVER_SIZE));
                 call.read_only(at);
@@ -216,6 +310,9 @@ pub fn call(plan: &Plan, filter: Vec<u8>, finisher: Finisher) -> Call {
             Mount::Proc => call.text([Path::new("--proc"), at]),
             Mount::Dev => call.text([Path::new("--dev"), at]),
         }
+    }
+    for (number, (content, mode)) in std::mem::take(&mut call.covers).into_iter().enumerate() {
+        call.copy(&Path::new(COVERS).join(number.to_string()), content, mode);
     }
     // The file systems that hold the rest together: nothing may be stored in them, for bubblewrap
     // sets them no size. And the one of what is ours.
@@ -242,9 +339,9 @@ mod tests {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    fn made(rest: Option<Rest>) -> Call {
+    fn made(finisher: Finisher) -> Call {
         let mut call = Call {
-            rest,
+            finisher,
             ..Call::default()
         };
         call.make("--dir", Path::new("/a"), 0o755, None);
@@ -258,13 +355,13 @@ mod tests {
 
     #[test]
     fn what_one_bubblewrap_does_is_left_by_the_other() {
-        let all = made(None);
+        let all = made(Finisher::Both);
         assert_eq!(
             words(&all),
             "--perms 0755 --dir /a --perms 0700 --dir /b --perms 0555 --size 4096 --tmpfs /c --remount-ro /c \
              --perms 0444 --ro-bind-data #0 /d --remount-ro /"
         );
-        let older = made(Some(Rest::default()));
+        let older = made(Finisher::Launcher);
         assert_eq!(
             words(&older),
             "--dir /a --dir /b --tmpfs /c --bind-data #0 /d"
@@ -276,7 +373,7 @@ mod tests {
             read_only,
         };
         assert_eq!(
-            older.rest.unwrap().places,
+            older.rest.places,
             [
                 left("/b", Some(0o700), None, false),
                 left("/c", Some(0o555), Some(4096), true),
@@ -284,5 +381,27 @@ mod tests {
                 left("/", None, None, true),
             ]
         );
+    }
+
+    #[test]
+    fn what_is_covered_by_the_same_needs_one_file() {
+        let mut call = Call::default();
+        for (at, content, mode) in [
+            ("/etc/a", &b""[..], 0o444),
+            ("/etc/b", b"b", 0o444),
+            ("/etc/c", b"", 0o444),
+            ("/etc/d", b"b", 0o555),
+        ] {
+            call.cover(Path::new(at), content, mode);
+        }
+        let binds = call.rest.binds.iter();
+        let binds: Vec<_> = binds
+            .map(|bind| format!("{} {}", bind.from.display(), bind.at.display()))
+            .collect();
+        assert_eq!(
+            binds,
+            ["0 /etc/a", "1 /etc/b", "0 /etc/c", "2 /etc/d"].map(|bind| format!("{COVERS}/{bind}"))
+        );
+        assert_eq!(call.covers.len(), 3);
     }
 }

@@ -51,7 +51,7 @@ pub fn compressed<'a>(nodes: impl Iterator<Item = &'a str>) -> String {
             _ => format!("{prefix}[{}]", texts.join(",")),
         });
     }
-    others.sort();
+    others.sort_unstable();
     others.dedup();
     all.extend(others);
     all.join(",")

@@ -16,7 +16,7 @@ use super::orders::filter;
 use super::prepared::Prepared;
 use super::state::{self, StateChanges};
 use super::supervisor::{self, Company, Jail, Outcome};
-use crate::backend::bubblewrap::{self, Finisher};
+use crate::backend::bubblewrap::{self, Finisher, Rest};
 use crate::backend::missing::MissingFeature;
 use crate::failure::Failure;
 use crate::handoff::{Expect, Order, Run, Service};
@@ -199,7 +199,7 @@ impl Running for Begun {
 /// The filter of system calls cannot be compiled.
 pub fn call(bwrap: &Path, plan: &Plan) -> Result<bubblewrap::Call> {
     let finisher = match host::bubblewrap::lacks(bwrap).as_slice() {
-        [] => Finisher::Bubblewrap,
+        [] => Finisher::Both,
         _ => {
             refuse_what_it_waits_for(plan)?;
             Finisher::Launcher
@@ -258,7 +258,11 @@ pub struct Started {
 /// # Errors
 /// What `memfd_create(2)`, `socketpair(2)` or `execve(2)` answer.
 pub fn start(bwrap: &Path, mut call: bubblewrap::Call, mut order: Order) -> Result<Started> {
-    let finish = call.rest.take().map(Finish::new).transpose()?;
+    let rest = std::mem::take(&mut call.rest);
+    let finish = match rest == Rest::default() {
+        true => None,
+        false => Some(Finish::new(rest)?),
+    };
     order.unfinished = finish.is_some();
     let text = postcard::to_allocvec(&order).context("cannot write the order")?;
     let order = fds::memory_file(c"agent-sandbox-order", &text)?;

@@ -1,5 +1,6 @@
-//! What an older bubblewrap cannot do, done in the jail by the launcher before anything runs there:
-//! sizes and modes of what bubblewrap mounted and made, and the limit on user namespaces.
+//! What bubblewrap does not do, done in the jail by the launcher before anything runs there: small read-only mounts,
+//! for which it is quicker, and with an older bubblewrap sizes and modes of what that mounted and made, and the limit on
+//! user namespaces.
 //!
 //! bubblewrap makes two user namespaces, the second below the first, and puts its payload into the
 //! second. The first owns the mounts. Nobody inside has a right over it, but who made it has (the
@@ -11,7 +12,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
@@ -20,12 +21,13 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::socket::MsgFlags;
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{fchdir, getuid, write};
 
-use crate::backend::bubblewrap::{Left, Rest};
+use crate::backend::bubblewrap::{Bind, Left, Rest};
 use crate::handoff::Request;
 use crate::sys::namespaces::{self, Kind};
-use crate::sys::{passing, process};
+use crate::sys::{passing, paths, process};
 
 /// How many user namespaces there may be below the jail's own, in the file of that name in
 /// `/proc/sys/user` (namespaces(7)): the one that bubblewrap has made.
@@ -118,6 +120,14 @@ impl Finish {
                 format!("cannot finish `{}` in the jail: {error}", left.at.display())
             })?;
         }
+        for bind in &self.rest.binds {
+            self.bind(bind).map_err(|error| {
+                format!(
+                    "cannot mount over `{}` in the jail: {error}",
+                    bind.at.display()
+                )
+            })?;
+        }
         Ok(())
     }
 
@@ -134,12 +144,34 @@ impl Finish {
         }
     }
 
+    /// A bind has the flags of the mount that it is taken from.
+    fn bind(&self, bind: &Bind) -> io::Result<()> {
+        let (from, at) = (pin(&bind.from)?, pin(&bind.at)?);
+        let flags = fstatvfs(&from)?.flags();
+        if !flags.contains(FsFlags::ST_RDONLY | FsFlags::ST_NOSUID | FsFlags::ST_NODEV) {
+            return Err(Errno::ESTALE.into());
+        }
+        let (from, at) = (self.named(&from)?, self.named(&at)?);
+        mount(
+            Some(&from),
+            &at,
+            None::<&Path>,
+            MsFlags::MS_BIND,
+            None::<&Path>,
+        )?;
+        Ok(())
+    }
+
+    /// The name of what is pinned, through the /proc of the host: in that of the jail this process is nobody.
+    fn named(&self, place: &OwnedFd) -> io::Result<PathBuf> {
+        fchdir(&self.proc)?;
+        Ok(format!("self/fd/{}", place.as_raw_fd()).into())
+    }
+
     fn finish(&self, left: &Left) -> io::Result<()> {
         let place = pin(&left.at)?;
-        // Through the /proc of the host: in that of the jail this process is nobody.
-        fchdir(&self.proc)?;
-        let name = format!("self/fd/{}", place.as_raw_fd());
-        let name = Path::new(&name);
+        let name = self.named(&place)?;
+        let name = name.as_path();
         if let Some(mode) = left.mode {
             is_of_the_jail(&place)?;
             let mode = Mode::from_bits_truncate(mode);
@@ -179,9 +211,25 @@ pub(super) fn owner_of_jail(namespace: impl AsFd, kind: Kind) -> io::Result<Owne
     Ok(owner)
 }
 
-/// What stands at an absolute path, without following a link anywhere in it. (Linux 4.18 has no
-/// `openat2(2)`.)
+/// What stands at an absolute path, without following a link anywhere in it.
 fn pin(path: &Path) -> io::Result<OwnedFd> {
+    let place = match paths::pin_plain(path) {
+        // Before Linux 5.6.
+        Err(Errno::ENOSYS) => return pin_by_parts(path),
+        place => place?,
+    };
+    no_link(&place)?;
+    Ok(place)
+}
+
+fn no_link(place: &OwnedFd) -> io::Result<()> {
+    match fstat(place)?.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits() {
+        true => Err(Errno::ELOOP.into()),
+        false => Ok(()),
+    }
+}
+
+fn pin_by_parts(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut at = open("/", flags, Mode::empty())?;
     for part in path.components() {
@@ -190,9 +238,7 @@ fn pin(path: &Path) -> io::Result<OwnedFd> {
             Component::Normal(name) => at = openat(&at, name, flags, Mode::empty())?,
             _ => return Err(Errno::EINVAL.into()),
         }
-        if fstat(&at)?.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits() {
-            return Err(Errno::ELOOP.into());
-        }
+        no_link(&at)?;
     }
     Ok(at)
 }
@@ -289,6 +335,12 @@ mod tests {
         mounts::tmpfs_at(&place.join("sized"), 1 << 20, 0o755)?;
         fs::write(place.join("file"), "content")?;
         symlink("file", place.join("link"))?;
+        let closed = place.join("closed");
+        fs::create_dir(&closed)?;
+        mounts::tmpfs_at(&closed, 1 << 20, 0o755)?;
+        fs::write(closed.join("cover"), "cover")?;
+        symlink("cover", closed.join("link"))?;
+        remount(&closed, MsFlags::MS_BIND | MsFlags::MS_RDONLY, None)?;
         namespaces::leave(&[Kind::User])?;
         map(1)?;
         let own = namespaces::own(Kind::Mount)?;
@@ -325,6 +377,7 @@ mod tests {
                 left(&place, None, None, true),
             ],
             no_namespaces: true,
+            ..Rest::default()
         };
         finished(&place, rest, |place| {
             let mode = |name: &str| -> io::Result<u32> {
@@ -360,7 +413,7 @@ mod tests {
         let refused = |left: Left| {
             let rest = Rest {
                 places: vec![left],
-                no_namespaces: false,
+                ..Rest::default()
             };
             finished(&place, rest, |_| Ok(())).unwrap_err()
         };
@@ -387,6 +440,42 @@ mod tests {
             assert!(
                 said.contains("cannot finish") && said.contains(&why),
                 "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_bind_is_as_read_only_as_what_it_shows() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().canonicalize().unwrap();
+        let bind = |from: &str, at: &str| Rest {
+            binds: vec![Bind {
+                from: place.join(from),
+                at: place.join(at),
+            }],
+            ..Rest::default()
+        };
+        finished(&place, bind("closed/cover", "file"), |place| {
+            let covered = place.join("file");
+            expect(fs::read(&covered)? == b"cover", "not covered")?;
+            let flags = statvfs(&covered)?.flags();
+            let closed = FsFlags::ST_RDONLY | FsFlags::ST_NOSUID | FsFlags::ST_NODEV;
+            expect(flags.contains(closed), &format!("open: {flags:?}"))?;
+            expect(fs::write(&covered, "x").is_err(), "written")
+        })
+        .unwrap();
+        // What could be changed inside covers nothing, and neither end is reached over a link.
+        for (from, at, why) in [
+            ("sized", "made", libc::ESTALE),
+            ("closed/cover", "link", libc::ELOOP),
+            ("closed/link", "file", libc::ELOOP),
+            ("closed/cover", "absent", libc::ENOENT),
+        ] {
+            let said = finished(&place, bind(from, at), |_| Ok(())).unwrap_err();
+            let why = io::Error::from_raw_os_error(why).to_string();
+            assert!(
+                said.contains("cannot mount over") && said.contains(&why),
+                "{from} {at}: {said}"
             );
         }
     }

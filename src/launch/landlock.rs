@@ -181,7 +181,7 @@ fn terminals() -> Vec<OsString> {
     let streams = [input.as_fd(), output.as_fd(), error.as_fd()];
     let names = streams.into_iter().filter_map(|one| ttyname(one).ok());
     let mut all: Vec<OsString> = names.map(Into::into).collect();
-    all.sort();
+    all.sort_unstable();
     all.dedup();
     all
 }

@@ -134,7 +134,7 @@ fn needed(plan: &Plan, prepared: &Prepared, found: &Path) -> Vec<PathBuf> {
         }
     }
     all.retain(|root| !home.starts_with(root));
-    all.sort();
+    all.sort_unstable();
     all.dedup_by(|next, before| next.starts_with(before));
     all
 }

@@ -83,7 +83,7 @@ pub fn all(state: &Path) -> Vec<Untraced> {
         let fits = |&(text, most): &(&String, usize)| text.len() <= most && text.bytes().all(plain);
         texts.iter().all(fits)
     });
-    all.sort();
+    all.sort_unstable();
     all.dedup();
     // Later jobs have larger numbers.
     all.sort_by_key(|one| std::cmp::Reverse(one.job));

@@ -165,7 +165,7 @@ impl Seen {
     /// A run begins in a jail of these steps, in a home of these names.
     pub fn begin<'a>(&mut self, steps: &[Step], homes: impl IntoIterator<Item = &'a Path>) {
         self.homes = homes.into_iter().map(Path::to_path_buf).collect();
-        self.homes.sort();
+        self.homes.sort_unstable();
         self.homes.dedup();
         for step in steps {
             let Some(below) = self.below(&step.at) else {

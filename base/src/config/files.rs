@@ -139,7 +139,7 @@ pub(super) fn names(directory: &Path, shown: &str) -> Result<Vec<OsString>, Conf
         .map(|entry| entry.map(|entry| entry.file_name()))
         .collect::<io::Result<Vec<_>>>()
         .map_err(unreadable)?;
-    names.sort();
+    names.sort_unstable();
     Ok(names)
 }
 

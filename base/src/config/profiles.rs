@@ -323,7 +323,7 @@ fn unknown(name: &str, locations: &Locations) -> ConfigError {
         .into_iter()
         .flat_map(|owner| candidates(locations, owner).unwrap_or_default())
         .collect();
-    known.sort();
+    known.sort_unstable();
     known.dedup();
     let all = known
         .iter()

@@ -143,7 +143,7 @@ impl Site {
             names.collect::<std::io::Result<Vec<_>>>()
         });
         let mut names = names.map_err(|error| about(Problem::of(&path, error)))?;
-        names.sort();
+        names.sort_unstable();
         Ok(names)
     }
 

@@ -221,7 +221,7 @@ fn join_directories(uid: Uid, files: &HostFiles) -> Vec<PathBuf> {
         all.extend(aliases.iter().filter_map(|alias| alias.name_of(&place)));
         all.push(place);
     }
-    all.sort();
+    all.sort_unstable();
     all.dedup();
     all
 }

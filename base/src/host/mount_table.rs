@@ -147,7 +147,7 @@ impl MountTable {
             })
             .filter(|alias| alias.at != alias.of)
             .collect();
-        names.sort();
+        names.sort_unstable();
         names.dedup();
         names
     }

@@ -394,7 +394,8 @@ fn small_file(path: &Path, most: usize) -> Option<Vec<u8>> {
     if !meta.is_file() || meta.len() > most as u64 {
         return None;
     }
-    let mut content = Vec::new();
+    // Room for the end as well: the standard library begins with 32 bytes, and doubles them.
+    let mut content = Vec::with_capacity(meta.len() as usize + 1);
     file.take(most as u64 + 1).read_to_end(&mut content).ok()?;
     (content.len() <= most).then_some(content)
 }

@@ -111,7 +111,7 @@ fn list(host: &HostFacts, partition: &str, held: &mut Held) -> Result<Vec<Listed
     }
     let text = String::from_utf8_lossy(&ran.stdout);
     let mut all: Vec<Listed> = text.lines().filter_map(listed).collect();
-    all.sort();
+    all.sort_unstable();
     all.dedup_by(|one, other| one.0 == other.0);
     if all.is_empty() {
         return Err(

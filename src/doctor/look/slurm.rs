@@ -71,7 +71,7 @@ pub(super) fn look(held: &mut Held, prepared: &Prepared, plan: Option<&Plan>) ->
         .map(|named| named.path.clone())
         .collect();
     sockets.push(MUNGE.into());
-    sockets.sort();
+    sockets.sort_unstable();
     sockets.dedup();
     slurm.munge = sockets
         .into_iter()

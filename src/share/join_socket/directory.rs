@@ -46,7 +46,7 @@ pub(super) fn doors(directory: &OwnedFd) -> Result<Vec<Door>> {
         .iter()
         .filter_map(|name| Door::from_name(name))
         .collect();
-    all.sort();
+    all.sort_unstable();
     Ok(all)
 }
 

@@ -130,7 +130,7 @@ mod tests {
             all.iter()
                 .all(|name| !name.starts_with('.') && name.ends_with(".1"))
         );
-        all.sort();
+        all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), odd.len(), "{all:?}");
         let node = "n".repeat(300).into();

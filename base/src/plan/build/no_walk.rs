@@ -80,7 +80,7 @@ pub fn listed(
         let places = entries.map(|entry| directory.join(&entry.name));
         all.extend(places.filter(|at| !is_above(no_walk, at)));
     }
-    all.sort();
+    all.sort_unstable();
     all.dedup();
     Ok(all)
 }

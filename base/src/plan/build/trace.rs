@@ -91,7 +91,7 @@ impl Trace {
         if request.enforce == Enforce::Off {
             return;
         }
-        shown.sort();
+        shown.sort_unstable();
         shown.dedup();
         // What does not answer cannot be opened, and a link is not what it leads to, which has an entry of
         // its own.

@@ -175,7 +175,7 @@ impl SiteBounds {
         let seeds = self.layers.iter().filter_map(|layer| layer.seed.as_ref());
         let mut all = self.parts(real, files);
         all.extend(below(seeds, real, files));
-        all.sort();
+        all.sort_unstable();
         all.dedup();
         all
     }
@@ -301,7 +301,7 @@ fn below<'a>(
     let mut all: Vec<PathBuf> = lists
         .flat_map(|list| list.places.below(real, files))
         .collect();
-    all.sort();
+    all.sort_unstable();
     all.dedup();
     all
 }

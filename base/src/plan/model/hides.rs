@@ -162,7 +162,7 @@ impl Hides {
             .filter_map(|(directory, rules)| {
                 let mut names: Vec<String> =
                     rules.iter().filter_map(|(rule, _)| name(rule)).collect();
-                names.sort();
+                names.sort_unstable();
                 names.dedup();
                 let directory = name(directory)?;
                 Some(HiddenNames { directory, names })

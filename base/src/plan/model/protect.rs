@@ -28,11 +28,14 @@ pub fn protected(rule: &Sourced<PathSpec>, host: &HostFacts, files: &dyn Files) 
         homes.find_map(|(home, real)| Some(real.join(path.strip_prefix(home).ok()?)))
     }));
     named.extend(all.iter().map(|path| real_as_far_as_it_exists(files, path)));
+    // Without a link they are one path, and a home may have many other names.
+    named.sort_unstable();
+    named.dedup();
     for path in named {
         let names = host.home_aliases.iter();
         all.extend(names.filter_map(|alias| alias.name_of(&path)));
     }
-    all.sort();
+    all.sort_unstable();
     all.dedup();
     all
 }
