@@ -6,12 +6,15 @@
 mod explain;
 mod run;
 mod trail;
+mod wait;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
+use crate::wait::Job;
 use explain::ExplainWords;
 pub use explain::Question;
 pub use run::Around;
@@ -98,6 +101,13 @@ pub enum Call {
         /// Entries of `network.allow`.
         hosts: Vec<String>,
     },
+    /// `wait JOBID...`
+    Wait {
+        /// The jobs, each once.
+        jobs: Vec<Job>,
+        /// For how long at most.
+        timeout: Option<Duration>,
+    },
     /// `sessions`
     Sessions {
         /// The options.
@@ -135,7 +145,7 @@ impl Call {
             | Self::Sessions { options, .. }
             | Self::Doctor { options, .. } => options.verbose,
             Self::Trail(call) => call.options.verbose,
-            Self::Notify { .. } | Self::Allow { .. } | Self::Print(_) => 0,
+            Self::Notify { .. } | Self::Allow { .. } | Self::Wait { .. } | Self::Print(_) => 0,
         }
     }
 }
@@ -234,8 +244,8 @@ impl Options {
 
 /// The words that are subcommands.
 pub const SUBCOMMAND_NAMES: &[&str] = &[
-    "run", "policy", "explain", "profile", "notify", "sessions", "allow", "log", "doctor", "watch",
-    "report", "trace",
+    "run", "policy", "explain", "profile", "notify", "wait", "sessions", "allow", "log", "doctor",
+    "watch", "report", "trace",
 ];
 
 const SUBCOMMANDS: &str = "\
@@ -252,6 +262,7 @@ Subcommands:
                           A new profile from a run that is watched, for you to read
   profile show NAME       What a profile says, and its text (`default`: the built-in policy)
   notify [TITLE] TEXT     Ring the terminal's bell, and ask it for a desktop notification
+  wait JOBID…             Wait until jobs have ended
   sessions                The sessions that run on this node; for root of all users
   allow SESSION HOST…     Give a running session a host, until it ends
   log [JOBID]             What was asked of Slurm; what Slurm said about a job
@@ -417,6 +428,7 @@ pub fn command() -> clap::Command {
         .subcommand(page::<ExplainWords>("explain"))
         .subcommand(page::<ProfileWords>("profile"))
         .subcommand(page::<NotifyWords>("notify"))
+        .subcommand(page::<wait::WaitWords>("wait"))
         .subcommand(page::<SessionsWords>("sessions"))
         .subcommand(page::<AllowWords>("allow"))
         .subcommand(page::<LogWords>("log"))
@@ -477,6 +489,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
             policy: words.policy.map(|file| (file, words.user)),
         }),
         Some("notify") => sub(&first, rest).map(notify),
+        Some("wait") => sub(&first, rest).map(wait::read),
         Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {
             options: options.and(words.options),
             user: words.user,
