@@ -75,10 +75,10 @@ fn what_a_session_did_shows_at_once_whoever_asks() {
         r#"seen() {{ {ask} | grep -c "^$1$"; }}
         others() {{ rm -f seen.1; echo 1 > ask; until [ -e seen.1 ]; do sleep 0.01; done; grep -c "^$1$" seen.1; }}
         for round in 1 2 3; do
-            seen x > /dev/null; others x > /dev/null
-            id=$(sbatch --parsable -H -t 7 --wrap true); echo submitted $(seen "$id 7:00") $(others "$id 7:00")
-            scontrol update job=$id TimeLimit=5; echo changed $(seen "$id 5:00") $(others "$id 5:00")
-            scancel $id; echo cancelled $(seen "$id .*") $(others "$id .*")
+            others x > /dev/null
+            id=$(sbatch --parsable -H -t 7 --wrap true); echo submitted $(others "$id 7:00") $(seen "$id 7:00")
+            scontrol update job=$id TimeLimit=5; echo changed $(others "$id 5:00") $(seen "$id 5:00")
+            scancel $id; echo cancelled $(others "$id .*") $(seen "$id .*")
         done; echo end > ask; touch over"#
     );
     let output = world.inside(&script).run();
