@@ -230,7 +230,10 @@ fn an_answer_that_is_not_what_a_session_left_is_none() {
         for entry in fs::read_dir(&place).into_iter().flatten().flatten() {
             let path = entry.path();
             let _ = fs::remove_dir(&path);
-            if path.extension().is_some_and(|extension| extension == "there") {
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "there")
+            {
                 fs::remove_file(path).unwrap();
             }
         }

@@ -66,9 +66,13 @@ pub struct Answer {
     asked: u64,
     /// How the command ended.
     pub end: End,
+    /// How long both are; they stand behind the rest.
+    lengths: [usize; 2],
     /// Its standard output.
+    #[serde(skip)]
     pub output: Vec<u8>,
     /// Its standard error.
+    #[serde(skip)]
     pub error: Vec<u8>,
 }
 
@@ -228,6 +232,7 @@ impl QueryCache {
             changes,
             asked,
             end,
+            lengths: [output.len(), error.len()],
             output,
             error,
         };
@@ -362,12 +367,21 @@ impl Shared {
         }
         let mut bytes = Vec::new();
         file.take(longest).read_to_end(&mut bytes)?;
-        Ok(postcard::from_bytes(&bytes).ok())
+        let whole = || {
+            let (mut answer, rest) = postcard::take_from_bytes::<Answer>(&bytes).ok()?;
+            let (output, error) = rest.split_at_checked(answer.lengths[0])?;
+            answer.output = output.to_vec();
+            answer.error = error.to_vec();
+            (error.len() == answer.lengths[1]).then_some(answer)
+        };
+        Ok(whole())
     }
 
     fn write(&self, name: &str, answer: &Answer) -> io::Result<()> {
         let failed = |error: postcard::Error| io::Error::other(error.to_string());
-        let bytes = postcard::to_allocvec(answer).map_err(failed)?;
+        let mut bytes = postcard::to_allocvec(answer).map_err(failed)?;
+        bytes.extend_from_slice(&answer.output);
+        bytes.extend_from_slice(&answer.error);
         let left = self.clean()?;
         if bytes.len() as u64 > left {
             return Ok(());
@@ -437,3 +451,6 @@ fn now() -> Duration {
         .map(Duration::from)
         .unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,8 @@
 
 #[path = "side/logged.rs"]
 mod logged;
+#[path = "side/shared.rs"]
+mod shared;
 mod side;
 
 use std::os::fd::AsFd;
