@@ -4,21 +4,21 @@
 //! options. If it names a subcommand and no `--` stands before it, it is one.
 
 mod explain;
+mod notify;
 mod run;
 mod trail;
 mod wait;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
-use crate::wait::Job;
 use explain::ExplainWords;
 pub use explain::Question;
 pub use run::Around;
 pub use trail::TrailCall;
+pub use wait::{Job, WaitCall};
 
 /// What the user asks for.
 #[derive(Debug)]
@@ -102,12 +102,7 @@ pub enum Call {
         hosts: Vec<String>,
     },
     /// `wait JOBID...`
-    Wait {
-        /// The jobs, each once.
-        jobs: Vec<Job>,
-        /// For how long at most.
-        timeout: Option<Duration>,
-    },
+    Wait(WaitCall),
     /// `sessions`
     Sessions {
         /// The options.
@@ -145,7 +140,7 @@ impl Call {
             | Self::Sessions { options, .. }
             | Self::Doctor { options, .. } => options.verbose,
             Self::Trail(call) => call.options.verbose,
-            Self::Notify { .. } | Self::Allow { .. } | Self::Wait { .. } | Self::Print(_) => 0,
+            Self::Notify { .. } | Self::Allow { .. } | Self::Wait(_) | Self::Print(_) => 0,
         }
     }
 }
@@ -336,20 +331,6 @@ enum ProfileVerb {
     Init,
 }
 
-/// Ring the bell of the session's terminal, and ask it for a desktop notification: from inside a jail, such as
-/// from an agent's hook, and outside
-#[derive(Debug, Parser)]
-#[command(
-    name = "agent-sandbox notify",
-    override_usage = "agent-sandbox notify [TITLE] TEXT",
-    after_help = "Exit status: 1 if there is no terminal, or it takes nothing."
-)]
-struct NotifyWords {
-    /// What it says, with a title before it or without
-    #[arg(value_name = "TEXT", required = true, num_args = 1..=2, allow_hyphen_values = true)]
-    words: Vec<OsString>,
-}
-
 /// The sessions that run on this node: yours, for root those of all users
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox sessions")]
@@ -427,7 +408,7 @@ pub fn command() -> clap::Command {
         .subcommand(page::<PolicyWords>("policy"))
         .subcommand(page::<ExplainWords>("explain"))
         .subcommand(page::<ProfileWords>("profile"))
-        .subcommand(page::<NotifyWords>("notify"))
+        .subcommand(page::<notify::NotifyWords>("notify"))
         .subcommand(page::<wait::WaitWords>("wait"))
         .subcommand(page::<SessionsWords>("sessions"))
         .subcommand(page::<AllowWords>("allow"))
@@ -488,7 +469,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
             nodes: words.nodes,
             policy: words.policy.map(|file| (file, words.user)),
         }),
-        Some("notify") => sub(&first, rest).map(notify),
+        Some("notify") => sub(&first, rest).map(notify::read),
         Some("wait") => sub(&first, rest).map(wait::read),
         Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {
             options: options.and(words.options),
@@ -545,21 +526,6 @@ fn sub<T: CommandFactory + FromArgMatches>(name: &OsStr, rest: &[OsString]) -> R
     full.push(name);
     let arguments: Vec<OsString> = std::iter::once(full).chain(rest.iter().cloned()).collect();
     read(&arguments)
-}
-
-fn notify(words: NotifyWords) -> Call {
-    let mut words = words
-        .words
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned());
-    let first = words.next().unwrap_or_default();
-    match words.next() {
-        Some(text) => Call::Notify { title: first, text },
-        None => Call::Notify {
-            title: String::new(),
-            text: first,
-        },
-    }
 }
 
 fn profile(options: Options, words: ProfileWords) -> Result<Call, End> {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::Result;
 use nix::time::{ClockId, clock_gettime};
 
+use crate::cli::{Job, WaitCall};
 use crate::failure::Failure;
 
 /// The longest pause between two looks; sbatch --wait has the same.
@@ -41,52 +42,6 @@ const STATES_BEFORE: [&str; 13] = [
     "STAGE_OUT",
     "SUSPENDED",
 ];
-
-/// A job, as it is asked for and as Slurm prints it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
-    number: u32,
-    /// `_3`, of a heterogeneous job `+1`; `_[4-9]` are printed for tasks that never began.
-    part: String,
-}
-
-impl Job {
-    /// Reads `12`, `12_3` or `12+1`.
-    ///
-    /// # Errors
-    /// It names no job.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let job = Self::printed(text).filter(|job| {
-            let rest = job.part.get(1..).unwrap_or("0");
-            !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
-        });
-        job.ok_or_else(|| "is no job: write 12, an array's task as 12_3".into())
-    }
-
-    fn printed(text: &str) -> Option<Self> {
-        let end = text.find(['_', '+']).unwrap_or(text.len());
-        let (number, part) = text.split_at(end);
-        let plain = number.bytes().all(|byte| byte.is_ascii_digit());
-        Some(Self {
-            number: number.parse().ok().filter(|&job| plain && job > 0)?,
-            part: part.to_owned(),
-        })
-    }
-
-    /// Whether something that Slurm prints is it, or one of its tasks; `own` is the number that the task has besides.
-    fn is(&self, printed: &Self, own: Option<u32>) -> bool {
-        let whole = self.part.is_empty();
-        let same = self.number == printed.number;
-        same && (whole || self.part == printed.part || printed.part.starts_with("_["))
-            || whole && own == Some(self.number)
-    }
-}
-
-impl std::fmt::Display for Job {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}{}", self.number, self.part)
-    }
-}
 
 /// How a job ended, in Slurm's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,11 +70,8 @@ impl Ended {
 ///
 /// # Errors
 /// Slurm cannot be asked, there is no such job, or the time is over.
-pub fn wait(
-    mut jobs: Vec<Job>,
-    timeout: Option<Duration>,
-    mut say: impl FnMut(&str) -> Result<()>,
-) -> Result<u8> {
+pub fn wait(call: WaitCall, mut say: impl FnMut(&str) -> Result<()>) -> Result<u8> {
+    let WaitCall { mut jobs, timeout } = call;
     let deadline = timeout.map(|timeout| now() + timeout);
     let mut pause = Duration::from_secs(1);
     let mut first = true;
@@ -246,7 +198,7 @@ fn ends(jobs: &[Job]) -> BTreeMap<String, Vec<Ended>> {
 
 /// Those of the ends that are a job's: its very own, else those of which it may be one.
 fn of(job: &Job, all: &[Ended]) -> Vec<Ended> {
-    let exact = |one: &&Ended| one.job == *job && !job.part.is_empty();
+    let exact = |one: &&Ended| one.job == *job && !job.is_whole();
     let its = |one: &&Ended| job.is(&one.job, one.own);
     match all.iter().find(exact) {
         Some(one) => vec![one.clone()],
@@ -338,31 +290,6 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_named_as_slurm_names_them() {
-        for text in ["12", "12_3", "12+1"] {
-            assert_eq!(Job::parse(text).unwrap().to_string(), text);
-        }
-        for text in [
-            "", "0", "x", "-1", "12_", "12_x", "12_[1-3]", "12.0", "12,13", "+1", "12_3_4",
-        ] {
-            assert!(Job::parse(text).is_err(), "{text}");
-        }
-        let is = |asked: &str, printed: &str, own| {
-            Job::parse(asked)
-                .unwrap()
-                .is(&Job::printed(printed).unwrap(), Some(own))
-        };
-        assert!(
-            is("12", "12", 12)
-                && is("12", "12_3", 14)
-                && is("12_3", "12_3", 14)
-                && is("14", "12_3", 14)
-        );
-        assert!(is("12_5", "12_[4-9%2]", 12) && is("12", "12+1", 13) && is("13", "12+1", 13));
-        assert!(!is("12_3", "12_4", 15) && !is("1", "12", 12) && !is("12+0", "12+1", 13));
-    }
-
-    #[test]
     fn the_exit_code_is_that_of_a_shell() {
         for (line, code) in [
             ("7|7|COMPLETED|0:0", 0),
@@ -401,7 +328,7 @@ mod tests {
         let whole = shown(
             "JobId=12 ArrayJobId=12 ArrayTaskId=4-9%2 JobName=a\n   JobState=PENDING\n   Requeue=1 ExitCode=0:0",
         );
-        assert_eq!(whole.unwrap().job.part, "_[4-9%2]");
+        assert_eq!(whole.unwrap().job.to_string(), "12_[4-9%2]");
         let component = shown(
             "JobId=13 HetJobId=12 HetJobOffset=1 JobName=a\n   JobState=COMPLETED\n   Requeue=1 ExitCode=0:0",
         );

@@ -32,10 +32,7 @@ const WORKS: &str = "inside, `agent-sandbox explain PATH`, `--env NAME`, `--host
 /// # Errors
 /// The call is one that does not work inside, or the question makes no sense.
 pub fn call(call: &Call) -> Option<Result<u8>> {
-    if matches!(
-        call,
-        Call::Print(_) | Call::Notify { .. } | Call::Wait { .. }
-    ) {
+    if matches!(call, Call::Print(_) | Call::Notify { .. } | Call::Wait(_)) {
         return None;
     }
     match inside::around() {

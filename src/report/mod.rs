@@ -120,7 +120,7 @@ fn carry_out(call: Call) -> Result<u8> {
                 .map_err(|error| not_found(error, &options, &command));
         }
         Call::Notify { title, text } => return notify(&title, &text),
-        Call::Wait { jobs, timeout } => return wait::wait(jobs, timeout, print),
+        Call::Wait(call) => return wait::wait(call, print),
         Call::Allow { session, hosts } => launch::allow::allow(&session, &hosts)?,
         Call::Sessions { options, user } => sessions::list(&options, user.as_deref())?,
         Call::Doctor {
