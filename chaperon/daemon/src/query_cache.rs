@@ -213,6 +213,13 @@ impl QueryCache {
         place.asked = changes.and_then(Result::ok).map(|changes| (changes, asked));
     }
 
+    /// The session is over. Who still wants an answer asks again; nothing is left of the last session.
+    pub fn clear(&self) {
+        if let Some(shared) = &self.shared {
+            let _ = shared.clean(true);
+        }
+    }
+
     /// Whether an answer of so many bytes would be shared.
     pub fn takes(bytes: usize) -> bool {
         bytes <= LONGEST
@@ -382,7 +389,7 @@ impl Shared {
         let mut bytes = postcard::to_allocvec(answer).map_err(failed)?;
         bytes.extend_from_slice(&answer.output);
         bytes.extend_from_slice(&answer.error);
-        let left = self.clean()?;
+        let left = self.clean(false)?;
         if bytes.len() as u64 > left {
             return Ok(());
         }
@@ -402,8 +409,8 @@ impl Shared {
         Ok(name)
     }
 
-    /// Removes what is old; how many bytes there is room for.
-    fn clean(&self) -> io::Result<u64> {
+    /// Removes what is old, or all; how many bytes there is room for.
+    fn clean(&self, all: bool) -> io::Result<u64> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut left = MOST_BYTES;
         let mut answers = 0;
@@ -424,7 +431,7 @@ impl Shared {
             };
             let written = Duration::from_secs(u64::try_from(found.st_mtime).unwrap_or(0));
             // By whatever clock: one that was set only makes room.
-            if written > clock + KEPT || written + self.age + KEPT < clock {
+            if all || written > clock + KEPT || written + self.age + KEPT < clock {
                 let _ = unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir);
                 continue;
             }

@@ -244,6 +244,8 @@ fn answers_have_room_for_so_many_and_old_ones_go() {
         (0..MOST_ANSWERS).for_each(|number| fs::write(place.join(number.to_string()), "").unwrap());
         ask(50, b"one more").await;
         assert_eq!(own.files().len(), MOST_ANSWERS);
+        session.clear();
+        assert!(own.files().is_empty());
     });
 }
 
