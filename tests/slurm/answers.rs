@@ -125,7 +125,7 @@ fn what_is_shared_is_out_of_reach_inside() {
     let place = directory(&world);
     let above = place.parent().unwrap().display().to_string();
     let script = format!(
-        "squeue > /dev/null; ls -d {above}/queries {above}/queries/*; cat {above}/queries/*; echo x > {above}/queries/changes
+        "squeue > /dev/null; ls {above}/queries; ls -d {above}/queries/*; cat {above}/queries/*; echo x > {above}/queries/changes
         mv {above} {above}.old; rm -rf {above}/queries; find /tmp /var/tmp /dev/shm /run -name queries 2> /dev/null; true"
     );
     let output = world.inside(&script).run();

@@ -163,9 +163,10 @@ impl QueryCache {
         let begun = now();
         let mut pause = AGAIN;
         let mut locked = false;
+        let mut seen = None;
         loop {
-            // Looked for once more under the lock: it may have come before that.
-            let answer = shared.read(&name).ok().flatten();
+            // Looked for once more under the lock: it may have come before that. What was none will be none.
+            let answer = shared.read(&name, &mut seen).ok().flatten();
             let good = |answer: &Answer| answer.question == question && self.is_good(answer, begun);
             if let Some(answer) = answer.filter(good) {
                 return Found::Answer(answer);
@@ -365,11 +366,15 @@ impl Shared {
             .ok_or(io::ErrorKind::InvalidData.into())
     }
 
-    fn read(&self, name: &str) -> io::Result<Option<Answer>> {
+    /// An answer, if it is not the file that was `seen`.
+    fn read(&self, name: &str, seen: &mut Option<(u64, u64)>) -> io::Result<Option<Answer>> {
         let file = self.file(name, OFlag::O_RDONLY)?;
+        let found = file.metadata()?;
+        // The number of a file that was removed comes round again, and hardly so at once.
+        let id = (found.ino(), found.ctime_nsec().cast_unsigned());
         // What stands around an answer is its question, which is no longer than a command line.
         let longest = 2 * LONGEST as u64;
-        if file.metadata()?.len() > longest {
+        if seen.replace(id) == Some(id) || found.len() > longest {
             return Ok(None);
         }
         let mut bytes = Vec::new();
