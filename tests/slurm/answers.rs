@@ -3,9 +3,13 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::world::{BOBS, Side, World, until};
+
+/// Held by tests that look at the directory, or move it.
+static PLACE: Mutex<()> = Mutex::new(());
 
 /// Where this user's sessions share them.
 fn directory(world: &World) -> PathBuf {
@@ -90,7 +94,7 @@ fn what_a_session_did_shows_at_once_whoever_asks() {
     // A job knows itself as it is now.
     let script =
         "sbatch -W -o out.txt --wrap 'squeue -h -j $SLURM_JOB_ID -o %T' > /dev/null; cat out.txt
-        salloc -Q bash -c 'squeue -h -j $SLURM_JOB_ID -o %T'; squeue -h -t R -o %i | wc -l";
+        salloc -Q bash -c 'squeue -h -j $SLURM_JOB_ID -o %T'; squeue -h -t R -o '%i %j' | grep -vc ' -$'";
     assert_eq!(world.inside(script).run().out(), "RUNNING\nRUNNING\n0\n");
 }
 
@@ -122,6 +126,7 @@ fn sessions_of_another_scope_see_no_more_by_what_they_share() {
 #[test]
 fn what_is_shared_is_out_of_reach_inside() {
     let Some(world) = World::new() else { return };
+    let _alone = PLACE.lock();
     let place = directory(&world);
     let above = place.parent().unwrap().display().to_string();
     let script = format!(
@@ -167,6 +172,7 @@ fn after(world: &World, happens: impl Fn(&std::path::Path)) -> String {
 #[test]
 fn an_answer_that_is_not_what_a_session_left_is_none() {
     let Some(world) = World::new() else { return };
+    let _alone = PLACE.lock();
     world
         .inside("sbatch -H -J this-job --wrap true")
         .run()
@@ -222,8 +228,10 @@ fn an_answer_that_is_not_what_a_session_left_is_none() {
         ("nowhere", &|path| {
             forged(path);
             let all = path.parent().unwrap();
-            fs::rename(all, all.with_extension("gone")).unwrap();
-            let _ = fs::remove_dir_all(all.with_extension("gone"));
+            let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+            let gone = all.with_extension(format!("{now}"));
+            fs::rename(all, &gone).unwrap();
+            let _ = fs::remove_dir_all(gone);
         }),
     ] {
         assert_eq!(after(&world, happens), right, "{what}");

@@ -341,11 +341,7 @@ impl Shared {
                 MARK,
                 LinkatFlags::empty(),
             );
-            let _ = unlinkat(
-                &self.directory,
-                temporary.as_str(),
-                UnlinkatFlags::NoRemoveDir,
-            );
+            self.remove(&temporary);
             match linked {
                 Ok(()) | Err(Errno::EEXIST) => {}
                 Err(errno) => return Err(errno.into()),
@@ -399,7 +395,11 @@ impl Shared {
             return Ok(());
         }
         let temporary = self.temporary(&bytes)?;
-        renameat(&self.directory, temporary.as_str(), &self.directory, name)?;
+        let moved = renameat(&self.directory, temporary.as_str(), &self.directory, name);
+        if let Err(errno) = moved {
+            self.remove(&temporary);
+            return Err(errno.into());
+        }
         Ok(())
     }
 
@@ -408,10 +408,14 @@ impl Shared {
         let name = format!("{:016x}.new", RandomState::new().build_hasher().finish());
         let mut file = self.file(&name, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL)?;
         if let Err(error) = file.write_all(content) {
-            let _ = unlinkat(&self.directory, name.as_str(), UnlinkatFlags::NoRemoveDir);
+            self.remove(&name);
             return Err(error);
         }
         Ok(name)
+    }
+
+    fn remove(&self, name: &str) {
+        let _ = unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir);
     }
 
     /// Removes what is old, or all; how many bytes there is room for.

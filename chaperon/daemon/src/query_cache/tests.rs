@@ -246,6 +246,13 @@ fn answers_have_room_for_so_many_and_old_ones_go() {
         assert_eq!(own.files().len(), MOST_ANSWERS);
         session.clear();
         assert!(own.files().is_empty());
+        // One that cannot be put in its place leaves nothing.
+        ask(60, b"last").await;
+        let taken = own.files().remove(0);
+        fs::remove_file(&taken).unwrap();
+        fs::create_dir(&taken).unwrap();
+        ask(60, b"last").await;
+        assert_eq!(own.files(), [taken]);
     });
 }
 
