@@ -343,3 +343,26 @@ fn only_jobs_of_the_scope_are_waited_for() {
     assert_eq!(output.code, 124, "{output}");
     other.inside("scancel --me").run();
 }
+
+/// Nobody inside may submit one; the user's own is waited for all the same.
+#[test]
+fn the_components_of_a_heterogeneous_job_are_waited_for() {
+    let Some(world) = World::new() else { return };
+    let script = "sbatch --parsable -n1 -o /dev/null --wrap 'exit 4' : -n1";
+    let id = world.outside(script).run().good().word();
+    let launcher = world.cluster.launcher.display();
+    for (side, wait) in [
+        (Side::Outside, launcher.to_string()),
+        (Side::Inside, "agent-sandbox".to_owned()),
+    ] {
+        let script = format!("{wait} wait {id} | sort; echo ${{PIPESTATUS[0]}}");
+        let output = world.on(side, &script).set("slurm.scope=user").run();
+        let said = output.out().replace(&id, "ID");
+        let mut lines = said.lines();
+        assert_eq!(lines.next(), Some("ID+0 FAILED 4:0"), "{side:?}: {output}");
+        assert!(
+            said.contains("\nID+1 ") && said.ends_with("\n4\n"),
+            "{side:?}: {output}"
+        );
+    }
+}
