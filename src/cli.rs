@@ -4,9 +4,11 @@
 //! options. If it names a subcommand and no `--` stands before it, it is one.
 
 mod explain;
+mod notify;
 mod records;
 mod run;
 mod trail;
+mod wait;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -18,6 +20,7 @@ pub use explain::Question;
 use records::{LogWords, MetricsWords, SessionsWords};
 pub use run::Around;
 pub use trail::TrailCall;
+pub use wait::{Job, WaitCall};
 
 /// What the user asks for.
 #[derive(Debug)]
@@ -100,6 +103,8 @@ pub enum Call {
         /// Entries of `network.allow`.
         hosts: Vec<String>,
     },
+    /// `wait JOBID...`
+    Wait(WaitCall),
     /// `sessions`
     Sessions {
         /// The options.
@@ -142,7 +147,11 @@ impl Call {
             | Self::Sessions { options, .. }
             | Self::Doctor { options, .. } => options.verbose,
             Self::Trail(call) => call.options.verbose,
-            Self::Notify { .. } | Self::Allow { .. } | Self::Metrics { .. } | Self::Print(_) => 0,
+            Self::Notify { .. }
+            | Self::Allow { .. }
+            | Self::Metrics { .. }
+            | Self::Wait(_)
+            | Self::Print(_) => 0,
         }
     }
 }
@@ -241,7 +250,7 @@ impl Options {
 
 /// The words that are subcommands.
 pub const SUBCOMMAND_NAMES: &[&str] = &[
-    "run", "policy", "explain", "profile", "notify", "sessions", "allow", "log", "metrics",
+    "run", "policy", "explain", "profile", "notify", "wait", "sessions", "allow", "log", "metrics",
     "doctor", "watch", "report", "trace",
 ];
 
@@ -259,6 +268,7 @@ Subcommands:
                           A new profile from a run that is watched, for you to read
   profile show NAME       What a profile says, and its text (`default`: the built-in policy)
   notify [TITLE] TEXT     Ring the terminal's bell, and ask it for a desktop notification
+  wait JOBID…             Wait until jobs have ended
   sessions                The sessions that run on this node; for root of all users
   allow SESSION HOST…     Give a running session a host, until it ends
   log [JOBID]             What was asked of Slurm; what Slurm said about a job
@@ -333,20 +343,6 @@ enum ProfileVerb {
     Init,
 }
 
-/// Ring the bell of the session's terminal, and ask it for a desktop notification: from inside a jail, such as
-/// from an agent's hook, and outside
-#[derive(Debug, Parser)]
-#[command(
-    name = "agent-sandbox notify",
-    override_usage = "agent-sandbox notify [TITLE] TEXT",
-    after_help = "Exit status: 1 if there is no terminal, or it takes nothing."
-)]
-struct NotifyWords {
-    /// What it says, with a title before it or without
-    #[arg(value_name = "TEXT", required = true, num_args = 1..=2, allow_hyphen_values = true)]
-    words: Vec<OsString>,
-}
-
 /// Give a running session with a filtered network a host, until it ends; from outside only, and within what the site permits
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox allow")]
@@ -391,7 +387,8 @@ pub fn command() -> clap::Command {
         .subcommand(page::<PolicyWords>("policy"))
         .subcommand(page::<ExplainWords>("explain"))
         .subcommand(page::<ProfileWords>("profile"))
-        .subcommand(page::<NotifyWords>("notify"))
+        .subcommand(page::<notify::NotifyWords>("notify"))
+        .subcommand(page::<wait::WaitWords>("wait"))
         .subcommand(page::<SessionsWords>("sessions"))
         .subcommand(page::<AllowWords>("allow"))
         .subcommand(page::<LogWords>("log"))
@@ -452,7 +449,8 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
             nodes: words.nodes,
             policy: words.policy.map(|file| (file, words.user)),
         }),
-        Some("notify") => sub(&first, rest).map(notify),
+        Some("notify") => sub(&first, rest).map(notify::read),
+        Some("wait") => sub(&first, rest).map(wait::read),
         Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {
             options: options.and(words.options),
             user: words.user,
@@ -511,21 +509,6 @@ fn sub<T: CommandFactory + FromArgMatches>(name: &OsStr, rest: &[OsString]) -> R
     full.push(name);
     let arguments: Vec<OsString> = std::iter::once(full).chain(rest.iter().cloned()).collect();
     read(&arguments)
-}
-
-fn notify(words: NotifyWords) -> Call {
-    let mut words = words
-        .words
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned());
-    let first = words.next().unwrap_or_default();
-    match words.next() {
-        Some(text) => Call::Notify { title: first, text },
-        None => Call::Notify {
-            title: String::new(),
-            text: first,
-        },
-    }
 }
 
 fn profile(options: Options, words: ProfileWords) -> Result<Call, End> {

@@ -23,6 +23,7 @@ pub mod profile_init;
 pub mod report;
 pub mod share;
 pub mod users;
+pub mod wait;
 
 pub use agent_sandbox_base::{
     config, env_vars, failure, host, mediate, own_directory, plan, policy, seccomp, session,

@@ -63,7 +63,7 @@ pub(super) fn read(options: Options, words: RunWords) -> Result<Call, End> {
 }
 
 /// A time as `timeout(1)` takes it.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let units = [("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
     let unit = units
         .iter()

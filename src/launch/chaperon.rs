@@ -1,14 +1,15 @@
 //! The launcher's side of the chaperon: what it is told. It is started at the first call from inside.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use agent_sandbox_wire::explain::Question;
-use agent_sandbox_wire::order::{JailPath, JobContext, Order};
+use agent_sandbox_wire::order::{JailPath, JobContext, Order, QueryCache};
 use anyhow::{Context, Result};
 use bstr::ByteSlice;
+use nix::fcntl::readlink;
 
 use super::on_call::OnCall;
 use super::prepared::{FIRST_TIMEOUT, Prepared};
@@ -18,9 +19,11 @@ use crate::host::HostFacts;
 use crate::host::files::HostFiles;
 use crate::host::slurm::{self, Conf};
 use crate::logging;
+use crate::own_directory;
 use crate::plan::model::network::PlannedCredential;
 use crate::plan::{Mount, Plan, Step};
 use crate::sys::fds;
+use crate::sys::paths::by_descriptor;
 
 /// Variables of the caller's that the real commands get: how they speak and tell the time.
 const PASSED: [&str; 3] = ["LANG", "LANGUAGE", "TZ"];
@@ -74,6 +77,7 @@ pub fn on_call(
             .map(|(command, path)| (*command, bytes(path)))
             .collect(),
         agent_sandbox: bytes(&host.executable),
+        query_cache: query_cache(host.uid, rules.query_cache_seconds.value),
         state: bytes(&host.state_directory),
         environment: environment(host, &slurm.conf),
         user: user(host),
@@ -91,6 +95,19 @@ pub fn on_call(
     let order = fds::memory_file(c"agent-sandbox-slurm", &text)?;
     let log = host.state_directory.join(LOG);
     Ok(Some(OnCall::new(program, "serve", vec![order], log)))
+}
+
+/// Where answers of Slurm's are shared. A node without a place for it has none.
+fn query_cache(uid: u32, seconds: u32) -> Option<QueryCache> {
+    if seconds == 0 {
+        return None;
+    }
+    let directory = own_directory::open_for(uid, &own_directory::parents(), "").ok()?;
+    let path = readlink(by_descriptor(&directory).as_str()).ok()?;
+    Some(QueryCache {
+        directory: path.into_vec(),
+        seconds,
+    })
 }
 
 /// A place of the jail's, as far as files can stand in it.

@@ -1,4 +1,4 @@
-//! What agent-sandbox says when it is called inside the jail: `explain` answers there, `notify` works as
+//! What agent-sandbox says when it is called inside the jail: `explain` answers there, `notify` and `wait` work as
 //! outside, and nothing else does.
 
 use std::ffi::OsStr;
@@ -24,15 +24,15 @@ const RECORDED: &str = "what happens in this jail is recorded by the node's trac
                         report`";
 
 /// What works.
-const WORKS: &str = "inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME`, `--slurm LINE` and `--backend` work, and \
-                     `agent-sandbox notify TEXT`";
+const WORKS: &str = "inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME`, `--slurm LINE` and `--backend` work, \
+                     `agent-sandbox notify TEXT` and `agent-sandbox wait JOBID`";
 
 /// Carries a call out if this is the inside of a jail; `None` outside.
 ///
 /// # Errors
 /// The call is one that does not work inside, or the question makes no sense.
 pub fn call(call: &Call) -> Option<Result<u8>> {
-    if matches!(call, Call::Print(_) | Call::Notify { .. }) {
+    if matches!(call, Call::Print(_) | Call::Notify { .. } | Call::Wait(_)) {
         return None;
     }
     match inside::around() {

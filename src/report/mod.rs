@@ -42,6 +42,7 @@ use crate::plan::model::slurm::Use;
 use crate::plan::{Why, explain};
 use crate::policy::Clamped;
 use crate::profile_init;
+use crate::wait;
 
 /// The exit code of `notify` where nobody was told.
 const UNTOLD: u8 = 1;
@@ -120,6 +121,7 @@ fn carry_out(call: Call) -> Result<u8> {
                 .map_err(|error| not_found(error, &options, &command));
         }
         Call::Notify { title, text } => return notify(&title, &text),
+        Call::Wait(call) => return wait::wait(call, print),
         Call::Allow { session, hosts } => launch::allow::allow(&session, &hosts)?,
         Call::Metrics { user } => metrics::show(user.as_deref())?,
         Call::Sessions { options, user } => sessions::list(&options, user.as_deref())?,

@@ -109,6 +109,8 @@ impl Bench {
             "slurm.limits.submissions_per_minute=0",
             "--set",
             "slurm.limits.submissions_per_day=0",
+            "--set",
+            "slurm.query_cache_seconds=0",
         ]);
         let mut sides = Sides {
             inside: Runner::new(&mut jail)?,

@@ -199,6 +199,8 @@ const USES: &[Row] = &[
     ("observe", &["mediate", "plan", "sys"]),
     // Speaks to the terminal, inside as outside.
     ("notice", &["env_vars"]),
+    // Asks Slurm, inside as outside.
+    ("wait", &["cli", "failure"]),
     // What the program knows when it is called inside the jail.
     ("inside", &["env_vars", "plan"]),
     (
@@ -220,6 +222,7 @@ const USES: &[Row] = &[
             "profile_init",
             "session",
             "users",
+            "wait",
             "backend::missing",
         ],
     ),

@@ -276,11 +276,11 @@ fn slurms_limits_and_scope_are_the_narrower() {
     let world = World::new();
     world.enforced(
         "[slurm]\nscope = \"session\"\nqueries = \"none\"\nmode = \"auto\"\ndirectories = [\"/usr/bin\"]\n\
-         [slurm.limits]\njobs = 3\nqueries_per_minute = 30\n\
+         query_cache_seconds = 5\n[slurm.limits]\njobs = 3\nqueries_per_minute = 30\n\
          [slurm.bounds]\nnodes = 2\ngpus = 1\nminutes = 60\npartitions = [\"short\", \"gpu*\"]\n",
     );
     world.user_config(
-        "[slurm]\nscope = \"user\"\nqueries = \"names\"\ndirectories = [\"/home/agentsandbox-test/bin\"]\n\
+        "[slurm]\nquery_cache_seconds = 0\nscope = \"user\"\nqueries = \"names\"\ndirectories = [\"/home/agentsandbox-test/bin\"]\n\
          [slurm.limits]\njobs = 0\nqueries_per_minute = 0\n\
          [slurm.bounds]\nnodes = 0\ngpus = 0\nminutes = 0\npartitions = [\"*\"]\n",
     );
@@ -303,6 +303,7 @@ fn slurms_limits_and_scope_are_the_narrower() {
         let slurm = &policy["slurm"];
         assert_eq!(slurm["scope"]["value"], "session", "{slurm}");
         assert_eq!(slurm["queries"]["value"], "none", "{slurm}");
+        assert_eq!(slurm["query_cache_seconds"]["value"], 5, "{slurm}");
         for (key, value) in [("jobs", 3), ("queries_per_minute", 30)] {
             assert_eq!(slurm["limits"][key]["value"], value, "{key}: {slurm}");
         }

@@ -10,7 +10,7 @@ use crate::call::Running;
 use crate::cluster::{cluster, not_checked, put};
 use crate::processes::{marked, meeting, servers};
 use crate::steps::{built, mark, with_probe, with_ranks};
-use crate::world::{Side, World, until};
+use crate::world::{BOBS, Side, World, until};
 
 /// Each kind of a process of a job's: in the room that was made with the jail, and in one beside;
 /// alone under Landlock, and one of several with sockets of their own.
@@ -329,11 +329,13 @@ fn salloc(world: &World) -> String {
 #[test]
 fn nobody_is_met_at_a_forged_place() {
     let Some(cluster) = cluster() else { return };
+    let _alone = BOBS.lock();
     let world = World::of(cluster, &cluster.bob);
     world.write("probe", built("probe"));
     let base = format!("/tmp/agent-sandbox-{}", world.user.uid);
     let base = Path::new(&base);
     // Another user made it, as if for everybody.
+    let _ = fs::remove_dir_all(base.join("queries"));
     let _ = fs::remove_dir(base);
     if base.exists() {
         return not_checked("bob has jobs, or what they left");

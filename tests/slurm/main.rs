@@ -9,6 +9,7 @@
 mod admin;
 mod agent;
 mod allocation;
+mod answers;
 mod attacks;
 mod authority;
 mod batch;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,9 @@ const LOOK: Duration = Duration::from_millis(80);
 const IN_PROJECT: &str = "project";
 /// The same script runs here without a jail. As long a name, for columns to be as wide.
 const OUTSIDE: &str = "outside";
+
+/// Held while bob's sessions run, by tests that want nobody else's to.
+pub(crate) static BOBS: Mutex<()> = Mutex::new(());
 
 /// A directory with two projects, one for each side.
 pub(crate) struct World {

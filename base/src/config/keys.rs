@@ -157,6 +157,8 @@ macro_rules! keys {
                 scope: Text => Single<Scope>, word() = Scope::Project;
                 /// What queries show of other jobs.
                 queries: Text => Single<Queries>, word() = Queries::Counts;
+                /// Seconds for which an answer of Slurm's is good for all of the user's sessions on a node; 0: each asks.
+                query_cache_seconds: Number => Single<AtLeast>, number(0, MOST_CACHED, "seconds") "number" = AtLeast(2);
                 /// What a session may do with the allocation in which it is started.
                 allocation: Text => Single<Allocation>, word() = Allocation::Steps;
                 /// Directories in which Slurm's commands are looked for, outside.
@@ -197,7 +199,7 @@ macro_rules! keys {
                 [
                     /// `[slurm.limits]`: how much there may be together; 0 stands for "no limit of ours".
                     limits: SlurmLimits {
-                        /// Queries a minute that reach Slurm; more wait.
+                        /// Queries a minute of a session; more wait.
                         queries_per_minute: Number => Single<Limit>,
                             number(0, MOST, "queries") "number" = Limit::new(240);
                         /// Jobs of a session that are pending or running at the same time.

@@ -25,6 +25,8 @@ const LONGEST_TIMEOUT_MS: i64 = 60_000;
 const MOST_EVERY: i64 = 1_000_000;
 /// No machine has more processors (`CONFIG_NR_CPUS` of Linux is 8192 at most).
 const MOST_CPUS: i64 = 8192;
+/// Who is told something older takes it for wrong, in seconds.
+const MOST_CACHED: i64 = 60;
 /// The greatest `io.weight` (cgroup-v2.rst of the kernel's documentation).
 const MOST_WEIGHT: i64 = 10_000;
 /// What a number of the merged policy can hold.

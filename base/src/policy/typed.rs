@@ -14,7 +14,7 @@ use super::names::{NameList, Names};
 use super::paths::PathSpec;
 use super::ssh::{SshHosts, SshKeys};
 use super::trace::{Events, KINDS, Sampling};
-use super::values::{Bytes, JobMemory, Limit, Memory, ShmSize, Words};
+use super::values::{AtLeast, Bytes, JobMemory, Limit, Memory, ShmSize, Words};
 use crate::config::diagnostic::{ConfigError, nearest};
 use crate::config::load::RawLayer;
 use crate::config::schema::{Number, Numbers, Pairs, Strings, Switch, Text, Whole};
@@ -64,6 +64,12 @@ impl Counted for Duration {
 impl Counted for Limit {
     fn of(number: u64) -> Self {
         Self::new(number)
+    }
+}
+
+impl Counted for AtLeast {
+    fn of(number: u64) -> Self {
+        Self(number)
     }
 }
 

@@ -62,6 +62,26 @@ impl Stricter for Limit {
     }
 }
 
+/// A number of which the larger is the narrower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtLeast(pub u64);
+
+impl Stricter for AtLeast {
+    type Plain = u32;
+
+    fn stricter(&self, other: &Self) -> Self {
+        Self(self.0.max(other.0))
+    }
+
+    fn shown(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn plain(self) -> u32 {
+        u32::try_from(self.0).unwrap_or(u32::MAX)
+    }
+}
+
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);

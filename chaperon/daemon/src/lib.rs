@@ -15,6 +15,7 @@ pub mod limiter;
 mod locks;
 pub mod logging;
 pub mod network;
+pub mod query_cache;
 pub mod query_queue;
 pub mod refusal;
 pub mod server;

@@ -9,11 +9,16 @@ use nix::fcntl::{FcntlArg, fcntl};
 
 /// The whole file, for itself alone.
 fn whole() -> libc::flock {
+    part(0, 0)
+}
+
+/// A part of a file, which need not be that long.
+fn part(start: i64, length: i64) -> libc::flock {
     libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
+        l_start: start,
+        l_len: length,
         l_pid: 0,
     }
 }
@@ -23,7 +28,19 @@ fn whole() -> libc::flock {
 /// # Errors
 /// The file system has no locks.
 pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
-    match fcntl(file, FcntlArg::F_OFD_SETLK(&whole())) {
+    try_to(file, &whole())
+}
+
+/// The same of one byte of it, so that one file has locks for many things.
+///
+/// # Errors
+/// The file system has no locks.
+pub(crate) fn try_lock_byte(file: &File, at: i64) -> io::Result<bool> {
+    try_to(file, &part(at, 1))
+}
+
+fn try_to(file: &File, lock: &libc::flock) -> io::Result<bool> {
+    match fcntl(file, FcntlArg::F_OFD_SETLK(lock)) {
         Ok(_) => Ok(true),
         Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES) => Ok(false),
         Err(errno) => Err(errno.into()),

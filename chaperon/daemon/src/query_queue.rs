@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::AbortHandle;
 
 use crate::budget::Account;
+use crate::query_cache::QueryCache;
 use crate::refusal::Refusal;
 use crate::variables::Variables;
 
@@ -40,6 +41,8 @@ pub struct Query {
     pub arguments: Vec<OsString>,
     /// Variables beside the session's.
     pub environment: Variables,
+    /// Whether it is only to be shown, so that an answer which another session just had will do.
+    pub shared: bool,
 }
 
 /// How a command ended, and its standard error.
@@ -87,10 +90,11 @@ pub struct QueryQueue {
     pub room: Semaphore,
 }
 
-impl Default for QueryQueue {
-    fn default() -> Self {
+impl QueryQueue {
+    /// None yet; asked for what others ask for as well, with their mark.
+    pub fn new(cache: &QueryCache) -> Self {
         Self {
-            mark: mark(),
+            mark: cache.mark(new_mark()),
             arrays: RefCell::default(),
             waiting: RefCell::default(),
             lines: RefCell::default(),
@@ -100,7 +104,7 @@ impl Default for QueryQueue {
 }
 
 /// A record separator and five random letters: short, for it is printed behind every column.
-fn mark() -> String {
+fn new_mark() -> String {
     let mut random = RandomState::new().build_hasher().finish();
     let mut mark = String::from("\x1e");
     for _ in 0..5 {

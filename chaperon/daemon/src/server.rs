@@ -90,6 +90,7 @@ pub fn serve(order: i32, listen: i32, life: i32) -> io::Result<()> {
         while submitted::is_submitting(&session) && Instant::now() < deadline {
             tokio::time::sleep(PAUSE).await;
         }
+        session.query_cache.clear();
         session.audit.close();
         tracing::info!(target: "chaperon", "session is over");
         served

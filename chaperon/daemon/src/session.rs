@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::order::{Allocation, Order};
@@ -14,6 +15,7 @@ use crate::audit::Audit;
 use crate::budget::Budget;
 use crate::cache::Cache;
 use crate::limiter::Limiter;
+use crate::query_cache::QueryCache;
 use crate::query_queue::QueryQueue;
 use crate::submitters::Submitters;
 use crate::variables::{Variables, variable};
@@ -43,6 +45,8 @@ pub struct Session {
     pub submitting: tokio::sync::Mutex<()>,
     /// Questions to Slurm that are on their way.
     pub queries: QueryQueue,
+    /// Answers that the user's sessions share.
+    pub query_cache: Rc<QueryCache>,
     /// The cluster's name, once it is known. [`crate::slurm::cluster::name`] asks for it.
     pub cluster: OnceCell<String>,
     environment: Variables,
@@ -60,6 +64,7 @@ impl Session {
         let directory = state.join("audit");
         let id = &order.snapshot.session;
         let sound = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let query_cache = QueryCache::new(order.query_cache.as_ref(), order.uid);
         let pace = paces(&state).join(if sound { id } else { "other" });
         Self {
             audit: Audit::new(directory, order.snapshot.session.clone()),
@@ -71,7 +76,8 @@ impl Session {
             submitters: RefCell::default(),
             records: RefCell::default(),
             submitting: tokio::sync::Mutex::default(),
-            queries: QueryQueue::default(),
+            queries: QueryQueue::new(&query_cache),
+            query_cache: Rc::new(query_cache),
             environment,
             cluster: OnceCell::new(),
             order,

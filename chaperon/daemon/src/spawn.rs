@@ -28,6 +28,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use crate::budget::Account;
 use crate::closing::{self, Received};
 use crate::conn::{Conn, Event};
+use crate::query_cache::QueryCache;
 use crate::query_queue::Captured;
 use crate::refusal::Refusal;
 use crate::session::Session;
@@ -111,6 +112,8 @@ pub struct Start {
     pub error: Way,
     /// Descriptors that it gets beside these three, under the numbers that they have here.
     pub kept: Vec<Received>,
+    /// Whether Slurm's answers to queries may be others when it has run.
+    pub changes: bool,
 }
 
 impl Start {
@@ -125,6 +128,15 @@ impl Start {
             output: Way::Pipe,
             error: Way::Pipe,
             kept: Vec::new(),
+            changes: command == Command::Scancel,
+        }
+    }
+
+    /// The same for one that changes something.
+    pub fn change(command: Command, arguments: Vec<OsString>) -> Self {
+        Self {
+            changes: true,
+            ..Self::query(command, arguments)
         }
     }
 }
@@ -143,6 +155,8 @@ pub struct Running {
     pub error: Option<ChildStderr>,
     /// Whether its end was logged.
     ended: bool,
+    /// Who is told that it has changed something.
+    changes: Option<Rc<QueryCache>>,
 }
 
 /// Starts a real command.
@@ -203,6 +217,10 @@ pub fn start_with(
     // It holds the streams that the shim sent.
     closing::later(command);
     let mut child = spawned.map_err(failed)?;
+    let changes = start.changes.then(|| Rc::clone(&session.query_cache));
+    if let Some(cache) = &changes {
+        cache.change();
+    }
     let pid = child.id().unwrap_or(0);
     tracing::debug!(target: "slurm", %name, path = %path.display(), pid, options, "command started");
     Ok(Running {
@@ -211,6 +229,7 @@ pub fn start_with(
         output: child.stdout.take(),
         error: child.stderr.take(),
         ended: false,
+        changes,
         child,
     })
 }
@@ -253,6 +272,12 @@ impl Running {
         self.signal(number);
     }
 
+    fn tell_change(&self) {
+        if let Some(cache) = &self.changes {
+            cache.change();
+        }
+    }
+
     /// Waits for its end. Cancel-safe.
     pub async fn wait(&mut self) -> End {
         let end = match self.child.wait().await {
@@ -261,6 +286,7 @@ impl Running {
         };
         if !std::mem::replace(&mut self.ended, true) {
             tracing::debug!(target: "slurm", pid = self.pid, ?end, "command ended");
+            self.tell_change();
         }
         end
     }
@@ -312,6 +338,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.child.id().is_some() {
+            self.tell_change();
             self.signal(libc::SIGCONT);
             self.signal(libc::SIGTERM);
         }

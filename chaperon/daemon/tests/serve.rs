@@ -3,6 +3,8 @@
 
 #[path = "side/logged.rs"]
 mod logged;
+#[path = "side/shared.rs"]
+mod shared;
 mod side;
 
 use std::os::fd::AsFd;
@@ -42,20 +44,9 @@ fn a_script_reaches_slurm_as_data_alone() {
                   #PBS -o HOSTILE\n#BSUB -J HOSTILE -q lsf\necho HOSTILE\n";
     world.file("HOSTILE.sh", script);
     let chaperon = Chaperon::start(&world, |_| {});
-    let said = chaperon.ask(
-        CommandLine::new(
-            "sbatch",
-            &[
-                "-n2",
-                "--error=HOSTILE",
-                "-J",
-                "name",
-                "./HOSTILE.sh",
-                "HOSTILE",
-            ],
-        )
-        .variables(&VARIABLES),
-    );
+    let words = "-n2 --error=HOSTILE -J name ./HOSTILE.sh HOSTILE";
+    let words: Vec<&str> = words.split(' ').collect();
+    let said = chaperon.ask(CommandLine::new("sbatch", &words).variables(&VARIABLES));
     assert_eq!(said.end, End::SUCCESS, "{}", text(&said.error));
     assert_eq!(text(&said.output), "Submitted batch job 42\n");
 

@@ -25,6 +25,8 @@ pub struct Order {
     pub commands: Vec<(Command, Vec<u8>)>,
     /// `agent-sandbox`, by the path that it has on every node.
     pub agent_sandbox: Vec<u8>,
+    /// Where answers of Slurm's are kept for all sessions; `None`: nowhere.
+    pub query_cache: Option<QueryCache>,
     /// The directory of records: jobs, their own messages, the audit record. No jail can write it.
     pub state: Vec<u8>,
     /// The environment of the real commands, `NAME=VALUE`, all of it.
@@ -39,6 +41,15 @@ pub struct Order {
     pub places: Vec<JailPath>,
     /// The job in which this session runs, on a compute node.
     pub job: Option<JobContext>,
+}
+
+/// Where the chaperons of a user on a node find answers that Slurm gave one of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueryCache {
+    /// The user's own directory on this node, which no jail can see.
+    pub directory: Vec<u8>,
+    /// How old an answer may be, in seconds.
+    pub seconds: u32,
 }
 
 /// A place that the jail has.
@@ -100,7 +111,7 @@ pub enum Allocation {
 /// `[slurm.limits]`; 0 stands for "no limit of ours".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Queries a minute that reach Slurm; more wait.
+    /// Queries a minute of a session; more wait.
     pub queries_per_minute: u32,
     /// Jobs of this session that are pending or running at the same time; an array counts its tasks.
     pub jobs: u32,

@@ -218,6 +218,7 @@ fn of_two_values_the_narrower_holds() {
         ("slurm.mode", "\"auto\"", "\"off\""),
         ("slurm.scope", "\"user\"", "\"session\""),
         ("slurm.queries", "\"names\"", "\"none\""),
+        ("slurm.query_cache_seconds", "0", "5"),
         ("slurm.allocation", "\"control\"", "\"steps\""),
         ("slurm.bounds.nodes", "9", "3"),
         ("slurm.bounds.gpus", "0", "3"),

@@ -6,7 +6,7 @@ use agent_sandbox_wire::message::{End, Stream};
 
 use crate::conn::Conn;
 use crate::refusal::Refusal;
-use crate::slurm::ask::{Stop, act, ask, attended};
+use crate::slurm::ask::{Stop, act, attended, look_up};
 use crate::slurm::parse::{Parsed, canonical};
 use crate::slurm::request::Context;
 use crate::variables::Variables;
@@ -43,7 +43,7 @@ pub async fn plain(
     environment: Variables,
 ) -> Result<End, Stop> {
     let command = context.request.command;
-    let asked = ask(&context.session, command, arguments, environment);
+    let asked = look_up(&context.session, command, arguments, environment);
     let said = attended(context.conn, asked).await?;
     reply(context.conn, &said.output, &said.error, said.end).await
 }

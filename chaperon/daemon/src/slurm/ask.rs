@@ -1,8 +1,9 @@
 //! Questions to Slurm: at a bounded pace, few at a time, and one for all who ask the same.
 
 use std::cell::OnceCell;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::future::Future;
+use std::os::unix::ffi::OsStrExt;
 use std::rc::{Rc, Weak};
 
 use agent_sandbox_wire::command::Command;
@@ -10,6 +11,7 @@ use agent_sandbox_wire::message::End;
 use tokio::sync::{Mutex, watch};
 
 use crate::conn::{Conn, Event};
+use crate::query_cache::{Found, QueryCache};
 use crate::query_queue::{Captured, Outcome, Progress, Query, RunningQuery};
 use crate::refusal::Refusal;
 use crate::session::Session;
@@ -89,7 +91,7 @@ pub async fn patiently<T>(conn: &mut Conn, work: impl Future<Output = T>) -> Res
     }
 }
 
-/// Asks Slurm. Everybody who asks the same before it is sent gets the same answer.
+/// Asks Slurm, to decide by the answer. Everybody who asks the same before it is sent gets the same answer.
 ///
 /// # Errors
 /// The command cannot be started, or says too much.
@@ -99,7 +101,31 @@ pub async fn ask(
     arguments: Vec<OsString>,
     environment: Variables,
 ) -> Result<Rc<Captured>, Refusal> {
-    let AnswerStream { running, .. } = subscribe(session, command, arguments, environment);
+    let query = Query {
+        command,
+        arguments,
+        environment,
+        shared: false,
+    };
+    whole(follow(session, query)).await
+}
+
+/// The same for an answer that is only shown: one that another session of the user's just had will do
+/// ([`crate::query_cache`]).
+///
+/// # Errors
+/// The command cannot be started, or says too much.
+pub async fn look_up(
+    session: &Rc<Session>,
+    command: Command,
+    arguments: Vec<OsString>,
+    environment: Variables,
+) -> Result<Rc<Captured>, Refusal> {
+    whole(subscribe(session, command, arguments, environment)).await
+}
+
+async fn whole(answer: AnswerStream) -> Result<Rc<Captured>, Refusal> {
+    let AnswerStream { running, .. } = answer;
     let mut progress = running.progress.clone();
     let progress = progress.wait_for(|progress| progress.over.is_some()).await;
     let progress = progress.map_err(|_| lost())?;
@@ -115,7 +141,7 @@ pub async fn ask(
     Ok(Rc::clone(whole))
 }
 
-/// The same as [`ask`] for who begins with the answer before it is complete.
+/// The same as [`look_up`] for who begins with the answer before it is complete.
 pub fn subscribe(
     session: &Rc<Session>,
     command: Command,
@@ -126,7 +152,12 @@ pub fn subscribe(
         command,
         arguments,
         environment,
+        shared: true,
     };
+    follow(session, query)
+}
+
+fn follow(session: &Rc<Session>, query: Query) -> AnswerStream {
     let known = session
         .queries
         .waiting
@@ -224,22 +255,64 @@ async fn run_query(
     to: &watch::Sender<Progress>,
 ) -> Outcome {
     let _first = line.lock().await;
-    let _room = enter(session).await?;
+    session.limiter.turn().await;
+    let found = match query.shared {
+        true => find(session, &query).await,
+        false => Found::Nothing(None),
+    };
+    let mut place = match found {
+        Found::Nothing(place) => place,
+        Found::Answer(answer) => {
+            // It is as old as it is: who asks from now on may want another.
+            session.queries.waiting.borrow_mut().remove(&query);
+            let mut account = session.answers.account();
+            account
+                .more(answer.output.len() + answer.error.len())
+                .await?;
+            to.send_modify(|progress| {
+                progress.output.push(answer.output.into());
+                progress.account = Some(Rc::new(account));
+            });
+            return Ok((answer.end, answer.error.into()));
+        }
+    };
+    let _room = room(session).await?;
     session.queries.waiting.borrow_mut().remove(&query);
-    let tell = |part: &[u8]| to.send_modify(|progress| progress.output.push(part.into()));
-    let (end, error, account) = spawn::relay(session, start(query), &[], tell).await?;
+    if let Some(place) = &mut place {
+        session.query_cache.asked(place);
+    }
+    let mut start = Start::query(query.command, query.arguments);
+    start.environment = query.environment;
+    let mut length = 0;
+    let tell = |part: &[u8]| {
+        to.send_modify(|progress| progress.output.push(part.into()));
+        length += part.len();
+        // Nobody has to wait for what is not shared.
+        place.take_if(|_| !QueryCache::takes(length));
+    };
+    let (end, error, account) = spawn::relay(session, start, &[], tell).await?;
+    if let Some(place) = place {
+        let output = to.borrow().output.concat();
+        session.query_cache.keep(place, end, output, error.clone());
+    }
     to.send_modify(|progress| progress.account = Some(account));
     Ok((end, error.into()))
 }
 
-fn start(query: Query) -> Start {
-    let mut start = Start::query(query.command, query.arguments);
-    start.environment = query.environment;
-    start
+async fn find(session: &Session, query: &Query) -> Found {
+    let Some(path) = session.command(query.command) else {
+        return Found::Nothing(None);
+    };
+    let own = query.environment.iter();
+    let own = own.map(|(name, value)| (name.as_os_str(), value.as_os_str()));
+    let environment = session.environment().chain(own);
+    let cache = &session.query_cache;
+    cache
+        .find(OsStr::from_bytes(path), &query.arguments, environment)
+        .await
 }
 
-async fn enter(session: &Session) -> Result<tokio::sync::SemaphorePermit<'_>, Refusal> {
-    session.limiter.turn().await;
+async fn room(session: &Session) -> Result<tokio::sync::SemaphorePermit<'_>, Refusal> {
     let closed = |_| Refusal::mistake("the session ends");
     session.queries.room.acquire().await.map_err(closed)
 }
@@ -254,11 +327,9 @@ pub async fn act(
     arguments: Vec<OsString>,
     environment: Variables,
 ) -> Result<Captured, Refusal> {
-    let _room = enter(session).await?;
-    let query = Query {
-        command,
-        arguments,
-        environment,
-    };
-    spawn::capture(session, start(query), &[]).await
+    session.limiter.turn().await;
+    let _room = room(session).await?;
+    let mut start = Start::change(command, arguments);
+    start.environment = environment;
+    spawn::capture(session, start, &[]).await
 }

@@ -243,6 +243,7 @@ impl Chaperon {
                 .map(|(name, _)| (*name, bytes(&world.0.join("bin").join(name.name()))))
                 .collect(),
             agent_sandbox: b"/opt/agent-sandbox".to_vec(),
+            query_cache: None,
             state: bytes(&world.0.join("state")),
             environment: vec![b"PATH=/usr/bin:/bin".to_vec(), b"LANG=C".to_vec()],
             user: "ada".into(),

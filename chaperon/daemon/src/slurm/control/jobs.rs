@@ -102,7 +102,7 @@ pub(in crate::slurm) async fn jobs(
     let list: Vec<String> = inside.iter().map(ToString::to_string).collect();
     arguments.push(list.join(",").into());
     let said = if verb.starts_with("requeue") {
-        let mut start = Start::query(Command::Scontrol, arguments);
+        let mut start = Start::change(Command::Scontrol, arguments);
         start.environment = asked.parsed.kept;
         attended(context.conn, queue::requeue(&session, inside, start)).await?
     } else {
@@ -149,7 +149,8 @@ pub(in crate::slurm) async fn wait(
     let mut arguments = asked.options;
     arguments.extend(["wait_job".into(), selector.to_string().into()]);
     let session = context.session.clone();
-    let start = Start::query(Command::Scontrol, arguments);
+    // What it waited for has changed.
+    let start = Start::change(Command::Scontrol, arguments);
     // It is not one of the few questions at a time: it would keep the others waiting.
     let said = attended(context.conn, spawn::capture(&session, start, &[])).await?;
     reply(context.conn, &said.output, &said.error, said.end).await

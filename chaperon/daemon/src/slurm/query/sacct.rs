@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::slurm::answers::{about, fields, plain, reply};
-use crate::slurm::ask::{Stop, ask, attended, settle};
+use crate::slurm::ask::{Stop, ask, attended, look_up, settle};
 use crate::slurm::ids::{self, Selector};
 use crate::slurm::parse::{self, Parsed};
 use crate::slurm::query::format::find;
@@ -95,7 +95,7 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
         let work = async {
             let view = scope::view(&session).await?;
             let reader = records::reader(&session).await?;
-            let said = ask(&session, Command::Sacct, arguments, kept).await?;
+            let said = look_up(&session, Command::Sacct, arguments, kept).await?;
             let output = filter_json(&said.output, &view, others, &reader)?;
             Ok((output, said))
         };
@@ -113,7 +113,7 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     let work = async {
         let view = scope::view(&session).await?;
         let reader = records::reader(&session).await?;
-        let said = ask(&session, Command::Sacct, arguments, kept).await?;
+        let said = look_up(&session, Command::Sacct, arguments, kept).await?;
         let arrays = match lines {
             Lines::Columns(id) if !others => arrays(&session, &said.output, id, &view).await?,
             _ => BTreeMap::new(),

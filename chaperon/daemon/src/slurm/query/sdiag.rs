@@ -6,7 +6,7 @@ use agent_sandbox_wire::order::Queries;
 
 use crate::refusal::Refusal;
 use crate::slurm::answers::{about, plain, reply};
-use crate::slurm::ask::{Stop, ask, attended, settle};
+use crate::slurm::ask::{Stop, attended, look_up, settle};
 use crate::slurm::parse;
 use crate::slurm::request::Context;
 
@@ -29,7 +29,7 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     if session.order.queries == Queries::Names {
         return plain(context, arguments, parsed.kept).await;
     }
-    let work = ask(&session, Command::Sdiag, arguments, parsed.kept);
+    let work = look_up(&session, Command::Sdiag, arguments, parsed.kept);
     let said = attended(context.conn, work).await?;
     let output = without_users(&said.output, &session.order.user);
     reply(context.conn, &output, &said.error, said.end).await

@@ -8,7 +8,7 @@ use agent_sandbox_wire::order::Queries;
 
 use crate::refusal::Refusal;
 use crate::slurm::answers::{plain, reply};
-use crate::slurm::ask::{Stop, ask, attended};
+use crate::slurm::ask::{Stop, attended, look_up};
 use crate::slurm::ids::{self, Selector};
 use crate::slurm::keywords::{KeywordRequest, means};
 use crate::slurm::query::blocks::{self, Block};
@@ -161,7 +161,7 @@ pub(in crate::slurm) async fn run(
             let session = context.session.clone();
             let said = attended(
                 context.conn,
-                ask(&session, Command::Scontrol, arguments, kept),
+                look_up(&session, Command::Scontrol, arguments, kept),
             );
             let said = said.await?;
             let output = blocks::nameless(&said.output, &session.order.user);
@@ -201,7 +201,7 @@ async fn jobs(
                 arguments.insert(0, "--json".into());
             }
             arguments.extend(selector.map(|one| OsString::from(one.to_string())));
-            let said = ask(&session, Command::Scontrol, arguments, kept.clone()).await?;
+            let said = look_up(&session, Command::Scontrol, arguments, kept.clone()).await?;
             if said.end != End::SUCCESS {
                 end = said.end;
             }

@@ -12,7 +12,7 @@ use agent_sandbox_wire::order::Queries;
 use self::preface::Preface;
 use crate::refusal::Refusal;
 use crate::slurm::answers::{about, plain, reply};
-use crate::slurm::ask::{AnswerPart, Stop, ask, attended, settle, subscribe};
+use crate::slurm::ask::{AnswerPart, Stop, attended, look_up, settle, subscribe};
 use crate::slurm::ids;
 use crate::slurm::parse::{self, GivenOption, Origin, Parsed};
 use crate::slurm::query::format::Layout;
@@ -62,12 +62,17 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
         }
         other => other,
     };
+    let picked = ["jobs", "steps", "user", "notme", "me", "verbose"];
+    if others == Queries::None && !picked.iter().any(|name| parsed.has(name)) {
+        // Nobody else's are shown, and slurmctld has less to send.
+        arguments.push(format!("--user={}", session.order.uid).into());
+    }
     if json {
         arguments.push("--json".into());
         let work = async {
             let view = scope::view(&session).await?;
             let reader = records::reader(&session).await?;
-            let said = ask(&session, Command::Squeue, arguments, parsed.kept.clone()).await?;
+            let said = look_up(&session, Command::Squeue, arguments, parsed.kept.clone()).await?;
             let output = json::filter(&said.output, &view, others, &reader)?;
             Ok((output, said))
         };

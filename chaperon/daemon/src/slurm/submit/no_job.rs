@@ -44,6 +44,7 @@ pub(super) async fn run(context: &mut Context<'_>, words: Vec<OsString>) -> Resu
         output: Way::Passed(output),
         error: Way::Passed(error),
         kept: Vec::new(),
+        changes: false,
     };
     let mut running = spawn::start(&context.session, start)?;
     Ok(running.attend(context.conn).await)

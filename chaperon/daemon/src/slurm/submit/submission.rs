@@ -253,6 +253,7 @@ impl Submission<Judged> {
             output,
             error,
             kept: own.kept,
+            changes: true,
         };
         self.next(|_| Written { start, messages })
     }
@@ -383,6 +384,8 @@ impl Job {
     pub(super) async fn is(&self, job: u32) -> Result<(), Refusal> {
         let session = &self.session;
         tracing::info!(target: "slurm", job, "Slurm has the job");
+        // The command may go on for long.
+        session.query_cache.change();
         if let Some(number) = self.number {
             submitted::said(session, number, job);
         }
