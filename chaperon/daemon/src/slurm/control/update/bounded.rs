@@ -147,7 +147,7 @@ fn grows(rules: &Rules<'_>, change: &Change) -> Result<(), Refusal> {
         Kind::Count => &[Nodes, Gpus, Cpus, Memory],
         Kind::Nodes if name != "ExcNodeList" => &[Nodes, Gpus, Cpus, Memory],
         // Who asks for more memory than a CPU has gets more CPUs.
-        Kind::Word if matches!(name, "MinMemoryNode" | "MinMemoryCPU") => &[Cpus, Memory],
+        Kind::Word if matches!(name, "MinMemoryNode" | "MinMemoryCPU") => &[Memory, Cpus],
         // Whole nodes, with all that is in them.
         Kind::Word if matches!(name, "OverSubscribe" | "Shared") => &[Gpus, Cpus, Memory],
         Kind::Number if matches!(name, "CoreSpec" | "ThreadSpec") => &[Gpus, Cpus, Memory],
