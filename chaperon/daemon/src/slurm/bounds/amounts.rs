@@ -86,9 +86,8 @@ pub fn count_nodes(text: &OsStr) -> Option<u64> {
 
 /// Whether this is the name of a type, and no number in a form of Slurm's own (`+8`, `1kb`).
 fn is_type(text: &str) -> bool {
-    text.bytes()
-        .next()
-        .is_some_and(|first| first.is_ascii_alphabetic())
+    let named = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    text.starts_with(|first: char| first.is_ascii_alphabetic()) && text.bytes().all(named)
 }
 
 /// GPUs by their type; without one it is empty.
@@ -137,10 +136,9 @@ pub(super) fn named_devices(text: &OsStr) -> Option<Devices> {
     for part in text.to_str()?.split(',') {
         // The number may stand behind `=` and have a list of cores behind it.
         let part = part.split('(').next().unwrap_or(part);
-        let part = part.to_ascii_lowercase().replace(['=', '/'], ":");
-        let part = part.strip_prefix("gres:").unwrap_or(&part);
-        let mut fields = part.split(':');
-        let name = fields.next().unwrap_or_default();
+        let mut fields = part.split(['=', '/', ':']).peekable();
+        fields.next_if(|first| first.eq_ignore_ascii_case("gres"));
+        let name = fields.next().unwrap_or_default().to_ascii_lowercase();
         // Every kind counts that could be one: also what a site calls so.
         let share = SHARES.iter().find(|(share, _)| name == *share);
         let each = match share {

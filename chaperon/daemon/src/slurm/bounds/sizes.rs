@@ -87,13 +87,18 @@ impl<'a> Sizes<'a> {
         Ok(all)
     }
 
-    /// The tasks that it names, by their number, or by that of its GPUs and of those for each.
-    fn named_tasks(&self) -> Value<u64> {
-        let tasks = self.plain("ntasks", "--ntasks")?.max(self.tasks);
+    /// The tasks that so many GPUs make, where it says how many each has.
+    fn tasks_of(&self, gpus: u64) -> Value<u64> {
         let each = self.gpus_per_task()?;
         let fewest = each.iter().map(|(_, count)| *count).min();
+        Ok(fewest.map_or(0, |each| gpus.div_ceil(each.max(1))))
+    }
+
+    /// The tasks that it names, by their number, or by that of its GPUs.
+    fn named_tasks(&self) -> Value<u64> {
+        let tasks = self.plain("ntasks", "--ntasks")?.max(self.tasks);
         let gpus = sum(&self.of_gpus("gpus", "--gpus", devices)?);
-        Ok(tasks.max(fewest.map_or(0, |each| gpus.div_ceil(each.max(1)))))
+        Ok(tasks.max(self.tasks_of(gpus)?))
     }
 
     /// The fewest and the most nodes. A task takes a node at most.
@@ -205,9 +210,12 @@ impl<'a> Sizes<'a> {
         let ((_, nodes), gpus) = (self.nodes()?, self.gpus()?);
         let per_gpu = self.plain("ntasks-per-gpu", "--ntasks-per-gpu")?;
         let per_tres = self.plain("ntasks-per-tres", "--ntasks-per-tres")?;
-        let tasks = self
+        let mut tasks = self
             .tasks()?
             .max(per_gpu.max(per_tres).saturating_mul(gpus));
+        if !self.parsed.has("ntasks") {
+            tasks = tasks.max(self.tasks_of(gpus)?);
+        }
         let given = self.plain("cpus-per-task", "--cpus-per-task")?;
         // Whether srun reads it differs from version to version.
         let mut kept = self.parsed.kept.iter();

@@ -33,8 +33,9 @@ fn cpus_that_slurm_gives_unasked_count() {
         // And those that a number of GPUs makes.
         ("--gpus=8 --gpus-per-task=1 -N1-2", 10),
         ("--gpus=8 --tres-per-task=gres/gpu:1 -N1-2", 10),
-        ("--gpus=8 --tres-per-task=cpu=2,gres/gpu:a100=4 -N2", 4),
+        ("--gpus=8 --tres-per-task=cpu=2,gres/gpu=4 -N2", 4),
         ("--gpus=4 --ntasks-per-gpu=2 -N1", 8),
+        ("--gpus-per-node=4 --gpus-per-task=1 -N1", 4),
         // Threads that are not used.
         ("-n4 --threads-per-core=1 -N1", 8),
         ("-n4 --hint=nomultithread -N1", 8),
@@ -154,6 +155,9 @@ fn gpus_of_several_types_add_up() {
         "--gpus=a100:3 --gpus-per-node=v100:2",
         "--gres=gpu:a100:2,gpu:v100:3",
         "--gpus=a100:4 --gres=shard:1",
+        "--gpus-per-node=a:3 --gres=gpu:A:3",
+        "--gpus=a=8",
+        "--gres=gpu:a*8",
     ] {
         assert!(judged(&gpus, line, Some(&NODE)).is_err(), "{line}");
     }
