@@ -210,6 +210,15 @@ fn what_is_asked_for_is_judged(site: &Site) {
         ("sbatch -H -a 1-5 --wrap true", 12),
         ("sbatch -H -a 1-9:2%1 --wrap true", 12),
         ("printf '#!/bin/sh\\n#PBS -q secret\\n' | sbatch -H", 2),
+        (
+            "printf '#!/bin/sh\\n#PBS -l nodes=1:ppn=3\\n' | sbatch -H",
+            9,
+        ),
+        (
+            "printf '#!/bin/sh\\n#PBS -l select=2:ncpus=2\\n' | sbatch -H",
+            9,
+        ),
+        ("printf '#!/bin/sh\\n#BSUB -n 3\\n' | sbatch -H", 9),
     ] {
         refused_by(&world.inside(line).run(), place);
     }
@@ -314,7 +323,7 @@ fn jobs_that_are_there_are_judged(site: &Site) {
         "requeue",
         "requeuehold",
         "top",
-        "update Priority=4294967295 JobId",
+        "update StartTime=now JobId",
     ] {
         let words = match words.split_once(' ') {
             None => format!("scontrol {words} {foreign}"),

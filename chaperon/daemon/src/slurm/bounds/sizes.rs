@@ -10,7 +10,7 @@ use super::amounts::{
 };
 use super::asked::{Amount, Value};
 use super::node::{DefaultMemory, Node};
-use crate::slurm::parse::{Duration, Parsed, duration};
+use crate::slurm::parse::{Duration, Origin, Parsed, duration};
 
 /// Values of `--exclusive` with which nodes are only not shared with other users.
 const SHARED: [&str; 2] = ["user", "mcs"];
@@ -119,9 +119,11 @@ impl<'a> Sizes<'a> {
             0 => self.node.map_or(0, |node| node.gpus),
             per_node => per_node,
         };
-        let by_gpus = gpus
-            .checked_div(together)
-            .map_or(0, |_| gpus.div_ceil(together));
+        let by_gpus = if together == 0 {
+            0
+        } else {
+            gpus.div_ceil(together)
+        };
         // `--spread-job` and `--mincpus` spread tasks, but never over more nodes than tasks. With
         // `--nodes` the range holds.
         let least = match most {
@@ -151,12 +153,18 @@ impl<'a> Sizes<'a> {
         Ok((whole.max(product), if one { Some(1) } else { used }))
     }
 
+    /// Whether it says how many tasks it has. Not every version of srun reads every variable.
+    fn says_tasks(&self) -> bool {
+        let given = self.parsed.last("ntasks");
+        given.is_some_and(|given| !matches!(given.origin, Origin::Variable(_)))
+    }
+
     /// The most tasks, without those that a number for each GPU makes.
     fn tasks(&self) -> Value<u64> {
         let (_, nodes) = self.nodes()?;
         let per_node = self.plain("ntasks-per-node", "--ntasks-per-node")?;
         // Slurm makes a task for each thread of that shape where nobody says how many.
-        let told = self.parsed.has("ntasks") && !self.parsed.has("overcommit");
+        let told = self.says_tasks() && !self.parsed.has("overcommit");
         let of_shape = if told { 1 } else { self.shape()?.0 };
         let on_nodes = nodes.saturating_mul(per_node.max(of_shape));
         Ok(self.named_tasks()?.max(on_nodes))
@@ -206,14 +214,14 @@ impl<'a> Sizes<'a> {
     }
 
     /// The CPUs that it asks for, and what Slurm gives besides because it gives whole cores.
-    fn asked_cpus(&self) -> Value<u64> {
+    fn cpus_of_tasks(&self) -> Value<u64> {
         let ((_, nodes), gpus) = (self.nodes()?, self.gpus()?);
         let per_gpu = self.plain("ntasks-per-gpu", "--ntasks-per-gpu")?;
         let per_tres = self.plain("ntasks-per-tres", "--ntasks-per-tres")?;
         let mut tasks = self
             .tasks()?
             .max(per_gpu.max(per_tres).saturating_mul(gpus));
-        if !self.parsed.has("ntasks") {
+        if !self.says_tasks() {
             tasks = tasks.max(self.tasks_of(gpus)?);
         }
         let given = self.plain("cpus-per-task", "--cpus-per-task")?;
@@ -251,8 +259,14 @@ impl<'a> Sizes<'a> {
             true => self.plain("cpus-per-gpu", "--cpus-per-gpu")?,
             false => self.node.map_or(0, |node| node.cpus_of_gpu),
         };
-        most = most.max(on_each(least)).max(rounded(of_gpu, gpus, nodes));
-        Ok(most.max(self.of_whole(|node| node.cpus).saturating_mul(nodes)))
+        Ok(most.max(on_each(least)).max(rounded(of_gpu, gpus, nodes)))
+    }
+
+    /// The same, or all of whole nodes.
+    fn asked_cpus(&self) -> Value<u64> {
+        let (_, nodes) = self.nodes()?;
+        let whole = self.of_whole(|node| node.cpus).saturating_mul(nodes);
+        Ok(self.cpus_of_tasks()?.max(whole))
     }
 
     /// By how much Slurm multiplies the CPUs of a task that asks for more memory for each than there is
@@ -265,7 +279,9 @@ impl<'a> Sizes<'a> {
 
     /// The most CPUs.
     pub(super) fn cpus(&self) -> Value<u64> {
-        let asked = self.asked_cpus()?.saturating_mul(self.more_for_memory()?);
+        let of_tasks = self.cpus_of_tasks()?;
+        let more = of_tasks.saturating_mul(self.more_for_memory()?);
+        let asked = more.max(self.asked_cpus()?);
         let Some((node, most)) = self.node.and_then(|node| Some((node, node.most_of_cpu?))) else {
             return Ok(asked);
         };

@@ -94,6 +94,15 @@ fn cpus_that_slurm_gives_unasked_count() {
         assert!(less.is_err(), "{line}: {less:?}");
     }
     assert!(judged(&cpus(2), "-n2 -N1", Some(&memory)).is_ok());
+    let line = "-N1 --exclusive --mem-per-cpu=300";
+    assert!(judged(&cpus(8), line, Some(&memory)).is_ok());
+    // Not every version reads it.
+    let variable = [("SLURM_NPROCS".into(), "1".into())];
+    let words = ["-B".into(), "2:2:2".into()];
+    let parsed = parse(Command::Srun, &words, &variable).unwrap();
+    let chosen = Chosen::of(&cpus(7), &parsed, &Defaults::default());
+    let judgement = judge(&cpus(7), &parsed, chosen, Some(&THREADS), 0);
+    assert!(!judgement.breaches.is_empty());
 }
 
 #[test]

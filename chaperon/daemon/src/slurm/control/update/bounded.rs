@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// A priority or a time starts what was held.
+    /// A time or a dependency starts what waited.
     #[test]
     fn a_job_outside_of_the_bounds_is_not_changed_so_that_it_runs() {
         let bounds = sizes(&[(SizeKey::Minutes, 60)]);
