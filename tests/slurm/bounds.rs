@@ -340,7 +340,7 @@ fn jobs_that_are_there_are_judged(site: &Site) {
 }
 
 /// Ways to more than four CPUs, two GPUs or 3000 MiB, and to less, on two nodes of four cores with two threads each.
-const WAYS: [&str; 38] = [
+const WAYS: [&str; 48] = [
     "-B 1:4:1",
     "-B 1:4:2",
     "-N1 --cores-per-socket=4",
@@ -377,6 +377,16 @@ const WAYS: [&str; 38] = [
     "--gpus=2 --gpus-per-node=1 --mem=1600",
     "--mem-per-cpu=1500 -c1",
     "--mem-per-cpu=1000 -n2",
+    "--exclusive",
+    "--mem=0",
+    "-N2 --mem=1600",
+    "-n2 --mem=1600",
+    "-n3 --spread-job --mem=1100",
+    "-n2 -c2 --mem-per-cpu=800",
+    "--ntasks-per-node=1 -N2 -c3",
+    "--gpus=2 --cpus-per-gpu=3",
+    "--gpus-per-task=1 -n2 -N1-2",
+    "--mem-per-gpu=1600 --gpus=2",
     "-p fed --gpus=2",
     "-p scarce --mem=450",
 ];

@@ -59,7 +59,12 @@ impl StandingJob {
             return Err(Refusal::mistake(text));
         }
         let text = String::from_utf8_lossy(&said.output);
-        Ok(text.split("\n\n").filter_map(Self::read).collect())
+        let all: Vec<Self> = text.split("\n\n").filter_map(Self::read).collect();
+        // What Slurm says nothing of would be within all bounds.
+        match all.is_empty() {
+            true => Err(Refusal::mistake(format!("Slurm says nothing of job {job}"))),
+            false => Ok(all),
+        }
     }
 
     /// From the lines about one job.
