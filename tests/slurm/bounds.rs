@@ -160,6 +160,10 @@ fn what_is_not_asked_for_is_filled_in(site: &Site) {
         .run()
         .good();
     assert_eq!(said.out(), "long proj1 30:00\n", "{said}");
+    // Memory counts on the nodes of a variable that Slurm 22.05 does not read: without a word of ours there would be two.
+    let line = "SLURM_NNODES=1 srun -n2 --mem=800 --spread-job printenv SLURM_JOB_NUM_NODES";
+    let said = world.inside(line).run().good();
+    assert_eq!(said.out(), "1\n1\n", "{said}");
     world.inside("scancel --me").run();
 }
 
