@@ -1,5 +1,6 @@
 //! What one job may ask for: `[slurm.bounds]` of a site, for new jobs, steps and jobs that are there, however they ask.
 
+use std::ffi::OsStr;
 use std::fs;
 
 use crate::call::Output;
@@ -8,7 +9,7 @@ use crate::world::{Side, World};
 
 /// What the site says where users log in. The tests name its lines.
 const ENFORCED: &str = r#"[slurm.bounds]
-partitions = ["long", "debug", "whole"]
+partitions = ["long", "debug", "whole", "scarce", "fed"]
 accounts = ["proj1", "proj2"]
 qos = ["normal"]
 reservations = []
@@ -34,7 +35,7 @@ partitions = ["debug"]
 "#;
 
 /// What is too much, and the line that says so.
-const REFUSED: [(&str, u32); 38] = [
+const REFUSED: [(&str, u32); 47] = [
     ("-p secret", 2),
     ("-p long,secret", 2),
     ("--part=secret", 2),
@@ -61,6 +62,16 @@ const REFUSED: [(&str, u32); 38] = [
     ("--core-spec=1", 9),
     ("-p whole", 9),
     ("-p long,whole", 9),
+    ("-B 1:3:1", 9),
+    ("-N1 --sockets-per-node=3", 9),
+    ("--cores-per-socket=3", 9),
+    ("--threads-per-core=3", 9),
+    ("-G4 --gpus-per-task=1", 9),
+    ("-G3 --tres-per-task=gres/gpu:1", 9),
+    // Slurm gives a CPU more for each 100 MiB, or three with a GPU.
+    ("-p scarce --mem=250", 9),
+    ("-p scarce --mem-per-cpu=250", 9),
+    ("-p fed -G1", 9),
     ("--mem=1501M", 10),
     ("--mem=2G", 10),
     ("--mem=0", 10),
@@ -85,6 +96,8 @@ impl Site {
     #[track_caller]
     fn new() -> Option<Self> {
         let extra = "PartitionName=whole Nodes=ALL OverSubscribe=EXCLUSIVE MaxTime=60\n\
+                     PartitionName=scarce Nodes=ALL MaxMemPerCPU=100 MaxTime=60\n\
+                     PartitionName=fed Nodes=ALL DefCpuPerGPU=3 MaxTime=60\n\
                      PartitionName=secret Nodes=ALL MaxTime=60\nLicenses=matlab:4,abaqus:4\n";
         let own = Own::start("bounds", &[("slurm.conf", extra)])?;
         fs::write(own.login().join("enforced.toml"), ENFORCED).unwrap();
@@ -147,6 +160,10 @@ fn what_is_not_asked_for_is_filled_in(site: &Site) {
         .run()
         .good();
     assert_eq!(said.out(), "long proj1 30:00\n", "{said}");
+    // Memory counts on the nodes of a variable that Slurm 22.05 does not read: without a word of ours there would be two.
+    let line = "SLURM_NNODES=1 srun -n2 --mem=800 --spread-job printenv SLURM_JOB_NUM_NODES";
+    let said = world.inside(line).run().good();
+    assert_eq!(said.out(), "1\n1\n", "{said}");
     world.inside("scancel --me").run();
 }
 
@@ -189,11 +206,23 @@ fn what_is_asked_for_is_judged(site: &Site) {
         ("SBATCH_CONSTRAINT=v100 sbatch -H --wrap true", 6),
         ("SBATCH_EXCLUSIVE=1 sbatch -H --wrap true", 9),
         ("SLURM_CPUS_PER_TASK=3 srun -H true", 9),
+        ("SLURM_NSOCKETS_PER_NODE=3 srun -H true", 9),
+        ("SLURM_NCORES_PER_SOCKET=3 srun -H true", 9),
+        ("SBATCH_THREADS_PER_CORE=3 sbatch -H --wrap true", 9),
         ("SBATCH_MEM_PER_NODE=2G sbatch -H --wrap true", 10),
         ("SBATCH_TIMELIMIT=31 sbatch -H --wrap true", 11),
         ("sbatch -H -a 1-5 --wrap true", 12),
         ("sbatch -H -a 1-9:2%1 --wrap true", 12),
         ("printf '#!/bin/sh\\n#PBS -q secret\\n' | sbatch -H", 2),
+        (
+            "printf '#!/bin/sh\\n#PBS -l nodes=1:ppn=3\\n' | sbatch -H",
+            9,
+        ),
+        (
+            "printf '#!/bin/sh\\n#PBS -l select=2:ncpus=2\\n' | sbatch -H",
+            9,
+        ),
+        ("printf '#!/bin/sh\\n#BSUB -n 3\\n' | sbatch -H", 9),
     ] {
         refused_by(&world.inside(line).run(), place);
     }
@@ -257,10 +286,12 @@ fn jobs_that_are_there_are_judged(site: &Site) {
         ("Licenses=abaqus:1", 7),
         ("Nice=5", 8),
         ("NumCPUs=4", 9),
+        ("Partition=whole", 9),
         ("MinMemoryNode=4G", 10),
         ("TimeLimit=31", 11),
         ("TimeLimit=+1", 11),
         ("TimeLimit=UNLIMITED", 11),
+        ("TimeLimit=31 TimeMin=5", 11),
         ("Partition=debug", 18),
         ("Account=proj2", 24),
     ] {
@@ -291,11 +322,18 @@ fn jobs_that_are_there_are_judged(site: &Site) {
     let name = "x Partition=long Account=proj1";
     let words = [&foreign[..], &[name, "--wrap", "true"]].concat();
     let foreign = world.real(&words).good().word();
-    for verb in ["release", "requeue", "requeuehold", "top"] {
-        let said = world
-            .inside(&format!("scontrol {verb} {foreign}"))
-            .set("slurm.scope=user")
-            .run();
+    for words in [
+        "release",
+        "requeue",
+        "requeuehold",
+        "top",
+        "update StartTime=now JobId",
+    ] {
+        let words = match words.split_once(' ') {
+            None => format!("scontrol {words} {foreign}"),
+            Some(_) => format!("scontrol {words}={foreign}"),
+        };
+        let said = world.inside(&words).set("slurm.scope=user").run();
         refused_by(&said, 2);
     }
     world
@@ -303,6 +341,105 @@ fn jobs_that_are_there_are_judged(site: &Site) {
         .run()
         .good();
     world.real(&["scancel", &foreign]).good();
+}
+
+/// Ways to more than four CPUs, two GPUs or 3000 MiB, and to less, on two nodes of four cores with two threads each.
+const WAYS: [&str; 48] = [
+    "-B 1:4:1",
+    "-B 1:4:2",
+    "-N1 --cores-per-socket=4",
+    "--cores-per-socket=4 --threads-per-core=2",
+    "--threads-per-core=2",
+    "-n4 --threads-per-core=1",
+    "-n2 --threads-per-core=1",
+    "-n4 --hint=nomultithread",
+    "-n2 --hint=memory_bound",
+    "-n4 --ntasks-per-core=1",
+    "-n3",
+    "-n3 -N1",
+    "-n5 -N1-2",
+    "-n3 -N2 -c2",
+    "-c3",
+    "-c5",
+    "--ntasks-per-node=2 -N2",
+    "--ntasks-per-node=3 -N2",
+    "--ntasks-per-node=2 -n2 -N1-2",
+    "--mincpus=5",
+    "--mincpus=3 -N2",
+    "-n4 --spread-job",
+    "-n2 -O --spread-job",
+    "--gpus=2",
+    "--gpus=2 --gpus-per-node=1",
+    "--gpus=2 --gpus-per-node=1 --exclusive",
+    "--gpus=4 --gpus-per-node=2",
+    "--gpus=2 --gpus-per-task=1",
+    "--gpus=2 --ntasks-per-gpu=2",
+    "--gpus=2 --ntasks-per-gpu=3",
+    "--gpus=2 --cpus-per-gpu=2",
+    "--gpus=2 --cpus-per-gpu=2 --threads-per-core=1",
+    "--gpus-per-node=2 -N1-2",
+    "--gpus=2 --gpus-per-node=1 --mem=1600",
+    "--mem-per-cpu=1500 -c1",
+    "--mem-per-cpu=1000 -n2",
+    "--exclusive",
+    "--mem=0",
+    "-N2 --mem=1600",
+    "-n2 --mem=1600",
+    "-n3 --spread-job --mem=1100",
+    "-n2 -c2 --mem-per-cpu=800",
+    "--ntasks-per-node=1 -N2 -c3",
+    "--gpus=2 --cpus-per-gpu=3",
+    "--gpus-per-task=1 -n2 -N1-2",
+    "--mem-per-gpu=1600 --gpus=2",
+    "-p fed --gpus=2",
+    "-p scarce --mem=450",
+];
+
+/// Whatever is let through, Slurm allocates no more than the site allows.
+#[test]
+fn what_slurm_allocates_is_within_the_bounds() {
+    let extra = "PartitionName=scarce Nodes=ALL MaxMemPerCPU=100 MaxTime=60\n\
+                 PartitionName=fed Nodes=ALL DefCpuPerGPU=3 MaxTime=60\n";
+    let options = ["--cpus", "8", "--threads", "2"].map(OsStr::new);
+    let Some(own) = Own::start_with("threads", &[("slurm.conf", extra)], &options) else {
+        return;
+    };
+    let text = "[slurm.bounds]\ncpus = 4\ngpus = 2\nmemory = \"3000M\"\n";
+    fs::write(own.login().join("enforced.toml"), text).unwrap();
+    let world = World::of(own.cluster, &own.cluster.alice);
+    let mut script = String::new();
+    for words in WAYS {
+        script.push_str(&format!(
+            "echo \"{words}|\"$(salloc -Q --immediate=5 {words} \
+             sh -c 'scontrol show job $SLURM_JOB_ID | grep -o \" TRES=.*\"' 2>&1)\n"
+        ));
+    }
+    let said = world
+        .inside(&script)
+        .set("slurm.limits.queries_per_minute=0")
+        .set("slurm.limits.submissions_per_minute=0")
+        .run();
+    let (mut allocated, mut refused) = (0, 0);
+    let output = said.out();
+    for line in output.lines() {
+        let (words, result) = line.split_once('|').unwrap();
+        if result.contains("/etc/agent-sandbox/enforced.toml:") {
+            refused += 1;
+            continue;
+        }
+        let tres = result.trim().strip_prefix("TRES=");
+        let tres = tres.unwrap_or_else(|| panic!("{words}: {result}"));
+        let of = |key: &str| {
+            let mut parts = tres.split(',').filter_map(|part| part.split_once('='));
+            let value = parts.find(|(name, _)| *name == key).map(|(_, value)| value);
+            value.map_or(0, |value| value.trim_end_matches('M').parse().unwrap())
+        };
+        let size: [u32; 3] = ["cpu", "gres/gpu", "mem"].map(of);
+        assert!(size[0] <= 4 && size[1] <= 2 && size[2] <= 3000, "{line}");
+        allocated += 1;
+    }
+    assert_eq!(allocated + refused, WAYS.len(), "{said}");
+    assert!(allocated >= 15 && refused >= 15, "{allocated} {said}");
 }
 
 /// Where a condition is about what nobody named, Slurm says what it would choose, and it is named then.

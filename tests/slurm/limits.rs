@@ -211,6 +211,16 @@ fn submissions_are_counted_over_all_sessions_exactly() {
     let text = world.read("out.txt");
     assert!(text.contains("slurm.limits.submissions_per_day"), "{text}");
     world.inside("scancel --me").run();
+    // A requeued job is one more, however it came to its end.
+    let _ = std::fs::remove_file(&counted);
+    let script = "id=$(sbatch -W --parsable --wrap true); scontrol requeuehold $id && scontrol release $id && sleep 3; scontrol requeue $id";
+    let output = world
+        .inside(script)
+        .set("slurm.limits.submissions_per_day=2")
+        .run();
+    let key = "slurm.limits.submissions_per_day";
+    assert!(output.code != 0 && output.err().contains(key), "{output}");
+    world.inside("scancel --me").run();
     // A loop goes on, and no faster than it may.
     let _ = std::fs::remove_file(&counted);
     let script = "for i in 1 2 3 4; do sbatch -H --wrap true; echo $SECONDS >> seconds.txt; done";

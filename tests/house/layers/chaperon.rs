@@ -137,7 +137,7 @@ pub(crate) const SLURM: &[Row] = &[
     ("records", &["cluster"]),
     ("intents", &["cluster", "records"]),
     // How often a user's sessions submit.
-    ("rates", &["records"]),
+    ("rates", &["ask", "records", "request"]),
     ("submitted", &["ask", "intents", "records"]),
     ("scope", &["ask", "ids", "records", "submitted"]),
     // What one job may ask for.
@@ -181,7 +181,7 @@ pub(crate) const SLURM: &[Row] = &[
         "control",
         &[
             "answers", "ask", "bounds", "ids", "keywords", "limits", "messages", "parse", "queue",
-            "request", "scope",
+            "rates", "request", "scope",
         ],
     ),
     // Shows.

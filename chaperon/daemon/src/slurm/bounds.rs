@@ -2,9 +2,11 @@
 //! what Slurm says of a job that is there, and is held against the rules that are about it ([`rules`]). What
 //! cannot be understood where something is bounded is refused.
 
+mod amounts;
 mod asked;
 mod defaults;
 mod names;
+mod node;
 mod options;
 mod rules;
 mod sizes;
@@ -14,16 +16,20 @@ use std::ffi::OsString;
 
 use agent_sandbox_wire::bounds::{Bounds, NameKey, SizeKey};
 
-use super::parse::{Parsed, option_word};
+use super::parse::{Origin, Parsed, option_word};
 use crate::refusal::{Reason, Refusal};
 
+pub use amounts::{array_tasks, count_nodes};
 pub use asked::{Amount, Asked, Value};
 pub use defaults::{Defaults, step, submission};
 pub use names::NameList;
+pub use node::Node;
 pub use options::unknown as unknown_options;
 pub use rules::{Place, Rules};
-pub use sizes::{DefaultMemory, Node, array_tasks, count_nodes, named_gpus};
 pub use standing::StandingJob;
+
+/// Sizes that depend on what nodes of the job's partitions have.
+const OF_NODES: [SizeKey; 3] = [SizeKey::Gpus, SizeKey::Cpus, SizeKey::Memory];
 
 /// More than the policy allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,14 +106,17 @@ impl Chosen {
         chosen
     }
 
-    /// What of Slurm's own choice has to be known, because conditions are about it: account, partition.
+    /// What of Slurm's own choice has to be known, because conditions or sizes are about it: account, partition. Without
+    /// a partition a job may be in another one than the default (of its reservation, for example).
     pub fn lacks(&self, bounds: &Bounds) -> (bool, bool) {
         let mut conditions = bounds.sets.iter().map(|set| &set.when);
         let accounts = conditions.clone().any(|when| when.accounts.is_some());
         let partitions = conditions.any(|when| when.partitions.is_some());
+        let mut sizes = bounds.sets.iter().flat_map(|set| &set.sizes);
+        let of_nodes = sizes.any(|size| OF_NODES.contains(&size.key));
         (
             accounts && self.place.account.is_none(),
-            partitions && self.place.partitions.is_empty(),
+            (partitions || of_nodes) && self.place.partitions.is_empty(),
         )
     }
 
@@ -162,22 +171,36 @@ pub fn judge(
     } = chosen;
     breaches.extend(options::breaches(&rules, parsed));
     let sizes = sizes::Sizes::new(parsed, node, tasks);
-    breaches.extend(asked::by_options(parsed, &sizes).breaches(&rules));
-    let bounded = |key| rules.most(key).map(|bound| bound.most);
-    if let (Some(_), Ok((least, most))) = (bounded(SizeKey::Nodes), sizes.nodes()) {
-        // Otherwise the job may grow later.
-        if !parsed.has("nodes") {
-            added.push(match least == most {
-                true => format!("--nodes={most}").into(),
-                false => format!("--nodes={least}-{most}").into(),
-            });
+    let mut large = asked::by_options(parsed, &sizes).breaches(&rules);
+    let nodes = sizes.nodes();
+    if let (Ok((_, most @ 2..)), false) = (nodes, parsed.has("nodes")) {
+        let of_nodes = |breach: &&mut Breach| OF_NODES.iter().any(|key| key.name() == breach.key);
+        for breach in large.iter_mut().filter(of_nodes) {
+            let hint = format!("it may be on {most} nodes: say how many with --nodes");
+            breach.refusal.hints.push(hint);
         }
+    }
+    breaches.extend(large);
+    let bounded = |key| rules.most(key).map(|bound| bound.most);
+    let of_nodes = OF_NODES.into_iter().chain([SizeKey::Nodes]);
+    if let (true, Ok((least, most))) = (of_nodes.filter_map(bounded).next().is_some(), nodes) {
+        // Otherwise the job may get more nodes than were counted, or grow later. A variable may count less than other
+        // options for srun.
+        added.extend(match parsed.last("nodes") {
+            None if least == most => Some(format!("--nodes={most}").into()),
+            None => Some(format!("--nodes={least}-{most}").into()),
+            Some(given) if matches!(given.origin, Origin::Variable(_)) => {
+                let value = given.value.as_deref();
+                value.map(|value| option_word("--nodes", value))
+            }
+            Some(_) => None,
+        });
     }
     if let (Some(most), false) = (bounded(SizeKey::Minutes), parsed.has("time")) {
         added.push(format!("--time={most}").into());
     }
     if let (Some(most), Ok(Some(mebibytes))) = (bounded(SizeKey::Memory), sizes.default_memory()) {
-        let (_, nodes) = sizes.nodes().unwrap_or((1, 1));
+        let (_, nodes) = nodes.unwrap_or((1, 1));
         let within = (most >> 20) / nodes.max(1);
         added.push(format!("--mem={}M", mebibytes.min(within).max(1)).into());
     }

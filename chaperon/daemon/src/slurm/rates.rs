@@ -1,5 +1,5 @@
-//! `slurm.limits.submissions_per_minute` and `submissions_per_day`: how often a user's sessions, jobs and steps submit,
-//! counted together, on all nodes and clusters.
+//! `slurm.limits.submissions_per_minute` and `submissions_per_day`: how often a user's sessions, jobs and steps submit or
+//! requeue, counted together, on all nodes and clusters.
 //!
 //! A file of the state directory has a line for each submission. Who submits locks it, counts, and writes a line
 //! before the real command starts; who then starts none takes it back. So a chaperon that is killed leaves at most a
@@ -14,12 +14,15 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_sandbox_wire::order::Limits;
 use serde::{Deserialize, Serialize};
 
+use super::ask::{Stop, patiently};
 use super::records;
+use super::request::Context;
 use crate::locks;
 use crate::refusal::{Reason, Refusal};
 use crate::session::Session;
@@ -85,18 +88,44 @@ impl Drop for Reservation {
 
 /// Whether a submission may go.
 #[derive(Debug)]
-pub enum Turn {
+enum Turn {
     /// It may.
     Now(Option<Reservation>),
     /// Not before so long.
     In(Duration),
 }
 
+/// Waits until a submission more may go, and writes it down.
+///
+/// # Errors
+/// There were too many today, or they cannot be counted; or the shim ends.
+pub async fn wait(context: &mut Context<'_>) -> Result<Option<Reservation>, Stop> {
+    let session = Rc::clone(&context.session);
+    let mut told = false;
+    loop {
+        match patiently(context.conn, take(&session)).await?? {
+            Turn::Now(reservation) => return Ok(reservation),
+            Turn::In(wait) => {
+                if !told {
+                    told = true;
+                    let most = session.order.limits.submissions_per_minute;
+                    let text = format!(
+                        "waiting: the policy allows {most} submissions a minute \
+                         (`slurm.limits.submissions_per_minute`)"
+                    );
+                    context.say(&text).await;
+                }
+                patiently(context.conn, tokio::time::sleep(wait)).await?;
+            }
+        }
+    }
+}
+
 /// Writes a submission down, if there is room for it.
 ///
 /// # Errors
 /// There were too many today, or the file cannot be locked, read or written.
-pub async fn take(session: &Session) -> Result<Turn, Refusal> {
+async fn take(session: &Session) -> Result<Turn, Refusal> {
     let limits = session.order.limits;
     if limits.submissions_per_minute == 0 && limits.submissions_per_day == 0 {
         return Ok(Turn::Now(None));

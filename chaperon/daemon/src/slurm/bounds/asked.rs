@@ -91,6 +91,14 @@ pub(super) fn by_options(parsed: &Parsed, sizes: &Sizes<'_>) -> Asked {
 }
 
 impl Asked {
+    /// A size, if it is a number.
+    pub(super) fn size(&self, key: SizeKey) -> Option<u64> {
+        self.sizes.iter().find_map(|(known, size)| match size {
+            Ok(Amount::Of(size)) if *known == key => Some(*size),
+            _ => None,
+        })
+    }
+
     /// What of it is too much.
     pub fn breaches(&self, rules: &Rules<'_>) -> Vec<Breach> {
         let names = self.names.iter().flat_map(|(key, asked)| {

@@ -6,6 +6,8 @@ use std::ffi::OsStr;
 use agent_sandbox_events::pattern::glob;
 use agent_sandbox_wire::bounds::{NameBound, NameKey};
 
+use super::amounts::per_task;
+
 /// Names, as they were asked for.
 pub type NameList = Vec<String>;
 
@@ -62,11 +64,8 @@ pub(super) fn licenses(text: &OsStr) -> Option<NameList> {
 
 /// The licenses among `cpu:2,license/a:1`.
 pub(super) fn licenses_of_tasks(text: &OsStr) -> Option<NameList> {
-    let parts = text.to_str()?.split(',');
-    each(parts.filter_map(|part| {
-        let named = part.strip_prefix("license")?;
-        Some(without_count(named.trim_start_matches(['/', ':', 's'])))
-    }))
+    let names = per_task(text)?.licenses;
+    each(names.iter().map(String::as_str))
 }
 
 fn without_count(text: &str) -> &str {

@@ -1,41 +1,19 @@
-//! How large a job is by its options: the most that it can get. Slurm gives whole cores, so that it may be one CPU more
-//! for each task on nodes with two threads a core.
+//! How large a job is by its options: the most that it can get. What Slurm makes of options that say it in other
+//! words (`_opt_verify` in its `opt.c`, `_valid_pn_min_mem` in `job_mgr.c`) is counted as well.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
+use super::amounts::{
+    Devices, array_tasks, count_nodes, devices, mebibytes, most_of, named_devices, number,
+    per_task, shape, sum,
+};
 use super::asked::{Amount, Value};
-use crate::slurm::parse::{Duration, Parsed, duration};
-
-/// Numbers above this stand for something else (`slurm.h`).
-const LARGEST: u64 = 0xffff_fff0;
+use super::node::{DefaultMemory, Node};
+use crate::slurm::parse::{Duration, Origin, Parsed, duration};
 
 /// Values of `--exclusive` with which nodes are only not shared with other users.
 const SHARED: [&str; 2] = ["user", "mcs"];
-
-/// What a node of the job's partitions has; of several kinds the most of each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Node {
-    /// Whether its jobs get whole nodes, whatever they ask for.
-    pub whole: bool,
-    /// CPUs.
-    pub cpus: u64,
-    /// Memory, in MiB.
-    pub memory: u64,
-    /// GPUs.
-    pub gpus: u64,
-    /// What a job gets that says nothing of memory.
-    pub default: DefaultMemory,
-}
-
-/// Memory in MiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DefaultMemory {
-    /// For each CPU.
-    PerCpu(u64),
-    /// On each node.
-    PerNode(u64),
-}
 
 /// The sizes of a job.
 pub(super) struct Sizes<'a> {
@@ -90,6 +68,39 @@ impl<'a> Sizes<'a> {
         node.map_or(0, part)
     }
 
+    fn of_gpus(
+        &self,
+        long: &'static str,
+        name: &'static str,
+        read: impl Fn(&OsStr) -> Option<Devices>,
+    ) -> Value<Devices> {
+        let text = self.parsed.value(long);
+        text.map_or(Ok(Devices::new()), |text| read(text).ok_or(name))
+    }
+
+    /// GPUs for each task.
+    fn gpus_per_task(&self) -> Value<Devices> {
+        let mut all = self.of_gpus("gpus-per-task", "--gpus-per-task", devices)?;
+        all.extend(self.of_gpus("tres-per-task", "--tres-per-task", |text| {
+            Some(per_task(text)?.gpus)
+        })?);
+        Ok(all)
+    }
+
+    /// The tasks that so many GPUs make, where it says how many each has.
+    fn tasks_of(&self, gpus: u64) -> Value<u64> {
+        let each = self.gpus_per_task()?;
+        let fewest = each.iter().map(|(_, count)| *count).min();
+        Ok(fewest.map_or(0, |each| gpus.div_ceil(each.max(1))))
+    }
+
+    /// The tasks that it names, by their number, or by that of its GPUs.
+    fn named_tasks(&self) -> Value<u64> {
+        let tasks = self.plain("ntasks", "--ntasks")?.max(self.tasks);
+        let gpus = sum(&self.of_gpus("gpus", "--gpus", devices)?);
+        Ok(tasks.max(self.tasks_of(gpus)?))
+    }
+
     /// The fewest and the most nodes. A task takes a node at most.
     pub(super) fn nodes(&self) -> Value<(u64, u64)> {
         let listed = self.counted("nodelist", "--nodelist", count_nodes)?;
@@ -97,40 +108,91 @@ impl<'a> Sizes<'a> {
             None => None,
             Some(text) => Some(text.to_str().and_then(most_of).ok_or("--nodes")?),
         };
-        let tasks = self.plain("ntasks", "--ntasks")?.max(self.tasks);
+        let tasks = self.named_tasks()?;
         let by_tasks = match self.plain("ntasks-per-node", "--ntasks-per-node")? {
             0 => tasks,
             per_node => tasks.div_ceil(per_node),
         };
+        // So many GPUs are on no fewer nodes.
+        let gpus = sum(&self.of_gpus("gpus", "--gpus", devices)?);
+        let together = match sum(&self.of_gpus("gpus-per-node", "--gpus-per-node", devices)?) {
+            0 => self.node.map_or(0, |node| node.gpus),
+            per_node => per_node,
+        };
+        let by_gpus = if together == 0 {
+            0
+        } else {
+            gpus.div_ceil(together)
+        };
         // `--spread-job` and `--mincpus` spread tasks, but never over more nodes than tasks. With
         // `--nodes` the range holds.
-        let least = listed.max(1);
+        let least = match most {
+            Some(_) => listed.max(1),
+            None => listed.max(by_gpus).max(1),
+        };
         Ok((least, most.unwrap_or(by_tasks).max(least)))
+    }
+
+    /// What the options of a node's shape multiply to, and how few threads of a core a task may use.
+    fn shape(&self) -> Value<(u64, Option<u64>)> {
+        let (whole, third) = match self.parsed.value("extra-node-info") {
+            None => (1, None),
+            Some(text) => shape(text).ok_or("--extra-node-info")?,
+        };
+        let sockets = self.plain("sockets-per-node", "--sockets-per-node")?.max(1);
+        let cores = self.plain("cores-per-socket", "--cores-per-socket")?.max(1);
+        let threads = self.plain("threads-per-core", "--threads-per-core")?;
+        let product = sockets.saturating_mul(cores).saturating_mul(threads.max(1));
+        let per_core = self.plain("ntasks-per-core", "--ntasks-per-core")?;
+        let given = [third.unwrap_or(0), threads, per_core];
+        let used = given.into_iter().filter(|used| *used > 0).min();
+        // Any other hint takes one thread of a core (`verify_hint` in `proc_args.c`).
+        let hint = self.parsed.value("hint");
+        let one = hint.is_some_and(|hint| !hint.eq_ignore_ascii_case("multithread"))
+            || self.node.is_some_and(|node| node.core_for_task);
+        Ok((whole.max(product), if one { Some(1) } else { used }))
+    }
+
+    /// Whether it says how many tasks it has. Not every version of srun reads every variable.
+    fn says_tasks(&self) -> bool {
+        let given = self.parsed.last("ntasks");
+        given.is_some_and(|given| !matches!(given.origin, Origin::Variable(_)))
     }
 
     /// The most tasks, without those that a number for each GPU makes.
     fn tasks(&self) -> Value<u64> {
         let (_, nodes) = self.nodes()?;
-        let tasks = self.plain("ntasks", "--ntasks")?.max(self.tasks);
         let per_node = self.plain("ntasks-per-node", "--ntasks-per-node")?;
-        Ok(tasks.max(per_node.saturating_mul(nodes)).max(nodes))
+        // Slurm makes a task for each thread of that shape where nobody says how many.
+        let told = self.says_tasks() && !self.parsed.has("overcommit");
+        let of_shape = if told { 1 } else { self.shape()?.0 };
+        let on_nodes = nodes.saturating_mul(per_node.max(of_shape));
+        Ok(self.named_tasks()?.max(on_nodes))
     }
 
-    /// The most GPUs.
+    /// The most GPUs: of each type that is named, and those without a type.
     pub(super) fn gpus(&self) -> Value<u64> {
         let ((_, nodes), tasks) = (self.nodes()?, self.tasks()?);
-        let mut most = self.of_whole(|node| node.gpus).saturating_mul(nodes);
-        let mut counted = |size: u64, times: u64| most = most.max(size.saturating_mul(times));
-        counted(self.counted("gpus", "--gpus", devices)?, 1);
+        let mut most: BTreeMap<String, u64> = BTreeMap::new();
+        let mut counted = |gpus: Devices, times: u64| {
+            // A type may stand there twice.
+            let mut here: BTreeMap<String, u64> = BTreeMap::new();
+            for (kind, count) in gpus {
+                let sum = here.entry(kind).or_default();
+                *sum = sum.saturating_add(count.saturating_mul(times));
+            }
+            for (kind, count) in here {
+                let most = most.entry(kind).or_default();
+                *most = count.max(*most);
+            }
+        };
+        counted(self.of_gpus("gpus", "--gpus", devices)?, 1);
         counted(
-            self.counted("gpus-per-node", "--gpus-per-node", devices)?,
+            self.of_gpus("gpus-per-node", "--gpus-per-node", devices)?,
             nodes,
         );
-        counted(
-            self.counted("gpus-per-task", "--gpus-per-task", devices)?,
-            tasks,
-        );
-        let per_socket = self.counted("gpus-per-socket", "--gpus-per-socket", devices)?;
+        counted(self.gpus_per_task()?, tasks);
+        let per_socket = self.of_gpus("gpus-per-socket", "--gpus-per-socket", devices)?;
         if self.parsed.has("gpus-per-socket") {
             // The sockets of a node are the cluster's to know, unless they are asked for.
             let sockets = match self.plain("sockets-per-node", "--sockets-per-node")? {
@@ -139,26 +201,29 @@ impl<'a> Sizes<'a> {
             };
             counted(per_socket, nodes.saturating_mul(sockets));
         }
-        counted(self.counted("gres", "--gres", named_gpus)?, nodes);
-        counted(
-            self.counted("tres-per-task", "--tres-per-task", named_gpus)?,
-            tasks,
-        );
+        counted(self.of_gpus("gres", "--gres", named_devices)?, nodes);
         // So many tasks share a GPU.
         if self.parsed.has("ntasks-per-gpu") || self.parsed.has("ntasks-per-tres") {
-            counted(tasks, 1);
+            counted(vec![(String::new(), tasks)], 1);
         }
-        Ok(most)
+        let whole = self.of_whole(|node| node.gpus).saturating_mul(nodes);
+        let all = most.values();
+        Ok(all
+            .fold(0u64, |sum, count| sum.saturating_add(*count))
+            .max(whole))
     }
 
-    /// The most CPUs.
-    pub(super) fn cpus(&self) -> Value<u64> {
+    /// The CPUs that it asks for, and what Slurm gives besides because it gives whole cores.
+    fn cpus_of_tasks(&self) -> Value<u64> {
         let ((_, nodes), gpus) = (self.nodes()?, self.gpus()?);
         let per_gpu = self.plain("ntasks-per-gpu", "--ntasks-per-gpu")?;
         let per_tres = self.plain("ntasks-per-tres", "--ntasks-per-tres")?;
-        let tasks = self
+        let mut tasks = self
             .tasks()?
             .max(per_gpu.max(per_tres).saturating_mul(gpus));
+        if !self.says_tasks() {
+            tasks = tasks.max(self.tasks_of(gpus)?);
+        }
         let given = self.plain("cpus-per-task", "--cpus-per-task")?;
         // Whether srun reads it differs from version to version.
         let mut kept = self.parsed.kept.iter();
@@ -169,29 +234,90 @@ impl<'a> Sizes<'a> {
                 .and_then(number)
                 .ok_or("SLURM_CPUS_PER_TASK")?,
         };
-        let of_tres = self.counted("tres-per-task", "--tres-per-task", cpus_of_tres)?;
-        let per_task = given.max(kept).max(of_tres).max(1);
-        let mut most = tasks.saturating_mul(per_task);
-        let mut counted = |size: u64, times: u64| most = most.max(size.saturating_mul(times));
-        counted(self.plain("mincpus", "--mincpus")?, nodes);
-        counted(self.plain("cpus-per-gpu", "--cpus-per-gpu")?, gpus);
-        counted(self.of_whole(|node| node.cpus), nodes);
-        Ok(most)
+        let of_tres = self.counted("tres-per-task", "--tres-per-task", |text| {
+            Some(per_task(text)?.cpus)
+        })?;
+        let each = given.max(kept).max(of_tres).max(1);
+        // A thread that is not used is given all the same.
+        let threads = self.node.map_or(1, |node| node.threads);
+        let (_, used) = self.shape()?;
+        let cores = used.map_or(1, |used| threads.div_ceil(used).max(1));
+        let rounded = |each: u64, times: u64, nodes: u64| {
+            let each = each.saturating_mul(cores);
+            let plain = each.saturating_mul(times);
+            self.node
+                .map_or(plain, |node| node.rounded(each, times, nodes))
+        };
+        let on_each = |each: u64| rounded(each, 1, 1).saturating_mul(nodes);
+        let mut most = rounded(each, tasks, nodes);
+        let per_node = self.plain("ntasks-per-node", "--ntasks-per-node")?;
+        if per_node.saturating_mul(nodes) >= tasks {
+            most = most.min(on_each(each.saturating_mul(per_node)));
+        }
+        let least = self.plain("mincpus", "--mincpus")?;
+        let of_gpu = match self.is_given("cpus-per-gpu") {
+            true => self.plain("cpus-per-gpu", "--cpus-per-gpu")?,
+            false => self.node.map_or(0, |node| node.cpus_of_gpu),
+        };
+        Ok(most.max(on_each(least)).max(rounded(of_gpu, gpus, nodes)))
+    }
+
+    /// The same, or all of whole nodes.
+    fn asked_cpus(&self) -> Value<u64> {
+        let (_, nodes) = self.nodes()?;
+        let whole = self.of_whole(|node| node.cpus).saturating_mul(nodes);
+        Ok(self.cpus_of_tasks()?.max(whole))
+    }
+
+    /// By how much Slurm multiplies the CPUs of a task that asks for more memory for each than there is
+    /// (`slurm.conf(5)`, `MaxMemPerCPU`).
+    fn more_for_memory(&self) -> Value<u64> {
+        let per_cpu = self.counted("mem-per-cpu", "--mem-per-cpu", mebibytes)?;
+        let most = self.node.and_then(|node| node.most_of_cpu);
+        Ok(most.map_or(1, |most| per_cpu.div_ceil(most).max(1)))
+    }
+
+    /// The most CPUs.
+    pub(super) fn cpus(&self) -> Value<u64> {
+        let of_tasks = self.cpus_of_tasks()?;
+        let more = of_tasks.saturating_mul(self.more_for_memory()?);
+        let asked = more.max(self.asked_cpus()?);
+        let Some((node, most)) = self.node.and_then(|node| Some((node, node.most_of_cpu?))) else {
+            return Ok(asked);
+        };
+        let per_node = match self.counted("mem", "--mem", mebibytes)? {
+            0 if self.is_given("mem") => node.memory,
+            0 => self.default_memory()?.unwrap_or(0),
+            given => given,
+        };
+        let (_, nodes) = self.nodes()?;
+        // That many on each node, and so many for each task.
+        let of_memory = per_node.div_ceil(most).saturating_mul(nodes);
+        Ok(match of_memory > asked {
+            true => node.rounded(1, of_memory.saturating_add(self.tasks()?), nodes),
+            false => asked,
+        })
     }
 
     /// The most memory in bytes, on all nodes; `None` if it says nothing of memory.
     pub(super) fn memory(&self) -> Value<Option<u64>> {
         let (_, nodes) = self.nodes()?;
-        let given = ["mem", "mem-per-cpu", "mem-per-gpu"];
-        if !given.iter().any(|long| self.is_given(long)) {
+        if !self.names_memory() {
+            // What it gets instead has to be known.
+            self.default_memory()?;
             return Ok(None);
         }
         let per_node = self.counted("mem", "--mem", mebibytes)?;
         let per_cpu = self.counted("mem-per-cpu", "--mem-per-cpu", mebibytes)?;
         let per_gpu = self.counted("mem-per-gpu", "--mem-per-gpu", mebibytes)?;
         let mut most = per_node.saturating_mul(nodes);
-        most = most.max(per_cpu.saturating_mul(self.cpus()?));
-        most = most.max(per_gpu.saturating_mul(self.gpus()?));
+        let rounded = per_cpu.next_multiple_of(self.more_for_memory()?);
+        if per_cpu > 0 {
+            most = most.max(rounded.saturating_mul(self.asked_cpus()?));
+        }
+        if per_gpu > 0 {
+            most = most.max(per_gpu.saturating_mul(self.gpus()?));
+        }
         // 0 asks for all that a node has (`sbatch(1)`, `--mem`).
         let all = |long: &str, value: u64| self.is_given(long) && value == 0;
         if all("mem", per_node) || all("mem-per-cpu", per_cpu) || all("mem-per-gpu", per_gpu) {
@@ -201,6 +327,11 @@ impl<'a> Sizes<'a> {
         Ok(Some(most.saturating_mul(1 << 20)))
     }
 
+    fn names_memory(&self) -> bool {
+        let mut given = ["mem", "mem-per-cpu", "mem-per-gpu"].into_iter();
+        given.any(|long| self.is_given(long))
+    }
+
     /// Whether an option has a value: an empty one asks for nothing.
     fn is_given(&self, long: &str) -> bool {
         self.parsed.value(long).is_some_and(|text| !text.is_empty())
@@ -208,11 +339,11 @@ impl<'a> Sizes<'a> {
 
     /// Memory for each node in MiB, for a job that says nothing of memory.
     pub(super) fn default_memory(&self) -> Value<Option<u64>> {
-        let (None, Some(node)) = (self.memory()?, self.node) else {
+        let (false, Some(node)) = (self.names_memory(), self.node) else {
             return Ok(None);
         };
         let (least, _) = self.nodes()?;
-        let cpus = self.cpus()?.div_ceil(least).min(node.cpus);
+        let cpus = self.asked_cpus()?.div_ceil(least).min(node.cpus);
         Ok(Some(match node.default {
             DefaultMemory::PerCpu(mebibytes) => mebibytes.saturating_mul(cpus).max(1),
             DefaultMemory::PerNode(mebibytes) => mebibytes,
@@ -240,180 +371,4 @@ impl<'a> Sizes<'a> {
         };
         Ok(Some(Amount::Of(array_tasks(text).ok_or("--array")?)))
     }
-}
-
-fn number(text: &str) -> Option<u64> {
-    // `--nodes=1k` (`sbatch(1)`): K and M multiply.
-    let (digits, factor) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1024),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1024 * 1024),
-        _ => (text, 1),
-    };
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let number: u64 = digits.parse().ok()?;
-    number
-        .checked_mul(factor)
-        .filter(|&number| number < LARGEST)
-}
-
-/// MiB of `500`, `500M`, `2G`, `2GB` (`sbatch(1)`, `--mem`), rounded up; 0 for an empty text.
-fn mebibytes(text: &OsStr) -> Option<u64> {
-    let text = text.to_str()?.to_ascii_uppercase();
-    let text = text.strip_suffix('B').unwrap_or(&text);
-    let (digits, shift) = match text.as_bytes().last() {
-        None => return Some(0),
-        Some(b'K') => (&text[..text.len() - 1], 0),
-        Some(b'M') => (&text[..text.len() - 1], 10),
-        Some(b'G') => (&text[..text.len() - 1], 20),
-        Some(b'T') => (&text[..text.len() - 1], 30),
-        Some(_) => (text, 10),
-    };
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let number: u64 = digits.parse().ok().filter(|number| *number < LARGEST)?;
-    Some(number.checked_mul(1 << shift)?.div_ceil(1024))
-}
-
-/// The largest number of `2`, `2-4`, `1,3-5`, `4-16:4`.
-fn most_of(text: &str) -> Option<u64> {
-    let mut most = 0;
-    for part in text.split(',') {
-        let range = part.split_once(':').map_or(part, |(range, _)| range);
-        let last = match range.split_once('-') {
-            None => number(range)?,
-            // Behind a dash 0 means that there is no limit.
-            Some((first, last)) => number(first)?.max(number(last).filter(|last| *last > 0)?),
-        };
-        most = most.max(last);
-    }
-    Some(most)
-}
-
-/// How many names a list of nodes has: `n1,n[1-4,7]`. Several brackets in a name multiply.
-pub fn count_nodes(text: &OsStr) -> Option<u64> {
-    let text = text.to_str()?;
-    let (mut total, mut name, mut rest) = (0u64, 1u64, text);
-    while let Some(at) = rest.find(['[', ',']) {
-        if rest.as_bytes()[at] == b',' {
-            total = total.checked_add(name)?;
-            name = 1;
-            rest = &rest[at + 1..];
-            continue;
-        }
-        let (inside, behind) = rest[at + 1..].split_once(']')?;
-        let mut here = 0u64;
-        for part in inside.split(',') {
-            here = here.checked_add(match part.split_once('-') {
-                None => {
-                    number(part)?;
-                    1
-                }
-                Some((first, last)) => number(last)?.checked_sub(number(first)?)?.checked_add(1)?,
-            })?;
-        }
-        name = name.checked_mul(here)?;
-        rest = behind;
-    }
-    total.checked_add(name)
-}
-
-/// Whether this is the name of a type, and no number in a form of Slurm's own (`+8`, `1kb`).
-fn is_type(text: &str) -> bool {
-    text.bytes()
-        .next()
-        .is_some_and(|first| first.is_ascii_alphabetic())
-}
-
-/// GPUs of `2`, `a100:2`, `a100:2,v100:1`.
-fn devices(text: &OsStr) -> Option<u64> {
-    let mut sum = 0u64;
-    for part in text.to_str()?.split(',') {
-        let count = part.rsplit_once(':').map_or(part, |(_, count)| count);
-        // A type without a number is one.
-        let count = match number(count) {
-            Some(count) => count,
-            None if !part.contains(':') && is_type(part) => 1,
-            None => return None,
-        };
-        sum = sum.checked_add(count)?;
-    }
-    Some(sum)
-}
-
-/// Parts of a GPU that are asked for by the part, and so many are a GPU. Each shard may be another GPU's; of
-/// `mps` each GPU has 100 unless the cluster says otherwise (`gres.conf(5)`, Count).
-const SHARES: [(&str, u64); 2] = [("shard", 1), ("mps", 100)];
-
-/// GPUs of `gpu:2`, `gres/gpu:a100:2,licence:1`, `gpu`, and of what shares GPUs: `shard:2`, `mps:50`.
-pub fn named_gpus(text: &OsStr) -> Option<u64> {
-    let mut sum = 0u64;
-    for part in text.to_str()?.split(',') {
-        let part = part
-            .strip_prefix("gres/")
-            .or_else(|| part.strip_prefix("gres:"))
-            .unwrap_or(part);
-        // The number may stand behind `=` and have a list of cores behind it.
-        let part = part.split('(').next().unwrap_or(part).replace('=', ":");
-        let mut fields = part.split(':');
-        let name = fields.next().unwrap_or_default();
-        // Every kind counts that could be one: also what a site calls so.
-        let name = name.to_ascii_lowercase();
-        let share = SHARES.iter().find(|(share, _)| name == *share);
-        let each = match share {
-            Some((_, of_one)) => *of_one,
-            None if name.starts_with("gpu") => 1,
-            None => continue,
-        };
-        let rest: Vec<&str> = fields.collect();
-        let count = match rest[..] {
-            [] => 1,
-            [only] => match number(only) {
-                Some(count) => count,
-                None if is_type(only) => 1,
-                None => return None,
-            },
-            [_, count] => number(count)?,
-            _ => return None,
-        };
-        sum = sum.checked_add(count.div_ceil(each))?;
-    }
-    Some(sum)
-}
-
-/// CPUs of `cpu:2,gres/gpu:1`, `cpu=2`. What memory a task asks for so is not understood.
-fn cpus_of_tres(text: &OsStr) -> Option<u64> {
-    let mut most = 0u64;
-    for part in text.to_str()?.split(',') {
-        let part = part.to_ascii_lowercase().replace('=', ":");
-        let (name, count) = part.split_once(':').unwrap_or((&part, "1"));
-        match name {
-            "cpu" => most = most.max(number(count)?),
-            "mem" => return None,
-            _ => {}
-        }
-    }
-    Some(most)
-}
-
-/// The tasks of an array: `0-15`, `0,6,16-32`, `0-15:4`, with `%4` behind it (`sbatch(1)`).
-pub fn array_tasks(text: &OsStr) -> Option<u64> {
-    let text = std::str::from_utf8(text.as_bytes()).ok()?;
-    let text = text.split_once('%').map_or(text, |(list, _)| list);
-    let text = text.trim_start_matches('[').trim_end_matches(']');
-    let mut sum = 0u64;
-    for part in text.split(',') {
-        let (range, stride) = match part.split_once(':') {
-            None => (part, 1),
-            Some((range, stride)) => (range, number(stride).filter(|&stride| stride > 0)?),
-        };
-        let count = match range.split_once('-') {
-            None => number(range).map(|_| 1)?,
-            Some((first, last)) => number(last)?.checked_sub(number(first)?)? / stride + 1,
-        };
-        sum = sum.checked_add(count)?;
-    }
-    Some(sum)
 }

@@ -8,9 +8,10 @@ use agent_sandbox_wire::bounds::{Bounds, NameKey, SizeKey};
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
+use super::amounts::{named_gpus, total_gpus};
 use super::asked::{Amount, Asked, Value};
-use super::sizes::named_gpus;
-use super::{Breach, Place, Rules, names};
+use super::node::node;
+use super::{Breach, Node, OF_NODES, Place, Rules, names};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::slurm::ask::ask;
@@ -23,17 +24,23 @@ pub struct StandingJob {
     pub place: Place,
     /// What it asks for.
     pub asked: Asked,
+    /// Whether it gets whole nodes, of its own wish.
+    pub whole: bool,
+    /// Memory that it asks for, in bytes, and whether on each node, or for each CPU. 0 is all of a node.
+    pub memory: Option<(u64, bool)>,
 }
 
 /// A key of `scontrol show job` that begins a line, and those behind it on that line. What users chose freely
 /// (`JobName`, `Comment`, `WCKey`) stands on other lines, or behind them.
-const LINES: [(&str, &[&str]); 8] = [
+const LINES: [(&str, &[&str]); 10] = [
     ("Priority", &["Account", "QOS"]),
     ("RunTime", &["TimeLimit"]),
     ("Partition", &[]),
     ("NumNodes", &["NumCPUs"]),
     ("ReqTRES", &[]),
     ("TRES", &[]),
+    ("MinCPUsNode", &["MinMemoryCPU", "MinMemoryNode"]),
+    ("TresPerNode", &[]),
     ("Features", &[]),
     ("OverSubscribe", &["Licenses"]),
 ];
@@ -52,7 +59,12 @@ impl StandingJob {
             return Err(Refusal::mistake(text));
         }
         let text = String::from_utf8_lossy(&said.output);
-        Ok(text.split("\n\n").filter_map(Self::read).collect())
+        let all: Vec<Self> = text.split("\n\n").filter_map(Self::read).collect();
+        // What Slurm says nothing of would be within all bounds.
+        match all.is_empty() {
+            true => Err(Refusal::mistake(format!("Slurm says nothing of job {job}"))),
+            false => Ok(all),
+        }
     }
 
     /// From the lines about one job.
@@ -118,7 +130,7 @@ impl StandingJob {
         sizes.extend(most("NumNodes").map(|size| (SizeKey::Nodes, size)));
         sizes.extend(most("NumCPUs").map(|size| (SizeKey::Cpus, size)));
         if let Some(tres) = value("ReqTRES").or(value("TRES")) {
-            let gpus = named_gpus(tres.as_ref()).ok_or("TRES");
+            let gpus = total_gpus(tres.as_ref()).ok_or("TRES");
             sizes.push((SizeKey::Gpus, gpus.map(Amount::Of)));
             let memory = tres.split(',').find_map(|one| one.strip_prefix("mem="));
             let memory = memory.map(|text| bytes(text).map(Amount::Of).ok_or("TRES"));
@@ -134,7 +146,54 @@ impl StandingJob {
             };
             sizes.push((SizeKey::Minutes, minutes));
         }
-        Some(Self { place, asked })
+        if let Some(each) = value("TresPerNode") {
+            // Of a job that is not there yet Slurm counts the fewest nodes.
+            let nodes = asked.size(SizeKey::Nodes).unwrap_or(1);
+            let gpus = named_gpus(each.as_ref()).ok_or("TresPerNode");
+            let gpus = gpus.map(|each| Amount::Of(each.saturating_mul(nodes)));
+            asked.sizes.push((SizeKey::Gpus, gpus));
+        }
+        let per_node = value("MinMemoryNode").and_then(|text| Some((bytes(text)?, true)));
+        let per_cpu = value("MinMemoryCPU").and_then(|text| Some((bytes(text)?, false)));
+        Some(Self {
+            place,
+            asked,
+            // `NO` is what `--exclusive` makes of it, `OK` what nobody asked for.
+            whole: matches!(value("OverSubscribe"), Some("NO" | "EXCLUSIVE")),
+            memory: per_node.or(per_cpu),
+        })
+    }
+
+    /// Counts what Slurm says of a job when it starts, and not before: the most nodes, and whole ones.
+    ///
+    /// # Errors
+    /// Slurm does not say what the nodes have.
+    pub async fn count(&mut self, session: &Rc<Session>) -> Result<(), Refusal> {
+        let rules = Rules::about(&session.order.bounds, &self.place);
+        if OF_NODES.into_iter().any(|key| rules.most(key).is_some()) {
+            let node = node(session, &self.place).await?;
+            self.count_on(&node);
+        }
+        Ok(())
+    }
+
+    fn count_on(&mut self, node: &Node) {
+        let asked = &mut self.asked;
+        let nodes = asked.size(SizeKey::Nodes).unwrap_or(1);
+        let mut cpus = asked.size(SizeKey::Cpus).unwrap_or(1);
+        let of = |size: u64| Ok(Amount::Of(size));
+        if self.whole || node.whole {
+            cpus = cpus.max(node.cpus.saturating_mul(nodes));
+            let gpus = node.gpus.saturating_mul(nodes);
+            asked.sizes.push((SizeKey::Gpus, of(gpus)));
+        }
+        asked.sizes.push((SizeKey::Cpus, of(cpus)));
+        let all = (node.memory << 20, true);
+        if let Some((each, on_node)) = self.memory.map(|one| if one.0 == 0 { all } else { one }) {
+            let times = if on_node { nodes } else { cpus };
+            let memory = of(each.saturating_mul(times));
+            asked.sizes.push((SizeKey::Memory, memory));
+        }
     }
 
     /// Takes a new value for a key of `scontrol update`, if it is one of names; whether it is.
@@ -168,10 +227,11 @@ impl StandingJob {
         true
     }
 
-    /// Takes a new size.
-    pub fn size(&mut self, key: SizeKey, amount: Amount) {
+    /// Takes new sizes for those of their kind.
+    pub fn sizes(&mut self, key: SizeKey, amounts: &[Amount]) {
         self.asked.sizes.retain(|(known, _)| *known != key);
-        self.asked.sizes.push((key, Ok(amount)));
+        let amounts = amounts.iter().map(|amount| (key, Ok(*amount)));
+        self.asked.sizes.extend(amounts);
     }
 
     /// What of it is too much.
@@ -251,5 +311,56 @@ mod tests {
             ]
         );
         assert_eq!(StandingJob::read("\n"), None);
+    }
+
+    /// What Slurm 22.05 says of pending jobs is about the fewest nodes, and not about whole ones.
+    #[test]
+    fn what_a_pending_job_will_get_counts() {
+        let node = Node {
+            whole: false,
+            cpus: 8,
+            memory: 8000,
+            gpus: 4,
+            threads: 2,
+            together: 2,
+            core_for_task: false,
+            default: super::super::node::DefaultMemory::PerCpu(100),
+            most_of_cpu: None,
+            cpus_of_gpu: 0,
+        };
+        let job = |nodes: &str, memory: &str, shared: &str| {
+            let text = format!(
+                "JobId=12 JobName=x\n   NumNodes={nodes} NumCPUs=1 NumTasks=1\n   \
+                 TRES=cpu=1,mem=200M,node=1,gres/gpu=2,gres/gpu:a100=2\n   \
+                 MinCPUsNode=1 {memory} MinTmpDiskNode=0\n   \
+                 OverSubscribe={shared} Contiguous=0 Licenses=(null)\n   \
+                 Command=/x MinMemoryNode=1\n   TresPerNode=gres:gpu:2\n"
+            );
+            StandingJob::read(&text).unwrap()
+        };
+        let most = |mut job: StandingJob, node: &Node| {
+            job.count_on(node);
+            [SizeKey::Gpus, SizeKey::Cpus, SizeKey::Memory].map(|key| {
+                let sizes = job.asked.sizes.iter().filter(|(known, _)| *known == key);
+                let numbers = sizes.map(|(_, size)| match size {
+                    Ok(Amount::Of(size)) => *size,
+                    other => panic!("{other:?}"),
+                });
+                numbers.max().unwrap()
+            })
+        };
+        let mebibyte = 1 << 20;
+        let per_node = job("1-3", "MinMemoryNode=200M", "OK");
+        assert_eq!(most(per_node, &node), [6, 1, 600 * mebibyte]);
+        let whole = job("1-3", "MinMemoryCPU=100M", "NO");
+        assert_eq!(most(whole, &node), [12, 24, 2400 * mebibyte]);
+        let all = job("2-2", "MinMemoryNode=0", "OK");
+        assert_eq!(most(all, &node), [4, 1, 16_000 * mebibyte]);
+        let moved = job("1", "MinMemoryCPU=100M", "OK");
+        let there = Node {
+            whole: true,
+            ..node
+        };
+        assert_eq!(most(moved, &there), [4, 8, 800 * mebibyte]);
     }
 }

@@ -3,8 +3,11 @@
 use agent_sandbox_wire::bounds::{BoundSet, JobCondition, NameBound, SizeBound};
 use agent_sandbox_wire::command::Command;
 
+use super::node::DefaultMemory;
 use super::*;
 use crate::slurm::parse::parse;
+
+mod allocated;
 
 fn sizes(all: &[(SizeKey, u64)]) -> Vec<SizeBound> {
     let each = all.iter().map(|&(key, most)| SizeBound {
@@ -127,7 +130,12 @@ const NODE: Node = Node {
     cpus: 16,
     memory: 64_000,
     gpus: 4,
+    threads: 1,
+    together: 1,
+    core_for_task: false,
     default: DefaultMemory::PerCpu(4000),
+    most_of_cpu: None,
+    cpus_of_gpu: 0,
 };
 
 #[test]
@@ -153,7 +161,9 @@ fn cpus_memory_and_what_whole_nodes_have_count() {
         "--mem=1 -a 1-10%2",
         "--mem=1 --exclusive=user",
     ] {
-        assert_eq!(judged(&bounds, line, Some(&NODE)), Ok("".into()), "{line}");
+        let added = if line.contains("-N") { "" } else { "--nodes=1" };
+        let judged = judged(&bounds, line, Some(&NODE));
+        assert_eq!(judged, Ok(added.into()), "{line}");
     }
     for line in [
         "--mem=17G",

@@ -14,6 +14,7 @@ use crate::slurm::ask::{Stop, act, attended};
 use crate::slurm::bounds::{self, StandingJob};
 use crate::slurm::ids::{self, Selector};
 use crate::slurm::keywords::KeywordRequest;
+use crate::slurm::rates::{self, Reservation};
 use crate::slurm::request::Context;
 use crate::slurm::{queue, scope};
 use crate::spawn::{self, Start};
@@ -56,7 +57,8 @@ async fn within_bounds(session: &Rc<Session>, jobs: &[Selector]) -> Result<(), R
         return Ok(());
     }
     for job in jobs {
-        for one in StandingJob::all(session, &job.to_string()).await? {
+        for mut one in StandingJob::all(session, &job.to_string()).await? {
+            one.count(session).await?;
             bounds::first(one.breaches(bounds))
                 .map_err(|refusal| refusal.hint(format!("job {job} is outside of the bounds")))?;
         }
@@ -102,6 +104,12 @@ pub(in crate::slurm) async fn jobs(
     let list: Vec<String> = inside.iter().map(ToString::to_string).collect();
     arguments.push(list.join(",").into());
     let said = if verb.starts_with("requeue") {
+        // Each runs once more, as if it were submitted.
+        let mut reservations = Vec::new();
+        for _ in &inside {
+            reservations.extend(rates::wait(context).await?);
+        }
+        reservations.into_iter().for_each(Reservation::started);
         let mut start = Start::change(Command::Scontrol, arguments);
         start.environment = asked.parsed.kept;
         attended(context.conn, queue::requeue(&session, inside, start)).await?

@@ -181,7 +181,11 @@ async fn judge(
     bounds::first(unknown_options(bounds).into_iter().collect())?;
     for job in jobs {
         for standing in StandingJob::all(session, &job.to_string()).await? {
-            bounded::allowed(bounds, standing, changes)?;
+            let mut changed = bounded::changed(standing, changes);
+            if changes.iter().any(|change| change.name == "Partition") {
+                changed.count(session).await?;
+            }
+            bounded::allowed(bounds, &changed, changes)?;
         }
     }
     Ok(())

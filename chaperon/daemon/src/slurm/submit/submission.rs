@@ -23,7 +23,7 @@ use crate::session::Session;
 use crate::slurm::ask::{Stop, patiently};
 use crate::slurm::messages::{Messages, Speaker};
 use crate::slurm::parse::{Directives, Parsed, parse, written};
-use crate::slurm::rates::{Reservation, Turn};
+use crate::slurm::rates::Reservation;
 use crate::slurm::records::{self, Record};
 use crate::slurm::request::Context;
 use crate::slurm::{bounds, queue, rates, submitted};
@@ -275,7 +275,7 @@ impl Submission<Written> {
         let batch = self.stage.start.command == Command::Sbatch;
         let (mut intent, mut reservation) = (None, None);
         if self.target.job().is_none() && !test {
-            reservation = take_turn(context).await?;
+            reservation = rates::wait(context).await?;
         }
         // A step makes no job, and a test neither; sbatch says of a test, too, that there is no room.
         if self.target.job().is_none() && (batch || !test) {
@@ -294,29 +294,6 @@ impl Submission<Written> {
             intent,
             reservation,
         }))
-    }
-}
-
-/// Waits until a submission more may go.
-async fn take_turn(context: &mut Context<'_>) -> Result<Option<Reservation>, Stop> {
-    let session = Rc::clone(&context.session);
-    let mut told = false;
-    loop {
-        match patiently(context.conn, rates::take(&session)).await?? {
-            Turn::Now(reservation) => return Ok(reservation),
-            Turn::In(wait) => {
-                if !told {
-                    told = true;
-                    let most = session.order.limits.submissions_per_minute;
-                    let text = format!(
-                        "waiting: the policy allows {most} submissions a minute \
-                         (`slurm.limits.submissions_per_minute`)"
-                    );
-                    context.say(&text).await;
-                }
-                patiently(context.conn, tokio::time::sleep(wait)).await?;
-            }
-        }
     }
 }
 

@@ -9,21 +9,27 @@ use crate::refusal::{Reason, Refusal};
 use crate::slurm::bounds::{self, Amount, Rules, StandingJob, count_nodes};
 use crate::slurm::parse::Duration;
 
+/// A job, as it would be.
+pub(super) fn changed(mut job: StandingJob, changes: &[Change]) -> StandingJob {
+    let mut times = Vec::new();
+    for change in changes {
+        job.becomes(change.name, &change.value);
+        if change.kind == Kind::Limit {
+            times.extend(time(change));
+        }
+    }
+    if !times.is_empty() {
+        job.sizes(SizeKey::Minutes, &times);
+    }
+    job
+}
+
 /// Holds a job, as it would be, against the bounds.
 pub(super) fn allowed(
     bounds: &Bounds,
-    mut job: StandingJob,
+    job: &StandingJob,
     changes: &[Change],
 ) -> Result<(), Refusal> {
-    let mut bounded = false;
-    for change in changes {
-        bounded |= job.becomes(change.name, &change.value);
-        // One that becomes shorter is no more than it is.
-        if let (Kind::Limit, Some(amount)) = (change.kind, time(change)) {
-            job.size(SizeKey::Minutes, amount);
-            bounded = true;
-        }
-    }
     let rules = Rules::about(bounds, &job.place);
     for change in changes {
         let option = OPTIONS.iter().find(|(name, _)| *name == change.name);
@@ -39,9 +45,11 @@ pub(super) fn allowed(
         }
         grows(&rules, change)?;
     }
-    match bounded {
-        true => bounds::first(job.asked.breaches(&rules)),
-        false => Ok(()),
+    // One that becomes shorter is no more than it is. What is changed otherwise may run that did not before.
+    let shorter = |change: &Change| change.kind == Kind::Limit && time(change).is_none();
+    match changes.iter().all(shorter) {
+        true => Ok(()),
+        false => bounds::first(job.asked.breaches(&rules)),
     }
 }
 
@@ -138,7 +146,8 @@ fn grows(rules: &Rules<'_>, change: &Change) -> Result<(), Refusal> {
         // So many processors, or so many nodes.
         Kind::Count => &[Nodes, Gpus, Cpus, Memory],
         Kind::Nodes if name != "ExcNodeList" => &[Nodes, Gpus, Cpus, Memory],
-        Kind::Word if matches!(name, "MinMemoryNode" | "MinMemoryCPU") => &[Memory],
+        // Who asks for more memory than a CPU has gets more CPUs.
+        Kind::Word if matches!(name, "MinMemoryNode" | "MinMemoryCPU") => &[Memory, Cpus],
         // Whole nodes, with all that is in them.
         Kind::Word if matches!(name, "OverSubscribe" | "Shared") => &[Gpus, Cpus, Memory],
         Kind::Number if matches!(name, "CoreSpec" | "ThreadSpec") => &[Gpus, Cpus, Memory],
@@ -180,7 +189,7 @@ mod tests {
 
     fn written(given: &[&str], bounds: &Bounds) -> Result<(), Refusal> {
         let (_, changes) = read(&words(given))?;
-        allowed(bounds, StandingJob::default(), &changes)
+        allowed(bounds, &changed(StandingJob::default(), &changes), &changes)
     }
 
     #[test]
@@ -200,6 +209,7 @@ mod tests {
             "TimeLimit=UNLIMITED",
             "TimeLimit+=1",
             "TimeLimit=+1",
+            "TimeMin=61",
             "NumNodes=3",
             "ReqNodes=1-3",
             "NumCPUs=8",
@@ -211,6 +221,15 @@ mod tests {
             "NodeList=n[1-3]",
         ] {
             assert!(written(&["JobId=5", word], &limits).is_err(), "{word}");
+        }
+        // Each of them, whatever stands behind it.
+        for words in [
+            ["TimeLimit=61", "TimeMin=5"],
+            ["TimeLimit=61", "TimeLimit=5"],
+            ["TimeLimit=61", "TimeLimit-=1"],
+        ] {
+            let given = ["JobId=5", words[0], words[1]];
+            assert!(written(&given, &limits).is_err(), "{words:?}");
         }
         let gpus = sizes(&[(SizeKey::Gpus, 2)]);
         for word in ["NumNodes=2", "NumCPUs=8", "NumTasks=2", "NodeList=n1"] {
@@ -232,6 +251,28 @@ mod tests {
         ] {
             assert!(written(&["JobId=5", word], &limits).is_ok(), "{word}");
         }
+    }
+
+    /// A time or a dependency starts what waited.
+    #[test]
+    fn a_job_outside_of_the_bounds_is_not_changed_so_that_it_runs() {
+        let bounds = sizes(&[(SizeKey::Minutes, 60)]);
+        let mut job = StandingJob::default();
+        job.sizes(SizeKey::Minutes, &[Amount::Of(61)]);
+        let judged = |word: &str| {
+            let (_, changes) = read(&words(&["JobId=5", word])).unwrap();
+            allowed(&bounds, &changed(job.clone(), &changes), &changes)
+        };
+        for word in [
+            "Priority=4294967295",
+            "StartTime=now",
+            "Dependency=",
+            "Nice=0",
+        ] {
+            assert!(judged(word).is_err(), "{word}");
+        }
+        assert!(judged("TimeLimit-=1").is_ok());
+        assert!(judged("TimeLimit=60").is_ok());
     }
 
     #[test]
@@ -274,6 +315,7 @@ mod tests {
                 ],
                 sizes: vec![(SizeKey::Minutes, Ok(Amount::Of(60)))],
             },
+            ..StandingJob::default()
         };
         for (given, refused) in [
             (&["Partition=cpu"][..], None),
@@ -292,7 +334,7 @@ mod tests {
             let mut given = words(given);
             given.push("JobId=5".into());
             let (_, changes) = read(&given).unwrap();
-            let reason = allowed(&bounds, job.clone(), &changes).err();
+            let reason = allowed(&bounds, &changed(job.clone(), &changes), &changes).err();
             let reason = reason.map(|refusal| refusal.reason.to_string());
             let expected = refused.map(|key| format!("policy slurm.bounds.{key}"));
             assert_eq!(reason, expected, "{given:?}");
