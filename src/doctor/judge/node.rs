@@ -131,6 +131,7 @@ pub(super) fn yama(facts: &Facts) -> Option<Finding> {
     let alone = mediation::Findings {
         abi: 1,
         scope: Some(scope),
+        hides: false,
         refused: None,
     };
     Some(match alone.missing() {

@@ -48,6 +48,7 @@ fn whole() -> Facts {
     facts.kernel.mediation = mediation::Findings {
         abi: 6,
         scope: Some(1),
+        hides: false,
         refused: None,
     };
     facts.kernel.seccomp = Some("kill_process errno user_notif trace log allow".into());
