@@ -12,6 +12,7 @@ mod examples;
 mod explaining;
 mod fake_tracer;
 mod files;
+mod mounts;
 mod narrowing;
 mod profiles;
 mod standing;
