@@ -5,6 +5,11 @@
 //! connected the kernel gives the pair to no other. Whoever else on this host connects to the listener is dropped. The mediator and the
 //! command have Landlock domains by which TCP reaches the listener's ports, and no port at all.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "an effect module: it makes connections, and waits for them by the clock"
+)]
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};

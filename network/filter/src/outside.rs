@@ -166,11 +166,10 @@ fn whole_name(
     if host.is_empty() || host.contains('.') {
         return None;
     }
-    let lines = resolv_conf.lines().map(str::split_whitespace);
     // The last such line holds.
+    let mut lines = resolv_conf.lines().rev().map(str::split_whitespace);
     let searched = lines
-        .filter_map(|mut words| matches!(words.next()?, "search" | "domain").then_some(words))
-        .last()?;
+        .find_map(|mut words| matches!(words.next()?, "search" | "domain").then_some(words))?;
     let names = searched.map(|domain| format!("{host}.{}", domain.trim_matches('.')));
     let mut found = names.map(|name| (ask(&name), name));
     let (addresses, name) = found.find(|(addresses, _)| !addresses.is_empty())?;
