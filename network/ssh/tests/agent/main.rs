@@ -16,77 +16,13 @@ use agent_sandbox_ssh::{
     Rules, Verdict, key_in,
 };
 use agent_sandbox_support::waiting::until;
-use ring::signature::{Ed25519KeyPair, KeyPair};
+
+mod messages;
+
+use messages::{Host, SESSION, bind, login, sign, string};
 
 const FAILURE: &[u8] = &[5];
 const SUCCESS: &[u8] = &[6];
-const SESSION: [u8; 32] = [7; 32];
-
-/// A host of the test's own: it signs what it is asked to.
-struct Host(Ed25519KeyPair);
-
-impl Host {
-    fn new(seed: u8) -> Self {
-        Self(Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap())
-    }
-
-    fn key(&self) -> Vec<u8> {
-        [string(b"ssh-ed25519"), string(self.0.public_key().as_ref())].concat()
-    }
-
-    fn signs(&self, session: &[u8]) -> Vec<u8> {
-        let signed = self.0.sign(session);
-        [string(b"ssh-ed25519"), string(signed.as_ref())].concat()
-    }
-
-    fn bind(&self, session: &[u8], forwarding: bool) -> Vec<u8> {
-        bind(&self.key(), session, &self.signs(session), forwarding)
-    }
-}
-
-fn string(bytes: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(bytes.len()).unwrap();
-    [&length.to_be_bytes(), bytes].concat()
-}
-
-fn bind(key: &[u8], session: &[u8], signature: &[u8], forwarding: bool) -> Vec<u8> {
-    let parts = [
-        string(b"session-bind@openssh.com"),
-        string(key),
-        string(session),
-        string(signature),
-    ];
-    [vec![27], parts.concat(), vec![u8::from(forwarding)]].concat()
-}
-
-fn sign(key: &[u8], data: &[u8], flags: u32) -> Vec<u8> {
-    [
-        vec![13],
-        string(key),
-        string(data),
-        flags.to_be_bytes().to_vec(),
-    ]
-    .concat()
-}
-
-fn login(session: &[u8], user: &str, algorithm: &str, key: &[u8], host: Option<&[u8]>) -> Vec<u8> {
-    let method: &[u8] = match host {
-        None => b"publickey",
-        Some(_) => b"publickey-hostbound-v00@openssh.com",
-    };
-    [
-        string(session),
-        vec![50],
-        string(user.as_bytes()),
-        string(b"ssh-connection"),
-        string(method),
-        vec![1],
-        string(algorithm.as_bytes()),
-        string(key),
-        host.map(string).unwrap_or_default(),
-    ]
-    .concat()
-}
 
 /// A real ssh-agent with keys, and ours before it.
 struct World {
