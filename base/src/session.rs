@@ -12,7 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 /// Letters and digits that are not mistaken for one another (Crockford's base 32).
@@ -221,16 +224,42 @@ pub fn running(directory: &Path) -> Result<Vec<Record>> {
         }
         let Some(record) = read(&path) else { continue };
         if record.boot == boot {
-            if start_ticks(record.pid) == Some(record.start_ticks) {
-                all.push(record);
-            } else {
-                let _ = std::fs::remove_file(&path);
-                let _ = std::fs::remove_file(path.with_extension(SOCKET));
+            match launcher(&record) {
+                Launcher::Runs => all.push(record),
+                Launcher::Unknown => {}
+                Launcher::Gone => {
+                    let _ = std::fs::remove_file(&path);
+                    let _ = std::fs::remove_file(path.with_extension(SOCKET));
+                }
             }
         }
     }
     all.sort_by_key(|record| (record.started, record.pid));
     Ok(all)
+}
+
+/// What is known of the process that a record names.
+enum Launcher {
+    Runs,
+    Gone,
+    /// Another user's has its number, or it cannot be signalled from here.
+    Unknown,
+}
+
+/// `/proc` may not show it (`hidepid`, `proc(5)`; no descriptor left to read it with): then the kernel is asked by a signal that
+/// is none (`kill(2)`).
+fn launcher(record: &Record) -> Launcher {
+    match start_ticks(record.pid) {
+        Some(ticks) if ticks == record.start_ticks => return Launcher::Runs,
+        Some(_) => return Launcher::Gone,
+        None => {}
+    }
+    let pid = i32::try_from(record.pid).ok().filter(|pid| *pid > 0);
+    match pid.map(|pid| kill(Pid::from_raw(pid), None)) {
+        Some(Ok(())) => Launcher::Runs,
+        None | Some(Err(Errno::ESRCH)) => Launcher::Gone,
+        Some(Err(_)) => Launcher::Unknown,
+    }
 }
 
 fn read(path: &Path) -> Option<Record> {

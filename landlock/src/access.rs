@@ -202,8 +202,8 @@ pub struct MediatorConfig {
     pub abi: i32,
     /// What is executed in the place of Slurm's commands, if they are in sight.
     pub stand_in: Option<StandIn>,
-    /// Directories of which it opens none for listing, nor any above them: those of `files.no_walk`.
-    pub no_walk: Vec<PathBuf>,
+    /// The places in which alone it opens directories for listing, if there are others (`files.no_walk`).
+    pub listed: Option<Vec<PathBuf>>,
     /// The configuration of git that it writes, if there is one.
     pub git_config: Option<GitConfig>,
 }
@@ -275,7 +275,7 @@ mod tests {
             rules: vec![rule("/p", None), rule("/p/src", Some((1, 2)))],
             abi: 6,
             stand_in: None,
-            no_walk: Vec::new(),
+            listed: None,
             git_config: None,
         };
         assert_eq!(config.planned(Path::new("/p/src")), Some((1, 2)));

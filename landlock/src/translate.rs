@@ -178,8 +178,6 @@ pub fn translate(
         besides: refused::besides(plan.network.value),
     });
     plan.mediated = false;
-    let no_walk = plan.no_walk.iter().map(|root| root.value.clone());
-    let no_walk = no_walk.collect();
     let translated = Translated {
         plan,
         rules: widest(given.rules),
@@ -188,7 +186,8 @@ pub fn translate(
             rules: widest(for_mediator),
             abi,
             stand_in,
-            no_walk,
+            // With the jail's own places, which the launcher knows.
+            listed: None,
             git_config,
         },
         handed_over,

@@ -55,6 +55,7 @@ struct Idle {
     rule: String,
     /// When something was done last, as far as looks tell.
     since: Instant,
+    looked: Instant,
     look: Instant,
     seen: Signs,
     warned: bool,
@@ -78,6 +79,7 @@ impl Deadline {
             most,
             rule,
             since: now,
+            looked: now,
             look: now + BETWEEN,
             seen: Signs::at_the_start(),
             warned: false,
@@ -129,7 +131,10 @@ impl Deadline {
             return Due::Nothing;
         };
         let before = std::mem::replace(&mut idle.seen, signs.clone());
-        if signs.is_active_since(&before, LITTLE) {
+        let since = now.saturating_duration_since(idle.looked);
+        idle.looked = now;
+        let little = LITTLE.max(LITTLE.mul_f64(since.div_duration_f64(BETWEEN)));
+        if signs.is_active_since(&before, little) {
             idle.since = now;
             idle.warned = false;
             return Due::Nothing;
@@ -152,6 +157,22 @@ impl Deadline {
             ));
         }
         Due::Nothing
+    }
+
+    /// The command has stopped, and the launcher with it. There is no look before it matters, for each has the launcher go on,
+    /// which its shell shows.
+    pub(super) fn rests(&mut self) {
+        if let Some(idle) = &mut self.idle {
+            let matters = idle.since + idle.most.saturating_sub(BETWEEN);
+            idle.look = idle.look.max(matters);
+        }
+    }
+
+    /// The command goes on.
+    pub(super) fn goes_on(&mut self, now: Instant) {
+        if let Some(idle) = &mut self.idle {
+            idle.look = idle.look.min(now + BETWEEN);
+        }
     }
 
     /// Takes these signs, which are of what was said, for nothing.
@@ -251,6 +272,29 @@ mod tests {
         let warned = all.iter().position(|due| matches!(due, Due::Warn(_)));
         let ended = all.iter().position(|due| matches!(due, Due::Terminate(_)));
         assert_eq!(ended, warned.map(|at| at + 1), "{all:?}");
+    }
+
+    /// A command that has stopped is looked at when its limit is near, and ended as others are.
+    #[test]
+    fn a_session_that_is_stopped_is_warned_and_ended() {
+        let most = BETWEEN * 60;
+        let mut deadline = Deadline::default().idle_for(Some((most, "rule".to_owned())));
+        let start = Instant::now() + Duration::from_secs(1);
+        deadline.rests();
+        assert_eq!(deadline.due(start + BETWEEN * 58), Due::Nothing);
+        let near = start + BETWEEN * 59;
+        assert_eq!(deadline.due(near), Due::Look);
+        // What takes little for long takes more than that in all.
+        assert!(matches!(deadline.saw(near, signs(100)), Due::Warn(_)));
+        deadline.rests();
+        assert_eq!(deadline.due(near + BETWEEN), Due::Look);
+        let end = deadline.saw(near + BETWEEN, signs(100));
+        assert!(matches!(end, Due::Terminate(_)), "{end:?}");
+        // One that goes on is looked at as before.
+        let mut deadline = Deadline::default().idle_for(Some((most, "rule".to_owned())));
+        deadline.rests();
+        deadline.goes_on(start);
+        assert_eq!(deadline.due(start + BETWEEN), Due::Look);
     }
 
     #[test]

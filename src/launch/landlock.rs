@@ -12,7 +12,7 @@ use nix::unistd::{Pid, ttyname};
 
 use super::backend::{Backend, Planned, Ready, Reason, Running};
 use super::observed;
-use super::orders::{filter, listed};
+use super::orders::{filter, in_bytes, listed};
 use super::prepared::Prepared;
 use super::state::{self, StateChanges};
 use super::supervisor::{self, Company, Jail, Outcome};
@@ -219,10 +219,12 @@ impl Ready for Planning {
         } = *self;
         // The filter gets connections, and no network.
         run.lends_network = false;
+        let listed = listed(&translated.plan, &[stage.path()]);
+        translated.config.listed.clone_from(&listed);
         run.confinement = Confinement {
             max_processes: translated.plan.max_processes.value,
             least: run.confinement.least,
-            listed: listed(&translated.plan, &[stage.path()]),
+            listed: listed.map(in_bytes),
             watch: run.confinement.watch.take().map(observed::without_calls),
             ..Confinement::default()
         };

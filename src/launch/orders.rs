@@ -13,7 +13,7 @@ use crate::session::{self, Registered, Running};
 use anyhow::{Context, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The compiled filter of the plan's system calls.
 ///
@@ -117,20 +117,25 @@ pub fn confinement(plan: &Plan) -> Confinement {
         writable: plan.landlock_writes.then(writable),
         mediated: plan.mediated.then(|| Box::new(mediated(false))),
         least: None,
-        listed: listed(plan, &[]),
+        listed: listed(plan, &[]).map(in_bytes),
         watch: None,
     }
 }
 
 /// What alone the plan's command can list, if there is something that it cannot. `own` are places of the jail's own
 /// beside those of the plan.
-pub(super) fn listed(plan: &Plan, own: &[&Path]) -> Option<Vec<Vec<u8>>> {
+pub(super) fn listed(plan: &Plan, own: &[&Path]) -> Option<Vec<PathBuf>> {
     if plan.no_walk.is_empty() {
         return None;
     }
     let own = own.iter().filter_map(|at| around(&plan.no_walk, at));
-    let all = plan.listed.iter().cloned().chain(own);
-    Some(all.map(|at| at.into_os_string().into_vec()).collect())
+    Some(plan.listed.iter().cloned().chain(own).collect())
+}
+
+/// Paths as orders have them.
+pub(super) fn in_bytes(paths: Vec<PathBuf>) -> Vec<Vec<u8>> {
+    let all = paths.into_iter().map(PathBuf::into_os_string);
+    all.map(OsString::into_vec).collect()
 }
 
 /// The filter of the calls that a mediator answers, for a jail of this process's user and group.

@@ -2,7 +2,8 @@
 //!
 //! The launcher, bubblewrap and the command are in one process group, as a plain command would be
 //! in it alone. Keys of the terminal (^C, ^\, ^Z, hang-up) reach the command from the kernel; the
-//! launcher ignores these, and stops itself only when init says that the command has stopped.
+//! launcher ignores these, and stops itself only when init says that the command has stopped, until
+//! something is due.
 //! Signals that other processes send to the launcher are handed to the command. In a job every
 //! signal is: Slurm sends those that the user asks for.
 
@@ -15,9 +16,10 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigHandler, SigSet, Signal, raise};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
+use nix::sys::timer::Timer;
 
 use super::activity::{self, Signs};
 use super::announcements::Announcements;
@@ -36,6 +38,7 @@ use crate::sys::{passing, process};
 
 mod group;
 mod refusals;
+mod stopped;
 
 /// Signals that end a process or mean something to it: handed on when a process sent them.
 const HANDED_ON: [Signal; 8] = [
@@ -133,7 +136,12 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
         ungrouped: None,
         listen_again: Vec::new(),
         mediator: None,
+        timer: None,
+        stopped: None,
     };
+    if supervisor.company.deadline.next().is_some() {
+        supervisor.timer = Some(stopped::timer()?);
+    }
     supervisor.make_group(&jail);
     if let Some(filter) = &mut supervisor.company.network {
         filter.make_ready();
@@ -174,6 +182,10 @@ struct Supervisor<'a> {
     ungrouped: Option<io::Error>,
     /// When the announcements is looked at again.
     listen_again: Vec<Instant>,
+    /// Continues the launcher when something is due.
+    timer: Option<Timer>,
+    /// By which signal the command has stopped, if the launcher goes on only to do what is due.
+    stopped: Option<i32>,
 }
 
 impl Supervisor<'_> {
@@ -187,6 +199,7 @@ impl Supervisor<'_> {
                 }
                 return Ok(());
             }
+            self.set_timer()?;
             let called = self.company.chaperon.as_ref().and_then(OnCall::waiting);
             let logs_in = self.company.ssh.as_ref().and_then(OnCall::waiting);
             let parent = self.company.parent.as_ref();
@@ -287,6 +300,9 @@ impl Supervisor<'_> {
                     self.outcome = Some(Outcome::Ended(End::Signal(libc::SIGKILL)));
                     return jail.wait();
                 }
+            }
+            if let (Some(signal), None) = (self.stopped.take(), self.company.deadline.over()) {
+                self.stop_like_the_command(signal)?;
             }
             if reported {
                 match self.receive() {
@@ -425,6 +441,8 @@ impl Supervisor<'_> {
             }
             // Nobody waits for a job to stop, and what goes on is told to go on.
             Report::Stopped(_) if self.company.by_slurm => {}
+            // It is being ended.
+            Report::Stopped(_) if self.company.deadline.over().is_some() => {}
             Report::Stopped(signal) => self.stop_like_the_command(signal)?,
             Report::Ended(end) => {
                 // The end of a command that was never executed is no end.
@@ -530,7 +548,10 @@ impl Supervisor<'_> {
             let number = i32::try_from(info.ssi_signo).unwrap_or(0);
             // But a terminal that is closed tells the session's leader alone, which may be the
             // launcher.
-            let from_kernel = info.ssi_code == libc::SI_KERNEL && number != libc::SIGHUP;
+            let from_kernel = match info.ssi_code {
+                libc::SI_KERNEL => number != libc::SIGHUP,
+                code => code == libc::SI_TIMER,
+            };
             let meant = if self.company.by_slurm {
                 number != libc::SIGCHLD
             } else {
@@ -548,28 +569,6 @@ impl Supervisor<'_> {
             tracing::debug!(target: "launch", number, from = info.ssi_pid, "signal handed on");
             self.request(&Request::Signal(number));
         }
-        Ok(())
-    }
-
-    /// The command has stopped: so does the launcher, by the same signal, and the shell sees it.
-    /// What continues the launcher continues the command.
-    fn stop_like_the_command(&mut self, signal: i32) -> io::Result<()> {
-        let signal = Signal::try_from(signal).unwrap_or(Signal::SIGSTOP);
-        tracing::debug!(target: "launch", %signal, "stopped like the command");
-        let mut one = SigSet::empty();
-        one.add(signal);
-        if signal != Signal::SIGSTOP {
-            process::handle(signal, SigHandler::SigDfl)?;
-            // One that is pending would stop the launcher a second time.
-            self.hand_on()?;
-            raise(signal)?;
-            one.thread_unblock()?;
-            one.thread_block()?;
-            process::handle(signal, SigHandler::SigIgn)?;
-        } else {
-            raise(signal)?;
-        }
-        self.request(&Request::Signal(Signal::SIGCONT as i32));
         Ok(())
     }
 }

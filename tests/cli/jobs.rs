@@ -86,6 +86,33 @@ fn the_shell_outside_stops_and_continues_the_jail() {
     assert_eq!(terminal.end(), 0);
 }
 
+/// A time limit leaves ^Z and `fg` as they are, and ends a command that stays stopped.
+#[test]
+fn a_jail_whose_time_is_limited_stops_and_goes_on() {
+    let world = World::new();
+    let mut terminal = outside(&world);
+    terminal.line(
+        "$A -q run --timeout 8s -- sh -c 'trap \"echo goes on \\$((6 * 7))\" CONT; echo started; while :; do sleep 0.1; done'",
+    );
+    terminal.expect("\nstarted\r\n");
+    for _ in 0..2 {
+        terminal.suspend();
+        terminal.expect("Stopped");
+        terminal.expect("(outer) ");
+        terminal.line("fg");
+        terminal.expect("goes on 42");
+    }
+    terminal.suspend();
+    terminal.expect("Stopped");
+    terminal.line("echo is `jobs | grep -c Stopp''ed`");
+    terminal.expect("is 1\r\n");
+    terminal.expect("time of 8s is over");
+    terminal.line("wait %1; echo code $?");
+    terminal.expect("code 124");
+    terminal.line("exit 0");
+    assert_eq!(terminal.end(), 0);
+}
+
 /// Stopped a second time, and in the background.
 #[test]
 fn a_jail_in_the_background() {

@@ -4,11 +4,12 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 use agent_sandbox_support::terminal::Terminal;
 
 use crate::refusals::outer;
-use crate::world::{Call, World, until};
+use crate::world::{Call, World, not_checked, until};
 
 fn world() -> World {
     World::new()
@@ -488,4 +489,45 @@ fn what_the_launcher_did_not_start_it_does_not_end() {
         nix::sys::signal::Signal::SIGKILL,
     );
     assert_eq!((output.code, killed), (0, Ok(())), "{output}");
+}
+
+/// A process that made itself untraceable would be one that the mediator neither judges nor ends.
+#[test]
+fn a_proc_that_hides_processes_is_refused() {
+    let world = World::new();
+    let call = world.call(["-q", "--backend", "landlock", "touch", "started"]);
+    let plain = call.command();
+    let ids = (nix::unistd::getuid(), nix::unistd::getgid());
+    let mounts = "mount -o remount,hidepid=2 /proc || exit 90; exec \"$@\"";
+    let variables = plain.get_envs();
+    let output = Command::new("unshare")
+        .args([
+            "-Urpf",
+            "--mount-proc",
+            "sh",
+            "-c",
+            mounts,
+            "sh",
+            "unshare",
+            "-U",
+        ])
+        .arg(format!("--map-user={}", ids.0))
+        .arg(format!("--map-group={}", ids.1))
+        .arg(plain.get_program())
+        .args(plain.get_args())
+        .current_dir(plain.get_current_dir().unwrap())
+        .env_clear()
+        .envs(variables.filter_map(|(name, value)| Some((name, value?))))
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    if matches!(output.status.code(), Some(1 | 90)) {
+        return not_checked("a /proc with hidepid", &err);
+    }
+    assert_eq!(output.status.code(), Some(125), "{err}");
+    assert!(
+        err.contains("error: /proc is mounted with hidepid"),
+        "{err}"
+    );
+    assert!(!world.project.join("started").exists());
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -248,6 +249,24 @@ fn sessions_are_listed_while_they_run() {
             .any(|line| line.starts_with(&id) && line.contains("sleep")),
         "{text}"
     );
+    // A /proc that does not show it says nothing of it, as with hidepid.
+    let call = world.call(["sessions", "--json"]).command();
+    let variables = call.get_envs();
+    let seen = Command::new("bwrap")
+        .args(["--dev-bind", "/", "/", "--tmpfs", "/proc"])
+        .args(["--ro-bind", "/proc/sys", "/proc/sys", "--"])
+        .arg(call.get_program())
+        .args(call.get_args())
+        .env_clear()
+        .envs(variables.filter_map(|(name, value)| Some((name, value?))))
+        .output()
+        .unwrap();
+    assert!(seen.status.success(), "{seen:?}");
+    assert!(
+        String::from_utf8_lossy(&seen.stdout).contains(&id),
+        "{seen:?}"
+    );
+    assert!(!listed().is_empty(), "its record was removed");
     // Killed, it cannot take its record away: whoever lists next does.
     child.kill().unwrap();
     assert_eq!(wait(&mut child, "sleep").signal(), Some(9));

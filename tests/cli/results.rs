@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::world::{World, root, until};
+use crate::world::{World, root, until, wait};
 
 /// Runs a script with a result, which is the answer with the exit status.
 fn result(world: &World, options: &[&str], script: &str) -> (i32, Value) {
@@ -188,6 +191,46 @@ fn a_command_that_ignores_its_end_is_killed_with_all_in_the_jail() {
         })
     };
     until("the last process is gone", gone);
+}
+
+/// A launcher that nobody continues: nobody watches a caller that is a program. It stops like its command, or is stopped with
+/// its process group, as processes of the jail can do on kernels before Landlock ABI 6.
+#[test]
+fn a_command_that_is_stopped_ends_when_its_time_is_over() {
+    let world = World::new();
+    let file = world.place.join("result.json");
+    for (backend, script, by_others) in [
+        ("bwrap", "kill -STOP $$", false),
+        ("landlock", "kill -STOP $$", false),
+        ("bwrap", "echo started; exec sleep 100", true),
+        // Stopped again when it is asked to end.
+        (
+            "bwrap",
+            "trap 'kill -STOP $$' TERM; kill -STOP $$; while :; do sleep 1; done",
+            false,
+        ),
+    ] {
+        let begun = Instant::now();
+        let words = ["-q", "--backend", backend, "run", "--result"];
+        let words = words.into_iter().chain([file.to_str().unwrap()]);
+        let run = ["--timeout", "2s", "--", "sh", "-c", script];
+        let mut child = world.call(words.chain(run)).start();
+        if by_others {
+            let mut line = [0; 8];
+            let mut output = child.stdout.take().unwrap();
+            output.read_exact(&mut line).unwrap();
+            let pid = Pid::from_raw(child.id().try_into().unwrap());
+            kill(pid, Signal::SIGSTOP).unwrap();
+        }
+        let status = wait(&mut child, script);
+        assert_eq!(status.code(), Some(124), "{backend}: {script}");
+        let told: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(told["end"], "timeout", "{script}");
+        let killed = script.starts_with("trap");
+        assert_eq!(told["signal"], if killed { 9 } else { 15 }, "{script}");
+        let most = if killed { 20 } else { 11 };
+        assert!(begun.elapsed() < Duration::from_secs(most), "{script}");
+    }
 }
 
 #[test]

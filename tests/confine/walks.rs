@@ -156,6 +156,29 @@ fn a_shared_root_cannot_be_walked() {
     }
 }
 
+/// What the mediator opens in the place of the command, where Landlock cannot tell the hidden from the rest.
+#[test]
+fn a_shared_root_in_which_something_is_hidden_cannot_be_walked() {
+    let world = World::new();
+    let shared = shared(&world);
+    let (root, others) = (text(&shared), shared.join("others"));
+    let hidden = text(&others.join("hidden"));
+    world.put(Path::new(&hidden), "hidden\n");
+    let setting = format!("files.no_walk=[{root:?}]");
+    let options = ["--read", &root, "--hide", &hidden, "--set", &setting];
+    let closed = [root.clone(), text(&others)];
+    let report = world.jail(options).attack("list", &closed);
+    for directory in &closed {
+        for way in ["readdir", "getdents", "directory", "proc", "current"] {
+            let said = report.get(&format!("{way} {directory}"));
+            assert!(said.parse::<usize>().is_err(), "{way} {directory}: {said}");
+        }
+    }
+    let script = format!("cat {root}/others/data; cat {hidden}");
+    let output = world.jail(options).run(&["sh", "-c", &script]);
+    assert_eq!(output.stdout, "by its name\n", "{}", output.stderr);
+}
+
 /// What people and agents do there all the same.
 #[test]
 fn what_is_in_a_shared_root_is_there_by_its_name() {

@@ -32,7 +32,7 @@ fn run(script: &str, abi: i32, prepare: impl FnOnce()) -> Vec<Report> {
         rules: readable.clone(),
         abi: process::landlock_abi(),
         stand_in: None,
-        no_walk: Vec::new(),
+        listed: None,
         git_config: None,
     };
     let refused = compile(&rules(Switches {

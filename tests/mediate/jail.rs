@@ -61,7 +61,7 @@ pub(crate) fn config() -> MediatorConfig {
         rules: vec![rule(Right::Read), rule(Right::Write), rule(Right::Device)],
         abi: landlock_abi(),
         stand_in: None,
-        no_walk: Vec::new(),
+        listed: None,
         git_config: None,
     }
 }

@@ -78,7 +78,7 @@ impl World {
             rules: [&command[..], &[self.rule("project", Right::Write)]].concat(),
             abi: self.abi,
             stand_in: None,
-            no_walk: Vec::new(),
+            listed: None,
             git_config: None,
         };
         let refused = compile(&rules(Switches {

@@ -522,6 +522,10 @@ impl Files for IgnoresCase {
     fn small_file(&self, path: &Path, most: usize) -> Option<Vec<u8>> {
         self.0.small_file(path, most)
     }
+
+    fn mounted_elsewhere(&self, real: &Path) -> Vec<PathBuf> {
+        self.0.mounted_elsewhere(real)
+    }
 }
 
 #[test]

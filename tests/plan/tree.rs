@@ -330,4 +330,9 @@ impl Files for Tree {
             _ => None,
         }
     }
+
+    fn mounted_elsewhere(&self, _real: &Path) -> Vec<PathBuf> {
+        // Each of its directories stands in one place.
+        Vec::new()
+    }
 }

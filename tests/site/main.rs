@@ -13,6 +13,7 @@ mod explaining;
 mod fake_tracer;
 mod files;
 mod metrics;
+mod mounts;
 mod narrowing;
 mod profiles;
 mod standing;

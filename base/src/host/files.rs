@@ -34,6 +34,8 @@ pub trait Files {
     /// The content of a small regular file that somebody hostile may have put there: no link is
     /// followed, a FIFO is not waited for, and what is longer than `most` bytes is `None`.
     fn small_file(&self, path: &Path, most: usize) -> Option<Vec<u8>>;
+    /// Where else a directory, or something that is below it, is mounted. `real` is a path without symbolic links.
+    fn mounted_elsewhere(&self, real: &Path) -> Vec<PathBuf>;
 }
 
 /// The host's real files.
@@ -304,6 +306,17 @@ impl Files for HostFiles {
             Some(Some(Answer::SmallFile(content))) => content,
             _ => None,
         }
+    }
+
+    fn mounted_elsewhere(&self, real: &Path) -> Vec<PathBuf> {
+        let mut all = self.mounts.below(real);
+        all.push(real.to_path_buf());
+        let names = all.iter().flat_map(|at| self.mounts.other_names(at));
+        let mut names: Vec<PathBuf> = names.map(|alias| alias.at).collect();
+        names.retain(|at| !at.starts_with(real));
+        names.sort();
+        names.dedup();
+        names
     }
 }
 

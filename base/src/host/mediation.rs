@@ -37,6 +37,8 @@ pub struct Findings {
     pub abi: i32,
     /// Yama's scope; `None`: there is no Yama.
     pub scope: Option<u32>,
+    /// Whether `/proc` hides processes that nobody may trace (`hidepid`).
+    pub hides: bool,
     /// The first call of the mediator's that the kernel refuses, and its `errno`.
     pub refused: Option<(&'static str, i32)>,
 }
@@ -66,6 +68,7 @@ pub fn findings() -> Findings {
     Findings {
         abi: process::landlock_abi(),
         scope: scope(),
+        hides: probe::untraceable_processes().is_err(),
         refused,
     }
 }
@@ -124,6 +127,14 @@ impl Findings {
                 admin: "sysctl -w kernel.yama.ptrace_scope=1 (from 3 only by a reboot)",
             });
         }
+        if self.hides {
+            return Some(Missing {
+                what: "/proc is mounted with hidepid, and Landlock's mediator must find every process of the jail, \
+                       also one that has made itself untraceable, to judge and to end it"
+                    .to_owned(),
+                admin: "mount -o remount,hidepid=0 /proc, or have the users in the group that gid= names there",
+            });
+        }
         let (call, errno) = self.refused?;
         Some(Missing {
             what: format!(
@@ -160,6 +171,7 @@ mod tests {
         let whole = Findings {
             abi: 1,
             scope: Some(1),
+            hides: false,
             refused: None,
         };
         assert_eq!(whole.missing(), None);
@@ -182,6 +194,13 @@ mod tests {
                     ..whole.clone()
                 },
                 "ptrace_scope is 2",
+            ),
+            (
+                Findings {
+                    hides: true,
+                    ..whole.clone()
+                },
+                "hidepid",
             ),
             (
                 Findings {

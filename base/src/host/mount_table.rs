@@ -115,6 +115,13 @@ impl MountTable {
         Some((String::from_utf8_lossy(&own.kind).into_owned(), local))
     }
 
+    /// Where something is mounted in a directory.
+    pub fn below(&self, real: &Path) -> Vec<PathBuf> {
+        let all = self.0.iter().flatten();
+        let below = all.filter(|mount| mount.at.starts_with(real) && mount.at != real);
+        below.map(|mount| mount.at.clone()).collect()
+    }
+
     /// Other paths at which a directory, or some directory below it, appears: a home directory that
     /// is mounted at `/home/ada` and reachable below `/nfs/home`, too. `real` is a path without
     /// symbolic links.

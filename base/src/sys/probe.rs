@@ -1,10 +1,11 @@
 //! Whether the kernel, and whoever filters its calls, lets a process do what a mediator has to:
 //! found by trying, without an effect.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 
-use super::process;
+use super::process::{self, Side};
 
 /// Filters that hand calls over, whose callers only a fatal signal interrupts while somebody
 /// answers (`seccomp(2)`, `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, Linux 5.19). The kernel looks at
@@ -99,6 +100,34 @@ pub fn memory_of_others() -> io::Result<()> {
     }
 }
 
+/// Processes that nobody may trace in `/proc`, where `hidepid` hides them (`proc(5)`), tried on a child.
+///
+/// # Errors
+/// `ENOENT` or `EPERM`: they are hidden.
+#[allow(clippy::disallowed_methods, reason = "what is read is the answer")]
+pub fn untraceable_processes() -> io::Result<()> {
+    let (mut ours, mut theirs) = UnixStream::pair()?;
+    match process::fork()? {
+        Side::Child => {
+            drop(ours);
+            let _ = nix::sys::prctl::set_dumpable(false);
+            let _ = theirs.write_all(&[0]);
+            // Until the other side is closed.
+            let _ = theirs.read(&mut [0]);
+            process::exit_now(0)
+        }
+        Side::Parent(child) => {
+            drop(theirs);
+            let seen = ours
+                .read_exact(&mut [0])
+                .and_then(|()| std::fs::read(format!("/proc/{child}/stat")));
+            drop(ours);
+            process::wait(child)?;
+            seen.map(drop)
+        }
+    }
+}
+
 /// Closes the descriptor that a call answered, or says what it answered instead.
 fn close(answer: libc::c_long) -> io::Result<()> {
     if answer < 0 {
@@ -120,5 +149,6 @@ mod tests {
         super::guarded_paths().unwrap();
         super::copies_of_descriptors().unwrap();
         super::memory_of_others().unwrap();
+        super::untraceable_processes().unwrap();
     }
 }

@@ -232,9 +232,9 @@ fn existing(
         }
     }
     // Landlock asks when a directory is opened, and the mediator's are opened outside of the command's domain.
-    let closed = &context.config.no_walk;
     let lists = object.is_directory() && !request.is_unnamed();
-    if lists && closed.iter().any(|root| root.starts_with(path)) {
+    let listed = context.config.listed.as_deref();
+    if lists && listed.is_some_and(|all| all.iter().all(|place| !path.starts_with(place))) {
         return Errno::EACCES.into();
     }
     match reopened(context, process, request, object, permission) {

@@ -5,24 +5,35 @@
 //! connected the kernel gives the pair to no other. Whoever else on this host connects to the listener is dropped. The mediator and the
 //! command have Landlock domains by which TCP reaches the listener's ports, and no port at all.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "an effect module: it makes connections, and waits for them by the clock"
+)]
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use agent_sandbox_wire::led;
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, Shutdown, SockaddrStorage, getsockname, shutdown};
+use nix::sys::socket::sockopt::SendTimeout;
+use nix::sys::socket::{
+    MsgFlags, Shutdown, SockaddrStorage, getsockname, getsockopt, setsockopt, shutdown,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
 
 use agent_sandbox_base::mediate::caller::Caller;
 use agent_sandbox_base::sys::{passing, sockets};
 
-/// How long a connection by loopback may take, in milliseconds: the kernel makes it during `connect(2)`, unless the listener's queue is
-/// full and the first packet has to be sent again, after a second.
-const PATIENCE_MS: u16 = 3000;
-/// How long the filter may take to answer, in milliseconds. It decides by what it has in memory.
-const ANSWER_MS: u16 = 10_000;
+/// How long a connection by loopback may take: the kernel makes it during `connect(2)`, unless the listener's queue is full and the first
+/// packet has to be sent again, after a second. All others of the session wait for it.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the filter may take to answer. It decides by what it has in memory.
+const ANSWER: Duration = Duration::from_secs(10);
 /// Connections that may wait at a listener, where `net.core.somaxconn` allows it; and how many of others are dropped before the
 /// caller's own is given up.
 const MOST_WAITING: u16 = 4096;
@@ -135,7 +146,7 @@ impl WayOut {
         }
         // Others can keep the queue full, and with it the caller's first packet out.
         drop_waiting(listener);
-        let connected = connect();
+        let connected = in_time(socket, connect);
         match &connected {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
@@ -184,7 +195,7 @@ impl WayOut {
     }
 
     fn answer(&self) -> io::Result<bool> {
-        wait_for(&self.filter, ANSWER_MS)?;
+        wait_for(&self.filter, ANSWER)?;
         let mut answer = [0; led::LONGEST];
         let (length, _) =
             again(|| passing::receive(&self.filter, &mut answer, MsgFlags::MSG_DONTWAIT))?;
@@ -201,6 +212,29 @@ impl WayOut {
     }
 }
 
+/// Connects a socket within [`PATIENCE`]. One that waits for its connection ends with `TimedOut` then.
+fn in_time(socket: &OwnedFd, connect: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    // The time of connect(2) as well (socket(7)). It is the caller's, who sends nothing before there is a connection.
+    let own = getsockopt(socket, SendTimeout)?;
+    let most = i64::try_from(PATIENCE.as_millis()).unwrap_or(i64::MAX);
+    setsockopt(socket, SendTimeout, &TimeVal::milliseconds(most))?;
+    let connected = connect();
+    setsockopt(socket, SendTimeout, &own)?;
+    let flags = OFlag::from_bits_retain(fcntl(socket, FcntlArg::F_GETFL)?);
+    match connected {
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
+            match flags.contains(OFlag::O_NONBLOCK) {
+                true => Err(error),
+                false => {
+                    let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
+                    Err(Errno::ETIMEDOUT.into())
+                }
+            }
+        }
+        connected => connected,
+    }
+}
+
 /// Drops what waits to be accepted: none of it is the caller's.
 fn drop_waiting(listener: &TcpListener) {
     let waiting = (0..MOST_WAITING).map(|_| again(|| listener.accept()));
@@ -211,6 +245,7 @@ fn drop_waiting(listener: &TcpListener) {
 fn accepted(listener: &TcpListener, socket: &OwnedFd) -> io::Result<TcpStream> {
     let from: SockaddrStorage = getsockname(socket.as_raw_fd())?;
     let from = plain(&from).ok_or(Errno::EADDRNOTAVAIL)?;
+    let end = Instant::now() + PATIENCE;
     for _ in 0..MOST_WAITING {
         match again(|| listener.accept()) {
             Ok((stream, peer)) => {
@@ -221,7 +256,7 @@ fn accepted(listener: &TcpListener, socket: &OwnedFd) -> io::Result<TcpStream> {
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait_for(listener, PATIENCE_MS)?;
+                wait_for(listener, end.saturating_duration_since(Instant::now()))?;
             }
             Err(error) => return Err(error),
         }
@@ -233,9 +268,10 @@ fn accepted(listener: &TcpListener, socket: &OwnedFd) -> io::Result<TcpStream> {
 ///
 /// # Errors
 /// `TimedOut`.
-fn wait_for(what: impl AsFd, patience_ms: u16) -> io::Result<()> {
+fn wait_for(what: impl AsFd, patience: Duration) -> io::Result<()> {
     let mut ready = [PollFd::new(what.as_fd(), PollFlags::POLLIN)];
-    match again(|| Ok(poll(&mut ready, PollTimeout::from(patience_ms))?))? {
+    let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    match again(|| Ok(poll(&mut ready, patience)?))? {
         0 => Err(io::ErrorKind::TimedOut.into()),
         _ => Ok(()),
     }
@@ -342,6 +378,8 @@ fn as_bytes(domain: i32, at: SocketAddr) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
     use super::*;
 
     fn somebody(text: &str, by_six: bool) -> Result<Meant, Errno> {
@@ -386,5 +424,56 @@ mod tests {
             assert_eq!(meant(four, &vec![0; length]), Ok(Meant::Nobody));
             assert_eq!(meant(six, &vec![0; length]), Ok(Meant::Nobody));
         }
+    }
+
+    fn listener(waiting: i32) -> TcpListener {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+        sockets::listen(&listener, waiting).expect("a queue");
+        listener.set_nonblocking(true).expect("a flag");
+        listener
+    }
+
+    fn new_socket() -> OwnedFd {
+        let (family, kind) = (AddressFamily::Inet, SockType::Stream);
+        socket(family, kind, SockFlag::SOCK_CLOEXEC, None).expect("a socket")
+    }
+
+    /// Whoever keeps the queue full would hold up every connection of the session, for as long as the kernel tries: two minutes.
+    #[test]
+    fn a_connection_to_a_full_queue_takes_bounded_time() {
+        let listener = listener(0);
+        let at = listener.local_addr().expect("an address");
+        let fills = || TcpStream::connect_timeout(&at, Duration::from_millis(200));
+        let _all: Vec<_> = (0..4).map_while(|_| fills().ok()).collect();
+        let socket = new_socket();
+        let begun = Instant::now();
+        let done = in_time(&socket, || {
+            sockets::connect(&socket, &as_bytes(libc::AF_INET, at))
+        });
+        let kind = done.map_err(|error| error.kind());
+        assert_eq!(kind, Err(io::ErrorKind::TimedOut));
+        assert!((PATIENCE..PATIENCE * 3).contains(&begun.elapsed()));
+        let left = getsockopt(&socket, SendTimeout).expect("a time");
+        assert_eq!(left, TimeVal::seconds(0), "the caller's own");
+        assert_eq!(sockets::tcp_state(&socket).expect("a state"), CLOSED);
+    }
+
+    /// Others who connect now and then would have the caller's own be waited for without end.
+    #[test]
+    fn others_do_not_prolong_the_wait_for_a_connection() {
+        let listener = listener(MOST_WAITING.into());
+        let at = listener.local_addr().expect("an address");
+        let own = new_socket();
+        let here: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+        sockets::bind(&own, &as_bytes(libc::AF_INET, here)).expect("an address of its own");
+        std::thread::spawn(move || {
+            for _ in 0..20 {
+                drop(TcpStream::connect(at));
+                std::thread::sleep(PATIENCE / 6);
+            }
+        });
+        let begun = Instant::now();
+        assert!(accepted(&listener, &own).is_err());
+        assert!(begun.elapsed() < PATIENCE * 2);
     }
 }

@@ -181,7 +181,7 @@ mod tests {
         Session::new(
             rules,
             None,
-            Arc::new(HostNetwork),
+            Arc::new(HostNetwork::default()),
             Events::new(Box::new(|_| {})),
         )
     }

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 
 use agent_sandbox_hosts::{Host, Name};
 use tokio::sync::Semaphore;
@@ -18,6 +19,9 @@ use crate::proxy::Proxy;
 pub(crate) const MOST_RESOLVING: usize = 16;
 /// Names of the host's own.
 const HOSTS: &str = "/etc/hosts";
+
+/// Where names of one label are searched for (`resolv.conf(5)`).
+const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// What `gethostname(2)` answers (`proc_sys_kernel(5)`).
 const HOSTNAME: &str = "/proc/sys/kernel/hostname";
@@ -38,7 +42,8 @@ pub trait Outside: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Whether a name is that of this host, as programs inside have it as well (`gethostname(2)`), or its first label.
+    /// Whether a name is that of this host, as programs inside have it as well (`gethostname(2)`), its first label, or the host's name
+    /// with its domain (`hostname -f`).
     fn is_this_host(&self, _name: &Name) -> bool {
         false
     }
@@ -50,8 +55,31 @@ pub trait Outside: Send + Sync + 'static {
 }
 
 /// This host's network: `getaddrinfo(3)`, so that `/etc/hosts` and the site's resolver count, and its routes.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct HostNetwork;
+#[derive(Debug, Clone, Default)]
+pub struct HostNetwork {
+    /// This host's name with its domain, where `gethostname(2)` has none, once the host's resolver has said so.
+    whole: Arc<OnceLock<String>>,
+}
+
+impl HostNetwork {
+    /// Has this host's name with its domain looked up, beside everything else. Nothing that is asked inside is asked outside for it.
+    pub(crate) fn look_up_own_name(&self) {
+        let whole = Arc::clone(&self.whole);
+        let look_up = move || {
+            let host = std::fs::read_to_string(HOSTNAME).unwrap_or_default();
+            let searched = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
+            let ask = |name: &str| -> Vec<IpAddr> {
+                let found = (format!("{name}."), 0).to_socket_addrs();
+                found.into_iter().flatten().map(|at| at.ip()).collect()
+            };
+            if let Some(name) = whole_name(&host, &searched, ask, is_own) {
+                let _ = whole.set(name);
+            }
+        };
+        // Without a thread the name is as unknown as without a resolver.
+        let _ = std::thread::Builder::new().spawn(look_up);
+    }
+}
 
 impl Outside for HostNetwork {
     fn resolve<'a>(&'a self, name: &'a Name, port: u16) -> Addresses<'a> {
@@ -76,34 +104,44 @@ impl Outside for HostNetwork {
     }
 
     fn is_this_host(&self, name: &Name) -> bool {
-        std::fs::read_to_string(HOSTNAME).is_ok_and(|host| calls(&host, name))
+        let Ok(host) = std::fs::read_to_string(HOSTNAME) else {
+            return false;
+        };
+        let said = || std::fs::read(HOSTS).unwrap_or_default();
+        calls(&host, name)
+            || self.whole.get().is_some_and(|whole| calls(whole, name))
+            || hosts_file_calls(&host, name, &said(), is_own)
     }
 
     /// The kernel sends to its own addresses from the same address: `connect(2)` of a datagram socket looks up the route, and
     /// sends nothing. What cannot be asked counts as the host's own.
     fn is_own(&self, address: IpAddr) -> bool {
-        let any: IpAddr = match address {
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let from = || {
-            let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
-            socket.connect(SocketAddr::new(address, 9))?;
-            socket.local_addr()
-        };
-        match from() {
-            Ok(from) => from.ip() == address,
-            // No route to it: nothing will be reached there either.
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable
-                ) =>
-            {
-                false
-            }
-            Err(_) => true,
+        is_own(address)
+    }
+}
+
+fn is_own(address: IpAddr) -> bool {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let from = || {
+        let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+        socket.connect(SocketAddr::new(address, 9))?;
+        socket.local_addr()
+    };
+    match from() {
+        Ok(from) => from.ip() == address,
+        // No route to it: nothing will be reached there either.
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable
+            ) =>
+        {
+            false
         }
+        Err(_) => true,
     }
 }
 
@@ -114,6 +152,38 @@ fn calls(host: &str, name: &Name) -> bool {
     [host, first]
         .iter()
         .any(|own| own.eq_ignore_ascii_case(name.as_str()))
+}
+
+/// The name of a host, as `gethostname(2)` has it without a domain, in the first domain of `resolv.conf(5)` in which it has addresses; none
+/// if these are another host's.
+fn whole_name(
+    host: &str,
+    resolv_conf: &str,
+    ask: impl Fn(&str) -> Vec<IpAddr>,
+    is_own: impl Fn(IpAddr) -> bool,
+) -> Option<String> {
+    let host = host.trim();
+    if host.is_empty() || host.contains('.') {
+        return None;
+    }
+    // The last such line holds.
+    let mut lines = resolv_conf.lines().rev().map(str::split_whitespace);
+    let searched = lines
+        .find_map(|mut words| matches!(words.next()?, "search" | "domain").then_some(words))?;
+    let names = searched.map(|domain| format!("{host}.{}", domain.trim_matches('.')));
+    let mut found = names.map(|name| (ask(&name), name));
+    let (addresses, name) = found.find(|(addresses, _)| !addresses.is_empty())?;
+    addresses.into_iter().any(is_own).then_some(name)
+}
+
+/// Whether `hosts(5)` has a host by this name, which is its own with a domain, at an address of its own.
+fn hosts_file_calls(host: &str, name: &Name, text: &[u8], is_own: impl Fn(IpAddr) -> bool) -> bool {
+    let first = name.as_str().split_once('.').map(|(first, _)| first);
+    if !first.is_some_and(|first| first.eq_ignore_ascii_case(host.trim())) {
+        return false;
+    }
+    hosts_file(text)
+        .any(|(at, word)| word.eq_ignore_ascii_case(name.as_str()) && at.parse().is_ok_and(&is_own))
 }
 
 /// Asks the host's resolver. At most so many questions wait for it at once; a question that nobody waits for any more is not asked.
@@ -185,9 +255,58 @@ mod tests {
         assert!(calls("n1\n", "n1") && !calls("", "n1"));
     }
 
+    /// By the resolver: only in domains that the host searches, and only if it is this host that has the name there.
+    #[test]
+    fn a_hosts_name_with_its_domain_is_its_own_where_it_has_its_address() {
+        let own: IpAddr = "10.0.0.5".parse().unwrap();
+        let is_own = |address: IpAddr| address == own;
+        let ask = |name: &str| match name {
+            "n1.cluster.example" => vec!["192.0.2.1".parse().unwrap(), own],
+            "n2.cluster.example" => vec!["192.0.2.2".parse().unwrap()],
+            "n2.example" => vec![own],
+            _ => Vec::new(),
+        };
+        let whole = |host, text| whole_name(host, text, ask, is_own);
+        let conf = "search old.example\nnameserver 192.0.2.53\nsearch none.example cluster.example. example\n";
+        assert_eq!(whole("n1\n", conf).unwrap(), "n1.cluster.example");
+        assert_eq!(
+            whole("n1", "domain cluster.example").unwrap(),
+            "n1.cluster.example"
+        );
+        // Another host has the name, or nobody; it has a domain already; nothing is searched.
+        for (host, text) in [
+            ("n2", conf),
+            ("n3", conf),
+            ("n1.cluster.example", conf),
+            ("", conf),
+            ("n1", "search\n"),
+            ("n1", ""),
+        ] {
+            assert_eq!(whole(host, text), None, "{host} {text}");
+        }
+    }
+
+    #[test]
+    fn a_hosts_name_with_its_domain_is_its_own_by_the_hosts_file() {
+        let is_own = |address: IpAddr| address.to_string().starts_with("127.");
+        let text =
+            b"127.0.1.1 n1.cluster.example n1 other.example\n192.0.2.2 n1.elsewhere.example\n";
+        let calls = |name| hosts_file_calls("n1\n", &Name::parse(name).unwrap(), text, is_own);
+        assert!(calls("n1.cluster.example") && calls("N1.cluster.example"));
+        for name in [
+            "n1",
+            "other.example",
+            "n1.elsewhere.example",
+            "n1.x.example",
+        ] {
+            assert!(!calls(name), "{name}");
+        }
+    }
+
     #[test]
     fn loopback_is_the_hosts_own() {
-        assert!(HostNetwork.is_own("127.0.0.1".parse().unwrap()));
-        assert!(!HostNetwork.is_own("192.0.2.1".parse().unwrap()));
+        let network = HostNetwork::default();
+        assert!(network.is_own("127.0.0.1".parse().unwrap()));
+        assert!(!network.is_own("192.0.2.1".parse().unwrap()));
     }
 }

@@ -43,8 +43,10 @@ impl ProxiedNetwork {
             .https(https.to_owned())
             .all(all.to_owned())
             .no(none.to_owned());
+        let host = HostNetwork::default();
+        host.look_up_own_name();
         Ok(Self {
-            host: HostNetwork,
+            host,
             proxies: proxies.build(),
         })
     }

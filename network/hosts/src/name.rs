@@ -7,6 +7,15 @@ use serde::{Deserialize, Serialize};
 /// Octets of a whole name without the root's dot, and of one label (RFC 1035, 2.3.4; 255 there counts lengths and root).
 const MOST_OF_NAME: usize = 253;
 const MOST_OF_LABEL: usize = 63;
+/// The names of this machine in `hosts(5)` that do not end in `localhost`.
+const LOCALHOSTS: [&str; 6] = [
+    "localhost4",
+    "localhost4.localdomain4",
+    "localhost6",
+    "localhost6.localdomain6",
+    "ip6-localhost",
+    "ip6-loopback",
+];
 
 /// A name of a host: lower case, A-labels, no dot at its end, and nothing that another parser takes for an address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -108,10 +117,15 @@ impl Name {
             .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
     }
 
-    /// Whether it means the machine that asks, and never a host of the network (RFC 6761, 6.3).
+    /// Whether it means the machine that asks, and never a host of the network (RFC 6761, 6.3; the names that Debian and Red Hat have in
+    /// `hosts(5)`).
     #[must_use]
     pub fn is_localhost(&self) -> bool {
-        &*self.0 == "localhost" || self.0.ends_with(".localhost")
+        let last = |apex: &str| {
+            let rest = self.0.strip_suffix(apex);
+            rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        LOCALHOSTS.contains(&&*self.0) || last("localhost") || last("localhost.localdomain")
     }
 }
 

@@ -114,8 +114,29 @@ fn a_range_leaves_mail_and_the_resolver_out() {
 fn a_star_means_names_and_neither_addresses_nor_localhost() {
     let open = rules(&["*"], &[], &["*"]);
     assert_eq!(judge(&open, "a.example", 443), "*");
-    for host in ["localhost", "a.localhost", "1.1.1.1", "::1"] {
+    for host in [
+        "localhost",
+        "a.localhost",
+        "localhost.localdomain",
+        "a.localhost.localdomain",
+        "localhost4",
+        "localhost4.localdomain4",
+        "localhost6",
+        "localhost6.localdomain6",
+        "ip6-localhost",
+        "ip6-loopback",
+        "1.1.1.1",
+        "::1",
+    ] {
         assert_eq!(judge(&open, host, 443), "NotAllowed", "{host}");
+    }
+    for host in [
+        "alocalhost",
+        "localhost.example",
+        "localhost5",
+        "a.localdomain",
+    ] {
+        assert_eq!(judge(&open, host, 443), "*", "{host}");
     }
     let shut = rules(&["a.example", "1.1.1.1", "localhost:1"], &["*"], &[]);
     for (host, port) in [("a.example", 443), ("1.1.1.1", 443), ("localhost", 1)] {

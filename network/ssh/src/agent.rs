@@ -125,7 +125,7 @@ impl Agent {
         let mut users = None;
         while let Some(message) = read_message_after(SILENCE, PATIENCE, &mut stream)? {
             let answer = match Request::parse(&message) {
-                Ok(request) => self.answer(&mut connection, &mut users, &request),
+                Ok(request) => self.answer(&mut connection, &mut users, &request)?,
                 Err(_) => self.refuse(Refusal::Malformed),
             };
             write_message(&mut stream, &answer, Instant::now() + PATIENCE)?;
@@ -133,13 +133,14 @@ impl Agent {
         Ok(())
     }
 
+    /// The answer; an error ends the connection.
     fn answer(
         &self,
         connection: &mut Connection<'_>,
         users: &mut Option<UsersAgent>,
         request: &Request<'_>,
-    ) -> Vec<u8> {
-        match *request {
+    ) -> io::Result<Vec<u8>> {
+        Ok(match *request {
             Request::Identities => self.identities(connection, users),
             Request::Bind {
                 host_key,
@@ -148,8 +149,12 @@ impl Agent {
                 forwarding,
             } => match connection.bind(host_key, session, signature, forwarding) {
                 Ok(()) => {
-                    // An agent that knows of no hosts has no keys for some of them only.
-                    let _ = self.users(users).and_then(|users| users.bind(request));
+                    // An agent that knows of no hosts says no, and has no keys for some of them only. One that says nothing may
+                    // not know to which host its keys would lead, and what it says next could be the answer to this.
+                    if let Err(error) = self.users(users).and_then(|users| users.bind(request)) {
+                        self.fail(users, None, &error);
+                        return Err(error);
+                    }
                     vec![SUCCESS]
                 }
                 Err(refusal) => self.refuse(refusal),
@@ -159,7 +164,7 @@ impl Agent {
                 Err(refusal) => self.refuse(refusal),
             },
             Request::Other(number) => self.refuse(Refusal::Request(number)),
-        }
+        })
     }
 
     fn identities(&self, connection: &Connection<'_>, users: &mut Option<UsersAgent>) -> Vec<u8> {

@@ -57,8 +57,14 @@ pub(super) fn user_namespaces(facts: &Facts) -> Option<Finding> {
 
 pub(super) fn landlock(facts: &Facts) -> Option<Finding> {
     let abi = facts.kernel.mediation.abi;
-    if abi < 1 {
-        let missing = mediation::Findings::default().missing()?;
+    let hides = facts.kernel.mediation.hides;
+    if abi < 1 || hides {
+        let alone = mediation::Findings {
+            abi,
+            hides,
+            ..mediation::Findings::default()
+        };
+        let missing = alone.missing()?;
         return Some(Finding::new(
             without(facts),
             missing.what,
@@ -131,6 +137,7 @@ pub(super) fn yama(facts: &Facts) -> Option<Finding> {
     let alone = mediation::Findings {
         abi: 1,
         scope: Some(scope),
+        hides: false,
         refused: None,
     };
     Some(match alone.missing() {

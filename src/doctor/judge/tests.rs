@@ -48,6 +48,7 @@ fn whole() -> Facts {
     facts.kernel.mediation = mediation::Findings {
         abi: 6,
         scope: Some(1),
+        hides: false,
         refused: None,
     };
     facts.kernel.seccomp = Some("kill_process errno user_notif trace log allow".into());
@@ -283,6 +284,8 @@ fn the_kernels_lacks_are_said() {
     expect(&facts, "landlock", Status::Degraded, "no Landlock", "lsm=");
     facts.kernel.mediation.abi = 2;
     expect(&facts, "landlock", Status::Degraded, "ABI 2", "6.12");
+    facts.kernel.mediation.hides = true;
+    expect(&facts, "landlock", Status::Degraded, "hidepid", "gid=");
     for scope in [2, 3] {
         let mut facts = whole();
         facts.kernel.mediation.scope = Some(scope);

@@ -15,6 +15,7 @@ use nix::unistd::{AccessFlags, UnlinkatFlags, access, unlinkat};
 
 use crate::failure::Failure;
 use crate::host::files::{Files, HostFiles, Kind, Look};
+use crate::host::mount_table::MountTable;
 use crate::launch::backend::Ready;
 use crate::launch::options::current_directory;
 use crate::launch::prepared::FIRST_TIMEOUT;
@@ -94,12 +95,15 @@ impl ResultFile {
     /// # Errors
     /// It can; the file cannot be removed.
     pub(super) fn clear(&self, ready: &dyn Ready) -> Result<()> {
-        let whole = self.real.join(&self.name);
+        let mut names = self.links.clone();
+        names.push(self.real.join(&self.name));
+        // The same place through another mount.
+        let mounts = MountTable::read();
+        let others = names.iter().flat_map(|at| mounts.other_names(at));
+        let others: Vec<PathBuf> = others.map(|alias| alias.at).collect();
+        names.extend(others);
         for place in writable(ready) {
-            if std::iter::once(&whole)
-                .chain(&self.links)
-                .any(|at| at.starts_with(&place))
-            {
+            if names.iter().any(|at| at.starts_with(&place)) {
                 return Err(Failure::new(format!(
                     "cannot write the result into `{}`: the jail can write in `{}`, and so could change it",
                     self.asked.display(),

@@ -208,7 +208,7 @@ impl World {
                 rules,
                 abi,
                 stand_in: None,
-                no_walk: Vec::new(),
+                listed: None,
                 git_config: None,
             }
         };

@@ -2,15 +2,17 @@
 //! forbids it, which knows no directory without what is below: whoever may list a directory may list all in it. So the
 //! directories above cannot be listed either, and what the policy names below can.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look};
-use crate::plan::model::{PlanError, Step};
+use crate::plan::build::tree::PINNED;
+use crate::plan::model::{PlanError, Step, Why};
 use crate::policy::Policy;
 
-/// The directories, by their real paths.
+/// The directories, by their real paths, in every place where they are mounted.
 ///
 /// # Errors
 /// This kernel cannot forbid it, or not together with what else is asked for; one does not answer.
@@ -44,8 +46,13 @@ pub fn resolve(
                 "cannot be enforced together with jail.nested ({nested}): what forbids listing forbids every mount inside"
             )));
         }
-        if all.iter().all(|other| other.value != real) {
-            all.push(rule.clone().map(|_| real));
+        // A second mount of it, or of something in it, leads to the same directories.
+        let names = files.mounted_elsewhere(&real).into_iter();
+        let names = names.filter(|at| matches!(files.look(at), Look::Found(found) if found.kind == Kind::Directory && found.real == *at));
+        for real in std::iter::once(real.clone()).chain(names) {
+            if all.iter().all(|other| other.value != real) {
+                all.push(rule.clone().map(|_| real));
+            }
         }
     }
     Ok(all)
@@ -62,7 +69,19 @@ pub fn listed(
     own: &[&Path],
     files: &dyn Files,
 ) -> Result<Vec<PathBuf>, PlanError> {
-    let mounted = steps.iter().map(|step| step.at.as_path());
+    let by_place: HashMap<&Path, &Why> = steps
+        .iter()
+        .map(|step| (step.at.as_path(), &step.why))
+        .collect();
+    // What is a mount only because something in it or beside it is hidden was not named.
+    let is_part = |step: &Step| {
+        let mut above = step.at.ancestors().skip(1);
+        step.why == PINNED || above.any(|at| by_place.get(at) == Some(&&step.why))
+    };
+    let mounted = steps
+        .iter()
+        .filter(|step| !(is_in(no_walk, &step.at) && is_part(step)));
+    let mounted = mounted.map(|step| step.at.as_path());
     let places = mounted.chain(own.iter().copied());
     let mut all: Vec<PathBuf> = places.filter_map(|at| around(no_walk, at)).collect();
     let above = no_walk
@@ -82,6 +101,17 @@ pub fn listed(
     }
     all.sort_unstable();
     all.dedup();
+    if no_walk.len() > 1 {
+        // Landlock goes by directories, not by their names: one that is above has other names where something above it is
+        // mounted twice.
+        let id = |at: &Path| match files.look(at) {
+            Look::Found(found) => Some(found.id),
+            _ => None,
+        };
+        let above = no_walk.iter().flat_map(|root| root.value.ancestors());
+        let closed: HashSet<_> = above.filter_map(id).collect();
+        all.retain(|at| id(at).is_none_or(|id| !closed.contains(&id)));
+    }
     Ok(all)
 }
 

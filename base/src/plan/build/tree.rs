@@ -11,6 +11,10 @@ use crate::host::files::{Entry, Files, Found, Kind, Look};
 use crate::plan::model::hides::{Hidden, Hides};
 use crate::plan::model::{Access, Mount, Step, Why};
 
+/// Why a directory is bound to its own place.
+pub const PINNED: Why =
+    Why::Every("kept in its place, for something below it is hidden or read-only");
+
 /// A directory with more entries than this is not taken apart to leave one of them out; the hidden
 /// one is covered instead. Each entry costs a mount, about 40 µs.
 const MOST_PARTS: usize = 64;
@@ -112,9 +116,7 @@ impl Tree {
             .collect();
         for directory in between {
             if let Look::Found(found) = files.look(&directory) {
-                let why =
-                    Why::Every("kept in its place, for something below it is hidden or read-only");
-                self.bind(&found, Access::Write, why);
+                self.bind(&found, Access::Write, PINNED);
             }
         }
     }

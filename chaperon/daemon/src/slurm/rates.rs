@@ -15,7 +15,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use agent_sandbox_wire::order::Limits;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,9 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// How long another chaperon may hold the lock: it reads and writes a file. And how often it is tried for.
 const PATIENCE: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(5);
+
+/// How long one that is taken back waits for the lock, with all else of its chaperon.
+const PATIENCE_BACK: Duration = Duration::from_millis(500);
 
 /// The longest that is waited before submissions are counted again: others may have taken theirs back.
 const NEXT: Duration = Duration::from_secs(1);
@@ -81,7 +84,9 @@ impl Drop for Reservation {
                 ..self.line.clone()
             };
             // What cannot be taken back counts.
-            let _ = append(&self.directory, &line);
+            if let Ok(_lock) = lock_now(&self.directory) {
+                let _ = append(&self.directory, &line);
+            }
         }
     }
 }
@@ -203,28 +208,57 @@ fn since(lines: &[Line], now: Duration, window: Duration) -> Vec<u64> {
 }
 
 async fn lock(directory: &Path) -> io::Result<Option<File>> {
+    let file = lock_file(directory)?;
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match try_lock(&file)? {
+            Lock::Held => return Ok(Some(file)),
+            Lock::Unknown => return Ok(None),
+            Lock::Others if Instant::now() >= end => return Err(io::ErrorKind::TimedOut.into()),
+            Lock::Others => tokio::time::sleep(AGAIN).await,
+        }
+    }
+}
+
+/// The same where nothing else can be done meanwhile.
+fn lock_now(directory: &Path) -> io::Result<Option<File>> {
+    let file = lock_file(directory)?;
+    let end = Instant::now() + PATIENCE_BACK;
+    loop {
+        match try_lock(&file)? {
+            Lock::Held => return Ok(Some(file)),
+            Lock::Unknown => return Ok(None),
+            Lock::Others if Instant::now() >= end => return Err(io::ErrorKind::TimedOut.into()),
+            Lock::Others => std::thread::sleep(AGAIN),
+        }
+    }
+}
+
+fn lock_file(directory: &Path) -> io::Result<File> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory)?;
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(directory.join(LOCK))?;
-    let begun = now();
-    loop {
-        match locks::try_lock(&file) {
-            Ok(true) => return Ok(Some(file)),
-            Ok(false) if now().saturating_sub(begun) > PATIENCE => {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            Ok(false) => tokio::time::sleep(AGAIN).await,
-            // The file system has no locks.
-            Err(_) => return Ok(None),
-        }
+    open(&directory.join(LOCK), |options| options.truncate(false))
+}
+
+/// What became of an attempt at the lock.
+#[derive(Debug, PartialEq, Eq)]
+enum Lock {
+    Held,
+    Others,
+    /// The file system has no locks (NFS without its lock service; Lustre without `flock`, which says `ENOSYS`).
+    Unknown,
+}
+
+fn try_lock(file: &File) -> io::Result<Lock> {
+    match locks::try_lock(file) {
+        Ok(true) => Ok(Lock::Held),
+        Ok(false) => Ok(Lock::Others),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS) => Ok(Lock::Unknown),
+            _ => Err(error),
+        },
     }
 }
 
@@ -267,7 +301,10 @@ fn renew(directory: &Path, lines: &[Line], now: Duration) -> io::Result<()> {
     // Whole or not at all.
     let aside = directory.join(format!(".{FILE}.{}", std::process::id()));
     let written = open(&aside, |options| options.truncate(true))
-        .and_then(|mut file| file.write_all(&text))
+        .and_then(|mut file| {
+            file.write_all(&text)?;
+            file.sync_data()
+        })
         .and_then(|()| fs::rename(&aside, directory.join(FILE)));
     if written.is_err() {
         let _ = fs::remove_file(&aside);
@@ -275,11 +312,13 @@ fn renew(directory: &Path, lines: &[Line], now: Duration) -> io::Result<()> {
     written
 }
 
-/// A line more, behind whatever stands there.
+/// A line more, behind whatever stands there. NFS says only when it is synchronised that it could not be written.
 fn append(directory: &Path, line: &Line) -> io::Result<()> {
     let mut text = vec![b'\n'];
     write(&mut text, line)?;
-    open(&directory.join(FILE), |options| options.append(true))?.write_all(&text)
+    let mut file = open(&directory.join(FILE), |options| options.append(true))?;
+    file.write_all(&text)?;
+    file.sync_data()
 }
 
 fn write(text: &mut Vec<u8>, line: &Line) -> io::Result<()> {
@@ -398,6 +437,35 @@ mod tests {
         assert_eq!(read(&place.0).unwrap().len(), 2);
         drop(reserved);
         assert_eq!(read(&place.0).unwrap(), [line(1, MINUTE)]);
+    }
+
+    /// Others write the file anew, or read and count, while they hold the lock.
+    #[test]
+    fn what_is_taken_back_waits_for_the_lock() {
+        let place = Directory::new("back");
+        append(&place.0, &line(1, MINUTE)).unwrap();
+        let held = lock_now(&place.0).unwrap();
+        let reserved = Reservation {
+            directory: place.0.clone(),
+            line: line(1, MINUTE),
+            started: false,
+        };
+        let back = std::thread::spawn(move || drop(reserved));
+        // Nothing happens for that long.
+        std::thread::sleep(PATIENCE_BACK / 5);
+        assert_eq!(read(&place.0).unwrap().len(), 1);
+        drop(held);
+        back.join().unwrap();
+        assert!(read(&place.0).unwrap().is_empty());
+    }
+
+    /// A lock that fails for another reason than that there are none is no lock.
+    #[test]
+    fn only_a_file_system_without_locks_goes_without() {
+        let place = Directory::new("locks");
+        assert_eq!(try_lock(&lock_file(&place.0).unwrap()).unwrap(), Lock::Held);
+        // It cannot be written: fcntl(2) says EBADF.
+        assert!(try_lock(&File::open(place.0.join(LOCK)).unwrap()).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::fake::executed;
 use crate::world::{PATIENCE, Victim, World, elsewhere, me, of, told};
 
 const NOBODY: u32 = 65534;
-/// A launch, from its first packet to the last answer, whatever others do. In a debug build on busy cores, too.
+/// A launch, from its first packet to the last answer, whatever others do. In a debug build, too.
 const SOON: Duration = Duration::from_millis(500);
 /// So long the attack goes on.
 const ATTACK: Duration = Duration::from_secs(3);
@@ -68,12 +68,24 @@ fn slowest(world: &World, over: &AtomicBool) -> Duration {
     slowest
 }
 
+/// The slowest launch, and how long it may have taken: the machine is as busy for launches at a service that nobody attacks, at
+/// the same time.
+fn slowest_and_most(world: &World, over: &AtomicBool) -> (Duration, Duration) {
+    let control = World::new();
+    let (slow, machine) = std::thread::scope(|scope| {
+        let machine = scope.spawn(|| slowest(&control, over));
+        (slowest(world, over), machine.join().unwrap())
+    });
+    println!("the slowest launch took {slow:?}, and without an attack {machine:?}");
+    (slow, SOON + 2 * machine)
+}
+
 #[test]
 fn commands_that_take_long_keep_nobody_else_waiting() {
     let world = World::new();
     let socket = world.config.socket.display().to_string();
     let over = AtomicBool::new(false);
-    let slowest = std::thread::scope(|scope| {
+    let (slowest, most) = std::thread::scope(|scope| {
         let attack = scope.spawn(|| {
             let said = elsewhere(
                 "expensive::begins_all_the_time",
@@ -85,14 +97,13 @@ fn commands_that_take_long_keep_nobody_else_waiting() {
             over.store(true, Ordering::SeqCst);
             said
         });
-        let slowest = slowest(&world, &over);
+        let slowest = slowest_and_most(&world, &over);
         if let Some(said) = attack.join().unwrap() {
             print!("{said}");
         }
         slowest
     });
-    println!("the slowest launch took {slowest:?}");
-    assert!(slowest < SOON, "{slowest:?}");
+    assert!(slowest < most, "{slowest:?}");
 }
 
 /// Programs that are started with such arguments: what there is no time for is left out, and said to be.
@@ -104,7 +115,7 @@ fn arguments_that_take_long_are_left_out() {
     let (_first, hostile) = world.trace(&hostile(attacker.pid()));
     let over = AtomicBool::new(false);
     let count = AtomicU32::new(0);
-    let slowest = std::thread::scope(|scope| {
+    let (slowest, most) = std::thread::scope(|scope| {
         scope.spawn(|| {
             let begun = Instant::now();
             while begun.elapsed() < ATTACK {
@@ -117,13 +128,10 @@ fn arguments_that_take_long_are_left_out() {
             }
             over.store(true, Ordering::SeqCst);
         });
-        slowest(&world, &over)
+        slowest_and_most(&world, &over)
     });
-    println!(
-        "{} programs, the slowest launch took {slowest:?}",
-        count.load(Ordering::SeqCst)
-    );
-    assert!(slowest < SOON, "{slowest:?}");
+    println!("{} programs", count.load(Ordering::SeqCst));
+    assert!(slowest < most, "{slowest:?}");
     // A program of the same user's is recorded with its arguments again, once time has passed.
     let begun = Instant::now();
     let (_second, other) = world.trace(&of(victim.pid()));

@@ -16,77 +16,13 @@ use agent_sandbox_ssh::{
     Rules, Verdict, key_in,
 };
 use agent_sandbox_support::waiting::until;
-use ring::signature::{Ed25519KeyPair, KeyPair};
+
+mod messages;
+
+use messages::{Host, SESSION, bind, login, sign, string};
 
 const FAILURE: &[u8] = &[5];
 const SUCCESS: &[u8] = &[6];
-const SESSION: [u8; 32] = [7; 32];
-
-/// A host of the test's own: it signs what it is asked to.
-struct Host(Ed25519KeyPair);
-
-impl Host {
-    fn new(seed: u8) -> Self {
-        Self(Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap())
-    }
-
-    fn key(&self) -> Vec<u8> {
-        [string(b"ssh-ed25519"), string(self.0.public_key().as_ref())].concat()
-    }
-
-    fn signs(&self, session: &[u8]) -> Vec<u8> {
-        let signed = self.0.sign(session);
-        [string(b"ssh-ed25519"), string(signed.as_ref())].concat()
-    }
-
-    fn bind(&self, session: &[u8], forwarding: bool) -> Vec<u8> {
-        bind(&self.key(), session, &self.signs(session), forwarding)
-    }
-}
-
-fn string(bytes: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(bytes.len()).unwrap();
-    [&length.to_be_bytes(), bytes].concat()
-}
-
-fn bind(key: &[u8], session: &[u8], signature: &[u8], forwarding: bool) -> Vec<u8> {
-    let parts = [
-        string(b"session-bind@openssh.com"),
-        string(key),
-        string(session),
-        string(signature),
-    ];
-    [vec![27], parts.concat(), vec![u8::from(forwarding)]].concat()
-}
-
-fn sign(key: &[u8], data: &[u8], flags: u32) -> Vec<u8> {
-    [
-        vec![13],
-        string(key),
-        string(data),
-        flags.to_be_bytes().to_vec(),
-    ]
-    .concat()
-}
-
-fn login(session: &[u8], user: &str, algorithm: &str, key: &[u8], host: Option<&[u8]>) -> Vec<u8> {
-    let method: &[u8] = match host {
-        None => b"publickey",
-        Some(_) => b"publickey-hostbound-v00@openssh.com",
-    };
-    [
-        string(session),
-        vec![50],
-        string(user.as_bytes()),
-        string(b"ssh-connection"),
-        string(method),
-        vec![1],
-        string(algorithm.as_bytes()),
-        string(key),
-        host.map(string).unwrap_or_default(),
-    ]
-    .concat()
-}
 
 /// A real ssh-agent with keys, and ours before it.
 struct World {
@@ -138,19 +74,24 @@ impl World {
                     .0
             );
         }
+        world.serve("ours", "real", keys(&world));
+        world
+    }
+
+    /// Serves at a socket of this name, before the agent at another.
+    fn serve(&self, at: &str, users: &str, keys: Keys) {
         let rules = Rules {
             hosts: vec![KnownHost {
                 destination: "git@named.example.org".parse().unwrap(),
-                keys: vec![PublicKey::from_bytes(world.named.key())],
+                keys: vec![PublicKey::from_bytes(self.named.key())],
             }],
-            keys: keys(&world),
+            keys,
         };
-        let events = Arc::clone(&world.events);
+        let events = Arc::clone(&self.events);
         let sink = Box::new(move |event| events.lock().unwrap().push(event));
-        let agent = Arc::new(Agent::new(rules, world.at("real"), sink));
-        let listener = UnixListener::bind(world.at("ours")).unwrap();
+        let agent = Arc::new(Agent::new(rules, self.at(users), sink));
+        let listener = UnixListener::bind(self.at(at)).unwrap();
         thread::spawn(move || agent.serve(&listener));
-        world
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -178,7 +119,11 @@ impl World {
     }
 
     fn client(&self) -> Client {
-        let stream = UnixStream::connect(self.at("ours")).unwrap();
+        self.client_at("ours")
+    }
+
+    fn client_at(&self, name: &str) -> Client {
+        let stream = UnixStream::connect(self.at(name)).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();
@@ -389,6 +334,47 @@ fn a_login_elsewhere_is_not_signed() {
     let said = world.tool("ssh-add", "ours", &["-l"]).1;
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("ED25519"), "{said}");
+}
+
+/// The user's agent, which was not told of the host, would not know for whom it signs.
+#[test]
+fn nothing_is_signed_when_the_users_agent_was_not_told_of_the_host() {
+    let world = World::new();
+    let (broken, real) = (
+        UnixListener::bind(world.at("broken")).unwrap(),
+        world.at("real"),
+    );
+    // Gone at the first message of its first client, and there again for the next.
+    thread::spawn(move || {
+        let (mut first, _) = broken.accept().unwrap();
+        first.read_exact(&mut [0; 5]).unwrap();
+        drop(first);
+        while let Ok((client, _)) = broken.accept() {
+            let real = UnixStream::connect(&real).unwrap();
+            let (mut from, mut to) = (client.try_clone().unwrap(), real.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut from, &mut to));
+            let (mut from, mut to) = (real, client);
+            thread::spawn(move || std::io::copy(&mut from, &mut to));
+        }
+    });
+    world.serve("late", "broken", Keys::All);
+    let key = world.key("ed");
+    let data = login(&SESSION, "git", "ssh-ed25519", &key, None);
+    let mut client = world.client_at("late");
+    let bind = world.named.bind(&SESSION, false);
+    for message in [bind.clone(), sign(&key, &data, 0), sign(&key, &data, 0)] {
+        let _ = client.0.write_all(&string(&message));
+        let mut answer = [0; 5];
+        // It has ended, or says no.
+        if client.0.read_exact(&mut answer).is_ok() {
+            assert_eq!(answer[4..], *FAILURE);
+        }
+    }
+    assert_eq!(world.signed(), 0);
+    // The next one is served.
+    let mut client = world.client_at("late");
+    assert_eq!(client.ask(&bind), SUCCESS);
+    assert!(client.signs(&key, &data, 0));
 }
 
 #[test]

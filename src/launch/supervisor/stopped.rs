@@ -1,0 +1,69 @@
+//! A launcher that is stopped: like its command, or by somebody. What is due is done nevertheless.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigEvent, SigHandler, SigSet, SigevNotify, Signal, raise};
+use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
+use nix::time::ClockId;
+
+use super::Supervisor;
+use crate::handoff::Request;
+use crate::sys::process;
+
+/// How often a launcher that should look after something is continued: it may be stopped anew between looking and setting the
+/// next time.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A timer of the kernel's that continues this process.
+pub(super) fn timer() -> io::Result<Timer> {
+    let signal = SigevNotify::SigevSignal {
+        signal: Signal::SIGCONT,
+        si_value: 0,
+    };
+    Ok(Timer::new(ClockId::CLOCK_MONOTONIC, SigEvent::new(signal))?)
+}
+
+impl Supervisor<'_> {
+    /// Has the kernel continue the launcher when something is due: a command can stop itself, and with it who waits for its time.
+    pub(super) fn set_timer(&mut self) -> io::Result<()> {
+        if let (Some(timer), Some(at)) = (&mut self.timer, self.company.deadline.next()) {
+            let rest = at.saturating_duration_since(Instant::now());
+            // None at all would be never.
+            let rest = rest.max(Duration::from_millis(1));
+            let when = Expiration::IntervalDelayed(rest.into(), AGAIN.into());
+            timer.set(when, TimerSetTimeFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    /// The command has stopped: so does the launcher, by the same signal, and the shell sees it.
+    /// What continues the launcher continues the command, unless the launcher has something to do.
+    pub(super) fn stop_like_the_command(&mut self, number: i32) -> io::Result<()> {
+        let signal = Signal::try_from(number).unwrap_or(Signal::SIGSTOP);
+        tracing::debug!(target: "launch", %signal, "stopped like the command");
+        self.company.deadline.rests();
+        self.set_timer()?;
+        let mut one = SigSet::empty();
+        one.add(signal);
+        if signal != Signal::SIGSTOP {
+            process::handle(signal, SigHandler::SigDfl)?;
+            // One that is pending would stop the launcher a second time.
+            self.hand_on()?;
+            raise(signal)?;
+            one.thread_unblock()?;
+            one.thread_block()?;
+            process::handle(signal, SigHandler::SigIgn)?;
+        } else {
+            raise(signal)?;
+        }
+        let now = Instant::now();
+        if self.company.deadline.next().is_some_and(|at| at <= now) {
+            self.stopped = Some(number);
+        } else {
+            self.company.deadline.goes_on(now);
+            self.request(&Request::Signal(Signal::SIGCONT as i32));
+        }
+        Ok(())
+    }
+}
