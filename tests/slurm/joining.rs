@@ -67,7 +67,10 @@ fn comparable(text: &str) -> BTreeSet<String> {
                     value
                 };
                 // Outside of a job srun does not say how much memory the step has (Slurm 22.05).
-                let shared = line.contains(" /dev/shm ");
+                // What is ours has room for what stands in it, the batch script too.
+                let shared = line.contains(" /dev/shm ")
+                    || line.contains(" /run/agent-sandbox ")
+                    || root.starts_with("/covers/");
                 let words = words.map(|word| match word.split_once(",size=") {
                     Some((before, after)) if shared => {
                         let after = after.trim_start_matches(|c| c != ',');
