@@ -20,4 +20,4 @@ pub mod translate;
 mod variables;
 
 pub use contents::{Places, Staged, Thing};
-pub use translate::{Translated, translate};
+pub use translate::{SHARED_MEMORY, Translated, translate};

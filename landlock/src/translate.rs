@@ -74,7 +74,9 @@ const DEVICES: [&str; 7] = [
 /// Directories that all jails share, in which each may use what it made itself: shared
 /// memory, and terminals. No rule can give a new terminal: `TIOCGPTPEER`, too, asks Landlock for its
 /// path. The mediator needs the right to open what it hands out.
-const SHARED: [(&str, Right); 2] = [("/dev/shm", Right::Write), ("/dev/pts", Right::Device)];
+const SHARED: [(&str, Right); 2] = [(SHARED_MEMORY, Right::Write), ("/dev/pts", Right::Device)];
+/// That of them in which there can be files.
+pub const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The oldest ABI that knows moving files between directories (`LANDLOCK_ACCESS_FS_REFER`, Linux
 /// 5.19). Before it every such move fails, and no program expects that.

@@ -61,6 +61,11 @@ pub trait Ready {
     /// Where something is that the plan has at `inside`.
     fn real(&self, inside: &Path) -> PathBuf;
 
+    /// A directory outside in which every jail makes files of its own.
+    fn shared(&self) -> Option<&Path> {
+        None
+    }
+
     /// That it lacks features of a full jail; with `verbose` also why, and each of them. Empty: it lacks none.
     fn weaker(&self, verbose: bool) -> String;
 

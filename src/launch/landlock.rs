@@ -25,7 +25,7 @@ use agent_sandbox_landlock::access::Permission;
 use agent_sandbox_landlock::mediator::{Given, WayOut};
 use agent_sandbox_landlock::restrict;
 use agent_sandbox_landlock::stage::{self, KIND};
-use agent_sandbox_landlock::{Translated, translate};
+use agent_sandbox_landlock::{SHARED_MEMORY, Translated, translate};
 use agent_sandbox_landlock::{handed_over, mediator, missing};
 
 use crate::mediate::sight::calls::WATCHED;
@@ -197,6 +197,10 @@ impl Ready for Planning {
 
     fn real(&self, inside: &Path) -> PathBuf {
         self.made.translated.places.real(inside)
+    }
+
+    fn shared(&self) -> Option<&Path> {
+        Some(Path::new(SHARED_MEMORY))
     }
 
     fn weaker(&self, verbose: bool) -> String {

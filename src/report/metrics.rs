@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nix::unistd::Uid;
@@ -24,6 +24,10 @@ use crate::users::{self, Known, User};
 const VERDICTS: [&str; 3] = ["allowed", "refused", "failed"];
 /// Commands that submit jobs.
 const SUBMITTING: [&str; 3] = ["sbatch", "salloc", "srun"];
+/// Of one user's sessions no more are counted, so that what is read of all users has room.
+const MOST_SESSIONS: usize = 40;
+/// No command of a profile has a longer name, in characters.
+const LONGEST_COMMAND: usize = 64;
 /// The label of a session whose command has no profile.
 const OTHER: &str = "other";
 
@@ -53,7 +57,8 @@ pub(super) fn show(user: Option<&str>) -> Result<()> {
         Some(users) => {
             let asked = users.len();
             let read = |user: &User| Figures::read(user.uid, &user.state(), &node);
-            let found = users::read(users, |user| Ok(vec![read(user)?]))?;
+            let mut found = users::read(users, |user| Ok(vec![read(user)?]))?;
+            found.retain(|(_, figures)| !figures.is_empty());
             let unread = asked - found.len();
             (found, unread)
         }
@@ -75,6 +80,19 @@ impl Figures {
             sessions: session::running(&session::directory(uid, state))?,
             ..Self::default()
         };
+        all.sessions.truncate(MOST_SESSIONS);
+        for one in &mut all.sessions {
+            // What whose process it is follows from, and its command.
+            *one = Record {
+                id: String::new(),
+                boot: String::new(),
+                host: String::new(),
+                project: PathBuf::new(),
+                command: one.command.chars().take(LONGEST_COMMAND).collect(),
+                forward: BTreeMap::new(),
+                ..*one
+            };
+        }
         let place = |verdict: &str| VERDICTS.iter().position(|one| *one == verdict);
         // A home is shared by nodes, and each of them has figures of its own.
         for request in audit::requests(state)?

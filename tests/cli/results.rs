@@ -92,6 +92,21 @@ fn a_result_of_landlocks_jail() {
         "exec sleep 50",
     );
     assert_eq!((status, &told["end"]), (124, &"timeout".into()));
+    // There every such jail may make files, and one of its own could be taken for the result.
+    let at = format!("/dev/shm/result-{}.json", std::process::id());
+    let words = [
+        "-q",
+        "--backend",
+        "landlock",
+        "run",
+        "--result",
+        &at,
+        "true",
+    ];
+    let output = world.call(words).run();
+    assert_eq!(output.code, 125);
+    let writes = "the jail can write in `/dev/shm`";
+    assert!(output.err().contains(writes), "{}", output.err());
 }
 
 #[test]

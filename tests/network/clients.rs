@@ -118,8 +118,7 @@ fn git_and_ssh_log_in_with_the_users_agent() {
             true"
         );
         let launcher = launcher();
-        let socket = format!("SSH_AUTH_SOCK={at}/agent");
-        let mut words = vec![socket.as_str(), launcher.to_str().unwrap(), "-q"];
+        let mut words = vec![launcher.to_str().unwrap(), "-q"];
         words.extend([
             "--set",
             "network.mode=filtered",
@@ -128,7 +127,7 @@ fn git_and_ssh_log_in_with_the_users_agent() {
         ]);
         words.extend(["--set", "ssh.hosts=[\"ssh.example\"]"]);
         words.extend(["--", "bash", "-c", &script]);
-        let ran = start(&mut net.command(&words)).wait();
+        let ran = start(net.command(&words).env("SSH_AUTH_SOCK", &socket)).wait();
         assert_eq!(ran.stdout, "text\npushed\nplain ssh\n", "{ran:?}");
         drop((server, agent));
     });

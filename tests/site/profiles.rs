@@ -161,7 +161,11 @@ fn agents_that_the_site_does_not_allow_are_refused() {
         .run(&["-q", "-p", "claude", "sh", "-c", "true"])
         .refused(&["config.toml:2", "or add it to the list"]);
     of_site(&world, "lab-one", text);
-    world.profile("mine", "");
+    // One that says nothing of an agent is one.
+    world.profile("mine", "[network]\nmode = \"isolated\"\n");
+    world
+        .run(&["-q", "-p", "mine", "sh", "-c", "true"])
+        .refused(&["the agent `mine` may not be used"]);
     world.run(&["-q", "true"]).ok();
 }
 

@@ -198,7 +198,7 @@ impl Agent {
 }
 
 /// The name of a profile, from what messages call its file.
-fn name_of(file: &str) -> String {
+pub(crate) fn name_of(file: &str) -> String {
     let name = file.rsplit(['/', ' ']).next().unwrap_or(file);
     name.strip_suffix(".toml").unwrap_or(name).to_owned()
 }

@@ -46,7 +46,7 @@ const LOCAL: [&str; 27] = [
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Mounted {
-    /// `MAJOR:MINOR` of the file system.
+    /// `MAJOR:MINOR` of the file system, or its name on a server.
     device: Vec<u8>,
     /// The directory of the file system that is mounted.
     root: PathBuf,
@@ -203,17 +203,39 @@ fn parse(text: &[u8]) -> Vec<Mounted> {
 /// A line that cannot be read counts for nothing: the kernel writes none.
 fn line(line: &[u8]) -> Option<Mounted> {
     let separator = line.find(" - ")?;
-    let kind = line[separator + 3..].split(|&byte| byte == b' ').next()?;
+    let mut after = line[separator + 3..].split(|&byte| byte == b' ');
+    let kind = after.next()?;
+    let source = unescape(after.next().unwrap_or_default());
     let mut fields = line[..separator].split(|&byte| byte == b' ');
     let device = fields.nth(2)?.to_vec();
     let root = path(fields.next()?);
     let at = path(fields.next()?);
+    let (device, root) = on_server(kind, &source, &root).unwrap_or((device, root));
     Some(Mounted {
         device,
         root,
         at,
         kind: kind.to_vec(),
     })
+}
+
+/// Which file system of a server is mounted, and which directory of it, where the number and the root do not say so. Of each mount
+/// of NFS, a bind too, the root is `/`, and the source names the directory (`nfs_show_path` and `nfs_show_devname`,
+/// fs/nfs/super.c); what is mounted once read-only and once not has two numbers. Each mount of Lustre has a number of its own, and
+/// its source may name a directory (mount.lustre(8), `MGS:/FSNAME/DIRECTORY`).
+fn on_server(kind: &[u8], source: &[u8], root: &Path) -> Option<(Vec<u8>, PathBuf)> {
+    let (server, path) = source.split_once_str(":/")?;
+    let directory =
+        |bytes: &[u8]| Path::new("/").join(PathBuf::from(OsString::from_vec(bytes.to_vec())));
+    match kind {
+        b"nfs" | b"nfs4" => Some((server.to_vec(), directory(path))),
+        b"lustre" => {
+            let (name, below) = path.split_once_str("/").unwrap_or((path, b""));
+            let root = root.strip_prefix("/").ok()?;
+            Some(([server, b":/", name].concat(), directory(below).join(root)))
+        }
+        _ => None,
+    }
 }
 
 fn path(escaped: &[u8]) -> PathBuf {
@@ -244,8 +266,8 @@ mod tests {
     use super::*;
 
     const TABLE: &[u8] = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw
-36 22 0:40 /export/home /nfs/home rw shared:1 - nfs4 server:/x rw
-37 22 0:40 /export/home/ada /home/ada rw shared:1 - nfs4 server:/x rw
+36 22 0:40 / /nfs/home rw shared:1 - nfs4 server:/export/home rw
+37 22 0:42 / /home/ada ro shared:1 - nfs4 server:/export/home/ada ro
 38 22 0:41 / /mnt/with\\040blank rw - fuse.sshfs x rw
 ";
 
@@ -279,7 +301,7 @@ mod tests {
         };
         assert_eq!(names("/home/ada"), [alias("/nfs/home/ada", "/home/ada")]);
         // A directory below the home, mounted elsewhere by itself.
-        let keys = b"39 22 0:40 /export/home/ada/.ssh /mnt/keys rw - nfs4 server:/x rw\n";
+        let keys = b"39 22 0:40 / /mnt/keys rw - nfs4 server:/export/home/ada/.ssh rw\n";
         let table = MountTable(Some(parse(&[TABLE, keys].concat())));
         let names = table.other_names(Path::new("/home/ada"));
         assert_eq!(
@@ -297,5 +319,43 @@ mod tests {
         );
         assert_eq!(names[0].name_of(Path::new("/home/ada/x")), None);
         assert!(table.other_names(Path::new("/usr")).is_empty());
+        // Homes that are mounted one by one are no names of each other, though each is the root of what it is.
+        let homes = b"40 22 0:40 / /home/bob rw - nfs4 server:/export/home/bob rw
+41 22 0:40 / /home/eve rw - nfs server:/export/home/eve rw
+42 22 0:40 / /home/kim rw - nfs [fe80::1]:/export/home/bob rw\n";
+        let table = MountTable(Some(parse(homes)));
+        assert!(table.other_names(Path::new("/home/bob")).is_empty());
+    }
+
+    #[test]
+    fn other_names_on_lustre() {
+        let text = b"40 22 0:50 / /lustre rw - lustre 10.0.0.1@o2ib:10.0.0.2@o2ib:/work rw
+41 22 0:51 / /project/p1 rw - lustre 10.0.0.1@o2ib:10.0.0.2@o2ib:/work/projects/p1 rw
+42 22 0:50 /scratch /scratch rw - lustre 10.0.0.1@o2ib:10.0.0.2@o2ib:/work rw
+43 22 0:52 / /other rw - lustre 10.0.0.1@o2ib:10.0.0.2@o2ib:/home rw\n";
+        let table = MountTable(Some(parse(text)));
+        let names = |path: &str| {
+            let all = table.other_names(Path::new(path)).into_iter();
+            all.map(|alias| {
+                (
+                    alias.at.display().to_string(),
+                    alias.of.display().to_string(),
+                )
+            })
+            .collect::<Vec<_>>()
+        };
+        let pair = |at: &str, of: &str| (at.to_owned(), of.to_owned());
+        assert_eq!(
+            names("/project/p1/data"),
+            [pair("/lustre/projects/p1/data", "/project/p1/data")]
+        );
+        assert_eq!(
+            names("/lustre"),
+            [
+                pair("/project/p1", "/lustre/projects/p1"),
+                pair("/scratch", "/lustre/scratch")
+            ]
+        );
+        assert!(names("/other").is_empty());
     }
 }

@@ -15,7 +15,7 @@ use super::paths::PathSpec;
 use super::state::{self, Wanted};
 use super::stated::{Network, Stated};
 use super::values::{HomeMode, Words};
-use crate::config::agent::Agent;
+use crate::config::agent::{Agent, name_of};
 use crate::config::diagnostic::ConfigError;
 use crate::config::load::RawLayer;
 use crate::config::source::{Layer, Sourced};
@@ -116,9 +116,9 @@ pub fn merge(layers: &[RawLayer], additions: &Additions) -> Result<Policy, Confi
         clamped,
         ..Policy::of(stated)
     };
-    agents
-        .iter()
-        .try_for_each(|agent| policy.agents.permit(&agent.name))?;
+    // Also those that say nothing of an agent.
+    let mut profiles = layers.iter().filter(|raw| raw.layer == Layer::Profile);
+    profiles.try_for_each(|raw| policy.agents.permit(&name_of(&raw.file)))?;
     Ok(policy)
 }
 

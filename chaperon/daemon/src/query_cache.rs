@@ -22,6 +22,7 @@ use std::time::{Duration, SystemTime};
 
 use agent_sandbox_wire::message::End;
 use agent_sandbox_wire::order;
+use bstr::ByteSlice;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat, renameat};
@@ -38,8 +39,10 @@ const DIRECTORY: &str = "queries";
 const LOCK: &str = "lock";
 /// What stands in it differs after each change.
 const CHANGES: &str = "changes";
-/// What stands between columns.
-const MARK: &str = "mark";
+/// Makes names of files and numbers of locks, which others can see, say nothing of what is asked.
+const KEY: &str = "key";
+/// Its length in bytes.
+const KEY_LENGTH: usize = 16;
 
 /// A longer answer is not shared, in bytes: some 50,000 lines of squeue.
 const LONGEST: usize = 8 << 20;
@@ -60,6 +63,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answer {
     question: Vec<u8>,
+    /// What stands between its columns: each session has its own.
+    mark: String,
     /// What stood in [`CHANGES`] when it was asked.
     changes: u64,
     /// When it was asked, in microseconds since this boot.
@@ -96,6 +101,7 @@ pub struct Place {
 #[derive(Debug)]
 pub struct QueryCache {
     shared: Option<Shared>,
+    mark: String,
     /// When the session began, and when it last changed something, since this boot.
     begun: Duration,
     changed: Cell<Option<Duration>>,
@@ -104,14 +110,16 @@ pub struct QueryCache {
 #[derive(Debug)]
 struct Shared {
     directory: OwnedFd,
+    key: Vec<u8>,
     age: Duration,
     /// Names this boot: times are of it.
     boot: Vec<u8>,
 }
 
 impl QueryCache {
-    /// By the launcher's order. Without one, or where there can be none, nothing is shared.
-    pub fn new(order: Option<&order::QueryCache>, uid: u32) -> Self {
+    /// By the launcher's order. Without one, or where there can be none, nothing is shared. `mark` is what this session
+    /// asks to stand between columns.
+    pub fn new(order: Option<&order::QueryCache>, uid: u32, mark: &str) -> Self {
         let shared = order.and_then(|order| {
             Shared::open(order, uid)
                 .inspect_err(
@@ -121,16 +129,10 @@ impl QueryCache {
         });
         Self {
             shared,
+            mark: mark.to_owned(),
             begun: now(),
             changed: Cell::default(),
         }
-    }
-
-    /// What stands between columns of what is asked: the same for all, so that they ask the same.
-    pub fn mark(&self, new: String) -> String {
-        let shared = self.shared.as_ref();
-        let known = shared.and_then(|shared| shared.mark(&new).ok());
-        known.unwrap_or(new)
     }
 
     /// Slurm is about to be told to change something, or was told: what was said before is no answer any more.
@@ -152,8 +154,9 @@ impl QueryCache {
         let Some(shared) = &self.shared else {
             return Found::Nothing(None);
         };
-        let question = shared.question(command, arguments, environment);
+        let question = shared.question(command, arguments, environment, &self.mark);
         let mut hasher = DefaultHasher::new();
+        hasher.write(&shared.key);
         hasher.write(&question);
         let hash = hasher.finish();
         let name = format!("{hash:016x}");
@@ -169,7 +172,7 @@ impl QueryCache {
             let answer = shared.read(&name, &mut seen).ok().flatten();
             let good = |answer: &Answer| answer.question == question && self.is_good(answer, begun);
             if let Some(answer) = answer.filter(good) {
-                return Found::Answer(answer);
+                return Found::Answer(answer.between(&self.mark));
             }
             if locked {
                 return Found::Nothing(Some(Place {
@@ -237,6 +240,7 @@ impl QueryCache {
         }
         let answer = Answer {
             question: place.question,
+            mark: self.mark.clone(),
             changes,
             asked,
             end,
@@ -247,6 +251,17 @@ impl QueryCache {
         if let Err(error) = shared.write(&place.name, &answer) {
             tracing::debug!(target: "slurm", %error, "an answer is not shared");
         }
+    }
+}
+
+impl Answer {
+    /// With this mark in place of the asker's.
+    fn between(mut self, mark: &str) -> Self {
+        if self.mark != mark {
+            self.output = replaced(&self.output, &self.mark, mark.as_bytes());
+            self.error = replaced(&self.error, &self.mark, mark.as_bytes());
+        }
+        self
     }
 }
 
@@ -263,8 +278,13 @@ impl Shared {
         is_private(&directory, uid)?;
         let shared = Self {
             directory,
+            key: Vec::new(),
             age: Duration::from_secs(order.seconds.into()),
             boot: std::fs::read("/proc/sys/kernel/random/boot_id")?,
+        };
+        let shared = Self {
+            key: shared.key()?,
+            ..shared
         };
         if shared.changes().is_err() {
             shared.change()?;
@@ -272,12 +292,13 @@ impl Shared {
         Ok(shared)
     }
 
-    /// All that makes an answer what it is.
+    /// All that makes an answer what it is. In arguments NUL, which none can hold, stands for the mark.
     fn question<'a>(
         &self,
         command: &OsStr,
         arguments: &[OsString],
         environment: impl Iterator<Item = (&'a OsStr, &'a OsStr)>,
+        mark: &str,
     ) -> Vec<u8> {
         let mut all = Vec::new();
         let mut add = |word: &[u8]| {
@@ -288,7 +309,9 @@ impl Shared {
         add(&self.boot);
         add(command.as_bytes());
         add(&arguments.len().to_le_bytes());
-        arguments.iter().for_each(|word| add(word.as_bytes()));
+        for word in arguments {
+            add(&replaced(word.as_bytes(), mark, b"\0"));
+        }
         for (name, value) in environment {
             add(name.as_bytes());
             add(value.as_bytes());
@@ -327,18 +350,20 @@ impl Shared {
             .write_all_at(&new.to_le_bytes(), 0)
     }
 
-    fn mark(&self, new: &str) -> io::Result<String> {
-        if let Err(error) = self.file(MARK, OFlag::O_RDONLY) {
+    /// The key of all sessions; a new one if there is none.
+    fn key(&self) -> io::Result<Vec<u8>> {
+        if let Err(error) = self.file(KEY, OFlag::O_RDONLY) {
             if error.kind() != io::ErrorKind::NotFound {
                 return Err(error);
             }
+            let half = || RandomState::new().build_hasher().finish().to_le_bytes();
             // It appears whole, and only once.
-            let temporary = self.temporary(new.as_bytes())?;
+            let temporary = self.temporary(&[half(), half()].concat())?;
             let linked = linkat(
                 &self.directory,
                 temporary.as_str(),
                 &self.directory,
-                MARK,
+                KEY,
                 LinkatFlags::empty(),
             );
             self.remove(&temporary);
@@ -347,19 +372,9 @@ impl Shared {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        let mut text = String::new();
-        let file = self.file(MARK, OFlag::O_RDONLY)?;
-        file.take(new.len() as u64 + 1).read_to_string(&mut text)?;
-        // As they are made.
-        let plain = |text: &str| {
-            text.len() == new.len()
-                && text[1..]
-                    .bytes()
-                    .all(|b| b.is_ascii_graphic() && !b"%,:".contains(&b))
-        };
-        (text.get(..1) == new.get(..1) && plain(&text))
-            .then_some(text)
-            .ok_or(io::ErrorKind::InvalidData.into())
+        let mut key = vec![0; KEY_LENGTH];
+        self.file(KEY, OFlag::O_RDONLY)?.read_exact(&mut key)?;
+        Ok(key)
     }
 
     /// An answer, if it is not the file that was `seen`.
@@ -429,7 +444,7 @@ impl Shared {
         for entry in Dir::openat(&self.directory, ".", flags, Mode::empty())?.iter() {
             let entry = entry?;
             let name = entry.file_name();
-            if [LOCK, CHANGES, MARK, ".", ".."]
+            if [LOCK, CHANGES, KEY, ".", ".."]
                 .iter()
                 .any(|own| own.as_bytes() == name.to_bytes())
             {
@@ -449,6 +464,11 @@ impl Shared {
         }
         Ok(if answers < MOST_ANSWERS { left } else { 0 })
     }
+}
+
+/// The text with something else wherever the mark stands.
+fn replaced(text: &[u8], mark: &str, by: &[u8]) -> Vec<u8> {
+    text.split_str(mark).collect::<Vec<_>>().join(by)
 }
 
 /// Whether a directory is the user's alone.

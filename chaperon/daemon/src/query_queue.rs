@@ -12,7 +12,6 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::AbortHandle;
 
 use crate::budget::Account;
-use crate::query_cache::QueryCache;
 use crate::refusal::Refusal;
 use crate::variables::Variables;
 
@@ -91,10 +90,10 @@ pub struct QueryQueue {
 }
 
 impl QueryQueue {
-    /// None yet; asked for what others ask for as well, with their mark.
-    pub fn new(cache: &QueryCache) -> Self {
+    /// None yet.
+    pub fn new() -> Self {
         Self {
-            mark: cache.mark(new_mark()),
+            mark: new_mark(),
             arrays: RefCell::default(),
             waiting: RefCell::default(),
             lines: RefCell::default(),

@@ -64,7 +64,8 @@ impl Session {
         let directory = state.join("audit");
         let id = &order.snapshot.session;
         let sound = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let query_cache = QueryCache::new(order.query_cache.as_ref(), order.uid);
+        let queries = QueryQueue::new();
+        let query_cache = QueryCache::new(order.query_cache.as_ref(), order.uid, &queries.mark);
         let pace = paces(&state).join(if sound { id } else { "other" });
         Self {
             audit: Audit::new(directory, order.snapshot.session.clone()),
@@ -76,7 +77,7 @@ impl Session {
             submitters: RefCell::default(),
             records: RefCell::default(),
             submitting: tokio::sync::Mutex::default(),
-            queries: QueryQueue::new(&query_cache),
+            queries,
             query_cache: Rc::new(query_cache),
             environment,
             cluster: OnceCell::new(),

@@ -174,5 +174,5 @@ fn writable(ready: &dyn Ready) -> Vec<PathBuf> {
         mount if mount.is_writable() => Some(ready.real(&step.at)).filter(|real| *real != step.at),
         _ => None,
     });
-    places.collect()
+    places.chain(ready.shared().map(Path::to_owned)).collect()
 }

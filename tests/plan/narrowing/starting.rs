@@ -81,7 +81,7 @@ fn what_is_mounted_meanwhile_is_not_given() {
             "/net/pool",
         ),
         (
-            "38 37 0:40 /ada /net/ada rw - nfs4 server:/home/ada rw",
+            "38 37 0:40 / /net/ada rw - nfs4 server:/home/ada rw",
             "/net/ada",
         ),
         (
@@ -89,7 +89,7 @@ fn what_is_mounted_meanwhile_is_not_given() {
             "/net/all/ada",
         ),
         (
-            "38 37 0:40 /ada/data /net/data rw - nfs4 server:/home rw",
+            "38 37 0:41 / /net/data ro - nfs4 server:/home/ada/data ro",
             "/net/data",
         ),
     ] {

@@ -24,17 +24,21 @@ impl Own {
 
     /// What a session knows of it.
     fn session(&self) -> QueryCache {
+        self.with_mark("\x1eabcde")
+    }
+
+    fn with_mark(&self, mark: &str) -> QueryCache {
         let order = order::QueryCache {
             directory: self.0.as_os_str().as_bytes().to_vec(),
             seconds: 60,
         };
-        QueryCache::new(Some(&order), nix::unistd::getuid().as_raw())
+        QueryCache::new(Some(&order), nix::unistd::getuid().as_raw(), mark)
     }
 
     fn files(&self) -> Vec<PathBuf> {
         let all = fs::read_dir(self.0.join(DIRECTORY)).unwrap();
         let all = all.map(|entry| entry.unwrap().path());
-        let own = [LOCK, CHANGES, MARK];
+        let own = [LOCK, CHANGES, KEY];
         all.filter(|path| own.iter().all(|name| !path.ends_with(name)))
             .collect()
     }
@@ -271,17 +275,35 @@ fn a_directory_that_is_not_the_users_alone_is_none() {
         let session = own.session();
         assert!(matches!(session.look(&PLAIN).await, Found::Nothing(None)));
         session.change();
-        assert_eq!(session.mark("\x1eabcde".into()), "\x1eabcde");
     });
 }
 
+/// Who reads a mark in a command line of one session's could forge columns of another's by it.
 #[test]
-fn sessions_have_one_mark() {
-    let own = Own::new();
-    let first = own.session().mark("\x1eabcde".into());
-    assert_eq!(first, "\x1eabcde");
-    assert_eq!(own.session().mark("\x1efghij".into()), first);
-    // One that could be part of a format is none.
-    fs::write(own.0.join(DIRECTORY).join(MARK), "\x1ea%cde").unwrap();
-    assert_eq!(own.session().mark("\x1efghij".into()), "\x1efghij");
+fn each_session_has_a_mark_of_its_own() {
+    run(async {
+        let own = Own::new();
+        let (one, other) = (own.with_mark("\x1eabcde"), own.with_mark("\x1efghij"));
+        let asked = |words| Asked { words, ..PLAIN };
+        one.ask(&asked(&["-o%i\x1eabcde"]), b"7\x1eabcde\x1efghi8\x1eabcde")
+            .await;
+        let said = other.said(&asked(&["-o%i\x1efghij"])).await.unwrap();
+        assert_eq!(said, b"7\x1efghij\x1efghi8\x1efghij");
+        // It is the other's mark, and of no meaning here.
+        assert_eq!(other.said(&asked(&["-o%i\x1eabcde"])).await, None);
+    });
+}
+
+/// Names of files and numbers of locks can be seen by others.
+#[test]
+fn names_say_nothing_of_questions() {
+    run(async {
+        let name = async || {
+            let own = Own::new();
+            let session = own.session();
+            session.ask(&PLAIN, b"mine").await;
+            own.files()[0].file_name().unwrap().to_owned()
+        };
+        assert_ne!(name().await, name().await);
+    });
 }

@@ -276,7 +276,14 @@ async fn run_query(
             return Ok((answer.end, answer.error.into()));
         }
     };
-    let _room = room(session).await?;
+    let _room = match session.queries.room.try_acquire() {
+        Ok(room) => room,
+        // Other sessions do not wait for this one's own line.
+        Err(_) => {
+            place = None;
+            room(session).await?
+        }
+    };
     session.queries.waiting.borrow_mut().remove(&query);
     if let Some(place) = &mut place {
         session.query_cache.asked(place);
