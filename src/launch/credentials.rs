@@ -261,7 +261,11 @@ fn environment(host: &HostFacts, plan: &Plan) -> Vec<(OsString, OsString)> {
         }
         let loads =
             LOADING.iter().any(|other| name == other) || name.as_bytes().starts_with(b"BASH_FUNC_");
-        let leads_inside = writable.iter().any(|place| bytes.contains_str(place));
+        let mut paths = bytes
+            .split(|byte| b":=,; ".contains(byte))
+            .filter(|part| part.starts_with(b"/"));
+        let leads_inside = writable.iter().any(|place| bytes.contains_str(place))
+            || paths.any(|path| changed(&path));
         (!loads && !leads_inside).then(|| (name.clone(), value.clone()))
     });
     kept.collect()

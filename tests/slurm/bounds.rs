@@ -137,6 +137,7 @@ fn a_sites_bounds_hold_for_jobs_however_they_ask() {
     what_is_asked_for_is_judged(&site);
     steps_and_jobs_of_jobs_are_judged(&site);
     jobs_that_are_there_are_judged(&site);
+    changes_at_once_are_not_too_much_together(&site);
     conditions_need_what_slurm_chooses(&site);
 }
 
@@ -267,6 +268,22 @@ fn steps_and_jobs_of_jobs_are_judged(site: &Site) {
         assert!(text.contains(place), "{place}: {text}\n{said}");
     }
     assert!(text.contains("step ran"), "{text}");
+}
+
+/// Each is allowed for the job as it is: more time in one partition, and the other partition for the time that it has.
+fn changes_at_once_are_not_too_much_together(site: &Site) {
+    let script = "for round in 1 2 3 4 5 6; do
+            job=$(sbatch --parsable -H -t 5 -p long --wrap true)
+            scontrol update JobId=$job TimeLimit=30 2> /dev/null & scontrol update JobId=$job Partition=debug 2> /dev/null & wait
+            squeue -h -j $job -o '%P %l'
+        done; scancel --me";
+    let said = site
+        .world
+        .inside(script)
+        .set("slurm.limits.queries_per_minute=0")
+        .run();
+    let good = |line: &&str| ["long 30:00", "debug 5:00"].contains(line);
+    assert_eq!(said.out().lines().filter(good).count(), 6, "{said}");
 }
 
 fn jobs_that_are_there_are_judged(site: &Site) {

@@ -43,6 +43,8 @@ pub struct Session {
     /// Held while the jobs are counted. It keeps the order; the lock is a file's
     /// ([`crate::slurm::queue`]).
     pub submitting: tokio::sync::Mutex<()>,
+    /// Held while jobs that are there are judged and changed.
+    pub changing: tokio::sync::Mutex<()>,
     /// Questions to Slurm that are on their way.
     pub queries: QueryQueue,
     /// Answers that the user's sessions share.
@@ -77,6 +79,7 @@ impl Session {
             submitters: RefCell::default(),
             records: RefCell::default(),
             submitting: tokio::sync::Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
             queries,
             query_cache: Rc::new(query_cache),
             environment,

@@ -103,21 +103,28 @@ impl Exchange {
 
     /// Puts placeholders in place of values, and what was said in place of what was sent: a server may send it back.
     pub(crate) fn conceal(&self, used: &[Used<'_>], headers: &mut HeaderMap) {
+        for value in headers.values_mut() {
+            if let Some(other) = self.concealed(used, value.as_bytes())
+                && let Ok(other) = HeaderValue::from_bytes(&other)
+            {
+                *value = other;
+            }
+        }
+    }
+
+    /// The same of a text; `None`: nothing of it stands there.
+    pub(crate) fn concealed(&self, used: &[Used<'_>], text: &[u8]) -> Option<Vec<u8>> {
         let values = self
             .0
             .iter()
             .map(|one| (one.value.reveal(), &*one.placeholder));
         let sent = used.iter().map(|one| (&**one.sent, &*one.said));
+        let mut all = None;
         for (outside, inside) in values.chain(sent) {
-            for value in headers.values_mut() {
-                if let Some(other) =
-                    replaced(value.as_bytes(), outside.as_bytes(), inside.as_bytes())
-                    && let Ok(other) = HeaderValue::from_bytes(&other)
-                {
-                    *value = other;
-                }
-            }
+            let text = all.as_deref().unwrap_or(text);
+            all = replaced(text, outside.as_bytes(), inside.as_bytes()).or(all);
         }
+        all
     }
 }
 

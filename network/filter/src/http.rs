@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_sandbox_hosts::{Host, Name, Rule};
-use http_body_util::{Either, Full};
+use http_body_util::{BodyExt as _, Either, Full, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::client::conn::http1::SendRequest;
 use hyper::ext::ReasonPhrase;
@@ -30,6 +30,8 @@ use crate::session::Session;
 /// How long a head may take, and how large it may be: servers take 8 to 64 KiB.
 const HEAD: Duration = Duration::from_secs(30);
 const MOST_OF_HEAD: usize = 64 * 1024;
+/// What is said of an error is no longer, in bytes, where a credential was sent.
+const MOST_OF_ERROR: usize = 64 * 1024;
 
 /// The port that a request over TLS does not name.
 const TLS: u16 = 443;
@@ -128,6 +130,10 @@ impl Proxy {
             exchange.conceal(&used, answer.headers_mut());
             // Words of the server's own, which programs do not go by.
             answer.extensions_mut().remove::<ReasonPhrase>();
+            let is_error = answer.status().is_client_error() || answer.status().is_server_error();
+            if is_error && !used.is_empty() {
+                return self.without_values(exchange, &used, answer).await;
+            }
         }
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(inside) = inside else {
@@ -152,6 +158,31 @@ impl Proxy {
             remove_hop(answer.headers_mut());
         }
         answer.map(Either::Left)
+    }
+
+    /// What a server says of an error, which may repeat what it was sent.
+    async fn without_values(
+        &self,
+        exchange: &Exchange,
+        used: &[Used<'_>],
+        answer: Response<Incoming>,
+    ) -> Response<Body> {
+        let (mut head, body) = answer.into_parts();
+        let encoding = head.headers.get(header::CONTENT_ENCODING);
+        let plainly = encoding.is_none_or(|name| name == "identity");
+        let body = timeout(HEAD, Limited::new(body, MOST_OF_ERROR).collect()).await;
+        let (true, Ok(Ok(body))) = (plainly, body) else {
+            let line = format!(
+                "agent-sandbox: {}:{} answered {}; what it said besides could hold the credential and cannot be looked through",
+                self.host, self.port, head.status
+            );
+            return plain(StatusCode::BAD_GATEWAY, &line);
+        };
+        let text = body.to_bytes();
+        let text = exchange.concealed(used, &text).map_or(text, Bytes::from);
+        remove_hop(&mut head.headers);
+        head.headers.remove(header::CONTENT_LENGTH);
+        Response::from_parts(head, Either::Right(Full::new(text)))
     }
 
     /// Whether a request is for the host that the connection is for.
@@ -219,6 +250,13 @@ impl Proxy {
             request.headers_mut().insert(header::HOST, host);
         }
         let used = exchange.reveal(request.headers_mut());
+        if !used.is_empty() {
+            // What it says of an error is looked through.
+            let plainly = HeaderValue::from_static("identity");
+            request
+                .headers_mut()
+                .insert(header::ACCEPT_ENCODING, plainly);
+        }
         for one in &used {
             let verdict = Verdict::Exchanged {
                 credential: one.credential.name.clone(),

@@ -11,7 +11,7 @@ use agent_sandbox_hosts::{Credential, Name, Secret};
 use agent_sandbox_support::waiting::until;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use harness::tls::{Authority, asked, request, tls_client, tls_server};
+use harness::tls::{Authority, asked, request, tls_client, tls_server, tls_server_that};
 use harness::{Jail, PATIENCE, alone, rules, server};
 
 const INSIDE: &str = "00112233445566778899aabbccddeeff-placeholder";
@@ -295,6 +295,61 @@ fn a_server_that_does_not_prove_who_it_is_gets_nothing() {
                     "{case}: {answer}"
                 );
                 nothing(&told);
+            }
+        },
+    );
+}
+
+/// Many services say in the body of an error what they were sent.
+#[test]
+fn an_error_that_repeats_the_value_says_the_placeholder() {
+    alone(
+        "an_error_that_repeats_the_value_says_the_placeholder",
+        || {
+            let outside = Authority::new();
+            let long = format!("{}{VALUE}", " ".repeat(64 << 10));
+            let told = tls_server_that(
+                "203.0.113.1:443",
+                outside.server("a.example", 1),
+                move |request| {
+                    let short = format!("'{VALUE}' is no pair in 'Bearer {VALUE}'");
+                    let (status, more, body) = match request.to_lowercase() {
+                        one if one.contains("x-case: long") => ("500 Error", "", &long),
+                        one if one.contains("x-case: gzip") => {
+                            ("500 Error", "Content-Encoding: gzip\r\n", &short)
+                        }
+                        _ => ("403 Forbidden", "", &short),
+                    };
+                    let length = body.len();
+                    format!(
+                        "HTTP/1.1 {status}\r\n{more}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+                    )
+                },
+            );
+            let (jail, known) = jail(&outside, false);
+            let ask = |case: &str| {
+                let stream = tls_client(&known, "a.example", jail.connect("a.example", 443));
+                let header = format!("Authorization: Bearer {INSIDE}\r\nX-Case: {case}");
+                let answer = asked(stream, &get("a.example", &header)).unwrap();
+                (next(&told), answer)
+            };
+            let (sent, answer) = ask("short");
+            assert!(
+                sent.to_lowercase()
+                    .contains("accept-encoding: identity\r\n"),
+                "{sent}"
+            );
+            assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+            let expected = format!("'{INSIDE}' is no pair in 'Bearer {INSIDE}'");
+            assert!(answer.ends_with(&expected), "{answer}");
+            // What cannot be looked through stays outside.
+            for case in ["long", "gzip"] {
+                let (_, answer) = ask(case);
+                assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+                assert!(
+                    answer.contains("answered 500 ") && !answer.contains(VALUE),
+                    "{answer}"
+                );
             }
         },
     );

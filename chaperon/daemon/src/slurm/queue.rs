@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
-use tokio::sync::MutexGuard;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::ids::{Selector, leading};
@@ -43,20 +43,31 @@ const TURN: Duration = Duration::from_millis(10);
 /// How long another session may hold it. It asks Slurm once meanwhile.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The lock of the user's jobs on this cluster.
+/// A lock of the user's jobs on this cluster.
 struct Locked<'a> {
     _here: MutexGuard<'a, ()>,
     /// `None`: the file system has no locks.
     _file: Option<File>,
 }
 
+/// That of the queue, while jobs are counted.
 async fn lock(session: &Session) -> Result<Locked<'_>, Refusal> {
-    let here = session.submitting.lock().await;
+    lock_file(session, &session.submitting, "jobs.lock").await
+}
+
+async fn lock_file<'a>(
+    session: &Session,
+    here: &'a Mutex<()>,
+    name: &str,
+) -> Result<Locked<'a>, Refusal> {
+    let here = here.lock().await;
     let directory = records::of_cluster(session).await?;
-    let path = directory.join("jobs.lock");
+    let path = directory.join(name);
     let failed = |error: io::Error| {
         let path = path.display();
-        Refusal::mistake(format!("cannot lock `{path}` to count the jobs: {error}"))
+        Refusal::mistake(format!(
+            "cannot lock `{path}` for jobs that are there: {error}"
+        ))
     };
     let open = || {
         DirBuilder::new()
@@ -178,6 +189,27 @@ async fn lines(session: &Rc<Session>, words: &[&str]) -> Result<Vec<Line>, Refus
         // The allocation in which the session was started is none of its jobs.
         .filter(|(job, _)| !session.order.snapshot.allocation.contains(job))
         .collect())
+}
+
+/// Judges and changes jobs that are there while no other session of the user's does: two changes that are allowed one by one
+/// could be too much together. The lock is held until Slurm has done it, whatever becomes of who asked.
+///
+/// # Errors
+/// What `work` says; the lock cannot be had.
+pub async fn one_at_a_time(
+    session: &Rc<Session>,
+    work: impl Future<Output = Result<Captured, Refusal>> + 'static,
+) -> Result<Captured, Refusal> {
+    if session.order.bounds.are_none() {
+        return work.await;
+    }
+    let session = Rc::clone(session);
+    let work = async move {
+        let _locked = lock_file(&session, &session.changing, "changes.lock").await?;
+        work.await
+    };
+    let lost = |_| Refusal::mistake("the request to Slurm was given up");
+    tokio::task::spawn_local(work).await.map_err(lost)?
 }
 
 /// Has jobs requeued, if there is room for those of them that are over. The lock is held until Slurm

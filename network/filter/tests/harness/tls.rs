@@ -58,6 +58,15 @@ pub(crate) fn tls_server(
     config: Arc<ServerConfig>,
     answer: &'static str,
 ) -> Receiver<String> {
+    tls_server_that(at, config, move |_| answer.to_owned())
+}
+
+/// The same, which answers what it is asked.
+pub(crate) fn tls_server_that(
+    at: &str,
+    config: Arc<ServerConfig>,
+    answer: impl Fn(&str) -> String + Send + Sync + 'static,
+) -> Receiver<String> {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     server(at, move |stream| {
@@ -67,6 +76,7 @@ pub(crate) fn tls_server(
         let Ok(request) = request(&mut stream) else {
             return;
         };
+        let answer = answer(&request);
         tell.lock().unwrap().send(request).unwrap();
         stream.write_all(answer.as_bytes()).unwrap();
         stream.conn.send_close_notify();

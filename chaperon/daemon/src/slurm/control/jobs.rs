@@ -97,13 +97,11 @@ pub(in crate::slurm) async fn jobs(
         return reply(context.conn, b"", error.as_bytes(), End::FAILURE).await;
     }
     context.entry.jobs.extend(inside.iter().map(|one| one.job));
-    if !HARMLESS.contains(&verb) {
-        let judged = within_bounds(&session, &inside);
-        attended(context.conn, judged).await?;
-    }
     let list: Vec<String> = inside.iter().map(ToString::to_string).collect();
     arguments.push(list.join(",").into());
     let said = if verb.starts_with("requeue") {
+        // What is refused is not counted. It is looked at again when nobody else changes it.
+        attended(context.conn, within_bounds(&session, &inside)).await?;
         // Each runs once more, as if it were submitted.
         let mut reservations = Vec::new();
         for _ in &inside {
@@ -112,10 +110,21 @@ pub(in crate::slurm) async fn jobs(
         reservations.into_iter().for_each(Reservation::started);
         let mut start = Start::change(Command::Scontrol, arguments);
         start.environment = asked.parsed.kept;
-        attended(context.conn, queue::requeue(&session, inside, start)).await?
+        let own = session.clone();
+        let work = async move {
+            within_bounds(&own, &inside).await?;
+            queue::requeue(&own, inside, start).await
+        };
+        attended(context.conn, queue::one_at_a_time(&session, work)).await?
     } else {
-        let work = act(&session, Command::Scontrol, arguments, asked.parsed.kept);
-        attended(context.conn, work).await?
+        let own = session.clone();
+        let work = async move {
+            if !HARMLESS.contains(&verb) {
+                within_bounds(&own, &inside).await?;
+            }
+            act(&own, Command::Scontrol, arguments, asked.parsed.kept).await
+        };
+        attended(context.conn, queue::one_at_a_time(&session, work)).await?
     };
     let mut error = error.into_bytes();
     error.extend_from_slice(&said.error);

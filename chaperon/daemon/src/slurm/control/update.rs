@@ -6,16 +6,18 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::rc::Rc;
 
+use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::slurm::answers::acted;
-use crate::slurm::ask::{Stop, attended};
+use crate::slurm::answers::reply;
+use crate::slurm::ask::{Stop, act, attended};
 use crate::slurm::bounds::{self, StandingJob, unknown_options};
 use crate::slurm::ids;
 use crate::slurm::keywords::{KeywordRequest, means};
 use crate::slurm::parse::{Duration, duration, is_dependency, is_mail};
+use crate::slurm::queue;
 use crate::slurm::request::Context;
 use crate::slurm::scope;
 
@@ -159,13 +161,19 @@ pub(in crate::slurm) async fn run(
     let (jobs, changes) = read(&asked.words)?;
     let session = context.session.clone();
     attended(context.conn, scope::check_change(&session, &jobs)).await?;
-    attended(context.conn, judge(&session, &jobs, &changes)).await?;
     context.entry.jobs.extend(jobs.iter().map(|job| job.job));
     let list: Vec<String> = jobs.iter().map(ToString::to_string).collect();
     let mut arguments = asked.options;
     arguments.extend(["update".into(), format!("JobId={}", list.join(",")).into()]);
     arguments.extend(changes.iter().map(|change| change.to_string().into()));
-    acted(context, arguments).await
+    let own = session.clone();
+    let work = async move {
+        judge(&own, &jobs, &changes).await?;
+        act(&own, Command::Scontrol, arguments, Vec::new()).await
+    };
+    let work = queue::one_at_a_time(&session, work);
+    let said = attended(context.conn, work).await?;
+    reply(context.conn, &said.output, &said.error, said.end).await
 }
 
 /// Holds the jobs, as they would be, against the bounds.
@@ -181,10 +189,10 @@ async fn judge(
     bounds::first(unknown_options(bounds).into_iter().collect())?;
     for job in jobs {
         for standing in StandingJob::all(session, &job.to_string()).await? {
+            let from = standing.place.clone();
             let mut changed = bounded::changed(standing, changes);
-            if changes.iter().any(|change| change.name == "Partition") {
-                changed.count(session).await?;
-            }
+            changed.count(session).await?;
+            bounded::moves(bounds, &from, &changed.place)?;
             bounded::allowed(bounds, &changed, changes)?;
         }
     }

@@ -2,11 +2,11 @@
 
 use std::ffi::OsStr;
 
-use agent_sandbox_wire::bounds::{Bounds, SizeBound, SizeKey};
+use agent_sandbox_wire::bounds::{BoundSet, Bounds, NameKey, SizeBound, SizeKey};
 
 use super::{Change, Kind, counts, relative};
 use crate::refusal::{Reason, Refusal};
-use crate::slurm::bounds::{self, Amount, Rules, StandingJob, count_nodes};
+use crate::slurm::bounds::{self, Amount, Place, Rules, StandingJob, count_nodes};
 use crate::slurm::parse::Duration;
 
 /// A job, as it would be.
@@ -51,6 +51,28 @@ pub(super) fn allowed(
         true => Ok(()),
         false => bounds::first(job.asked.breaches(&rules)),
     }
+}
+
+/// Refuses to move a job to where its size, its options or its features are bounded that were not where it was: Slurm says of
+/// a job that waits the least that it will have, and not by which options it asks.
+pub(super) fn moves(bounds: &Bounds, from: &Place, to: &Place) -> Result<(), Refusal> {
+    let before = Rules::surely_about(bounds, from);
+    let known = |set: &BoundSet| before.sets().any(|one| std::ptr::eq(one, set));
+    for set in Rules::about(bounds, to).sets().filter(|set| !known(set)) {
+        let size = set.sizes.iter().find(|size| size.key != SizeKey::Minutes);
+        let size = size.map(|size| (size.key.name(), &size.source));
+        let mut names = set.names.iter();
+        let names = names.find(|list| matches!(list.key, NameKey::Options | NameKey::Constraints));
+        let names = names.map(|list| (list.key.name(), &list.source));
+        let denied = set
+            .denied
+            .first()
+            .map(|(_, source)| ("slurm.bounds.deny_options", source));
+        if let Some((key, source)) = size.or(names).or(denied) {
+            return Err(refused("Partition or Account", key, Some(source)));
+        }
+    }
+    Ok(())
 }
 
 /// The options that stand for the same as keys do.
@@ -164,7 +186,7 @@ fn grows(rules: &Rules<'_>, change: &Change) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use agent_sandbox_wire::bounds::{BoundSet, JobCondition, NameBound, NameKey};
+    use agent_sandbox_wire::bounds::{JobCondition, NameBound};
 
     use super::super::{KEYS, read};
     use super::*;
@@ -273,6 +295,59 @@ mod tests {
         }
         assert!(judged("TimeLimit-=1").is_ok());
         assert!(judged("TimeLimit=60").is_ok());
+    }
+
+    /// What a job that waits will have there, Slurm does not say: of `-N1-8` one node's CPUs.
+    #[test]
+    fn a_job_does_not_move_to_where_its_size_or_its_options_are_bounded() {
+        let there = |partition: &[&str], account: Option<&str>| Place {
+            account: account.map(str::to_owned),
+            partitions: words(partition),
+        };
+        let conditional = |set: BoundSet| Bounds {
+            sets: vec![BoundSet {
+                when: JobCondition {
+                    partitions: Some(words(&["gpu*"])),
+                    accounts: Some(words(&["proj1"])),
+                },
+                ..set
+            }],
+        };
+        let size = |key| conditional(sizes(&[(key, 8)]).sets.remove(0));
+        let denied = conditional(BoundSet {
+            denied: vec![("exclusive".into(), "enforced.toml:9".into())],
+            ..BoundSet::default()
+        });
+        for bounds in [
+            size(SizeKey::Cpus),
+            size(SizeKey::Array),
+            size(SizeKey::Nodes),
+            denied,
+        ] {
+            let moved = |from: Place, to: Place| moves(&bounds, &from, &to).is_ok();
+            let gpu = || there(&["gpu1"], Some("proj1"));
+            assert!(!moved(there(&["cpu"], Some("proj1")), gpu()));
+            assert!(!moved(
+                there(&["cpu"], Some("proj1")),
+                there(&["cpu", "gpu1"], Some("proj1"))
+            ));
+            assert!(!moved(there(&["gpu1"], Some("proj2")), gpu()));
+            assert!(
+                !moved(there(&["gpu1"], None), gpu()),
+                "nobody knows where it was"
+            );
+            assert!(moved(gpu(), gpu()) && moved(gpu(), there(&["cpu"], Some("proj1"))));
+            assert!(moved(gpu(), there(&["gpu2"], Some("proj1"))));
+        }
+        let time = size(SizeKey::Minutes);
+        assert!(
+            moves(
+                &time,
+                &there(&["cpu"], Some("proj1")),
+                &there(&["gpu1"], Some("proj1"))
+            )
+            .is_ok()
+        );
     }
 
     #[test]
