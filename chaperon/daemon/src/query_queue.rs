@@ -89,9 +89,9 @@ pub struct QueryQueue {
     pub room: Semaphore,
 }
 
-impl QueryQueue {
+impl Default for QueryQueue {
     /// None yet.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             mark: new_mark(),
             arrays: RefCell::default(),

@@ -66,7 +66,7 @@ impl Session {
         let directory = state.join("audit");
         let id = &order.snapshot.session;
         let sound = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let queries = QueryQueue::new();
+        let queries = QueryQueue::default();
         let query_cache = QueryCache::new(order.query_cache.as_ref(), order.uid, &queries.mark);
         let pace = paces(&state).join(if sound { id } else { "other" });
         Self {
