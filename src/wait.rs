@@ -269,7 +269,9 @@ fn ask(name: &str, words: &[&str]) -> Result<String> {
             .hint("agent-sandbox explain --slurm squeue says whether Slurm works here")
     })?;
     if !said.status.success() {
-        let text = String::from_utf8_lossy(&said.stderr).trim().to_owned();
+        // The last line says what came of those before it.
+        let text = String::from_utf8_lossy(&said.stderr);
+        let text = text.trim().lines().last().unwrap_or("it says nothing");
         return Err(Failure::new(format!("cannot ask Slurm: {text}")).into());
     }
     Ok(String::from_utf8_lossy(&said.stdout).into_owned())
