@@ -8,6 +8,7 @@ use super::git::{self, GitEntry};
 use super::obeyed;
 use super::refusal::Refusal;
 use super::unknown::{closed, unknown};
+use crate::config::source::Sourced;
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
 use crate::host::slurm::changeable;
@@ -133,29 +134,25 @@ pub fn resolve(
         .hint("change into another directory, or name one with -C DIR"));
     }
     let parents = &policy.project.parents;
-    if !parents.is_empty() {
-        if !parents
+    let held = |rule: &Sourced<PathSpec>| holds(&rule.value, host, files, &found.real);
+    if !parents.is_empty() && !parents.iter().any(held) {
+        let list: Vec<String> = parents
             .iter()
-            .any(|rule| holds(&rule.value, host, files, &found.real))
-        {
-            let list: Vec<String> = parents
-                .iter()
-                .map(|rule| {
-                    let means_nothing = match means(&rule.value, host) {
-                        Some((at, _)) if matches!(files.look(&at), Look::Found(_)) => "",
-                        _ => ", which does not exist here",
-                    };
-                    format!("`{}` ({}{means_nothing})", rule.value, rule.source)
-                })
-                .collect();
-            return Err(PlanError::new(format!(
-                "`{shown}` cannot be the project: project.parents does not hold it"
-            ))
-            .hint(format!(
-                "a project is, or lies in, one of {}",
-                list.join(", ")
-            )));
-        }
+            .map(|rule| {
+                let means_nothing = match means(&rule.value, host) {
+                    Some((at, _)) if matches!(files.look(&at), Look::Found(_)) => "",
+                    _ => ", which does not exist here",
+                };
+                format!("`{}` ({}{means_nothing})", rule.value, rule.source)
+            })
+            .collect();
+        return Err(PlanError::new(format!(
+            "`{shown}` cannot be the project: project.parents does not hold it"
+        ))
+        .hint(format!(
+            "a project is, or lies in, one of {}",
+            list.join(", ")
+        )));
     }
     let git = git::resolve(
         files,
