@@ -60,16 +60,18 @@ fn a_session_would_start_here_and_the_keys_are_stable() {
         ("starts", "bool"),
         ("checks", "array"),
         ("absent", "array"),
+        ("parts", "object"),
     ] {
         let value = &json[key];
         let good = match kind {
             "string" => value.is_string(),
             "bool" => value.is_boolean(),
+            "object" => value.is_object(),
             _ => value.is_array(),
         };
         assert!(good, "{key}: {json:#}");
     }
-    assert_eq!(json.as_object().unwrap().len(), 9, "{json:#}");
+    assert_eq!(json.as_object().unwrap().len(), 10, "{json:#}");
     let mut names = BTreeSet::new();
     for line in json["checks"].as_array().unwrap() {
         let status = line["status"].as_str().unwrap();
