@@ -121,8 +121,8 @@ pub enum Call {
     Doctor {
         /// The options.
         options: Options,
-        /// The partition whose nodes are asked.
-        nodes: Option<String>,
+        /// Partitions and nodes that are asked; none: one node of each kind.
+        nodes: Option<Vec<String>>,
         /// A site's file that is examined instead, and for whom.
         policy: Option<(PathBuf, Option<String>)>,
     },
@@ -275,7 +275,7 @@ Subcommands:
   log --network           Which hosts filtered sessions reached, and which not and why
   metrics                 Figures of this node for Prometheus; for root of all users
   doctor                  Whether a session would start here, and what to repair
-  doctor --nodes NAME     The same on the nodes of a partition, compared
+  doctor --nodes [NAME]…  The same on compute nodes, in a table and compared
   doctor --policy FILE    What a site's file would mean before it is installed
   watch [SESSION|JOB[@UID]]
                           What a session and its jobs do, live, where a tracer runs
@@ -361,14 +361,15 @@ struct AllowWords {
     name = "agent-sandbox doctor",
     after_help = "Each line is `ok`, `degraded` (a session starts, but without this) or `broken` (no session starts).\n\
                   Exit status: 0 if a session would start, with --nodes on every node that was asked; 1 if not.\n\
-                  With --policy: 0 if FILE has no mistake, 1 if it has."
+                  With --policy: 1 if FILE is no policy or has an error, 0 if not; warnings do not count."
 )]
 struct DoctorWords {
-    /// Ask the compute nodes of a partition through Slurm, and compare them
-    #[arg(long, value_name = "PARTITION", allow_hyphen_values = true)]
-    nodes: Option<String>,
+    /// Ask compute nodes through Slurm, by a job each, and compare them: those of these partitions, these nodes
+    /// (`n[01-04]`), or one of each partition and set of features
+    #[arg(long, value_name = "PARTITION|NODES", num_args = 0..)]
+    nodes: Option<Vec<String>>,
     /// What a site's file, enforced.toml or defaults.toml, would mean before it is installed: mistakes, the sections that
-    /// hold, the values, and what it narrows of the user's own
+    /// hold, the values, what it narrows of the user's own, and names and paths that are not there
     #[arg(long, value_name = "FILE", conflicts_with = "nodes")]
     policy: Option<PathBuf>,
     /// With --policy: for this user, by name or number [default: the caller]

@@ -13,9 +13,11 @@ pub mod draft;
 pub mod facts;
 pub mod judge;
 pub mod line;
+pub mod lint;
 pub mod lists;
 mod look;
 pub mod show;
+pub mod table;
 
 use anyhow::Result;
 
@@ -43,16 +45,16 @@ pub fn examine(options: &Options, words: Words) -> Result<Examination> {
     Ok(judge::examine(&facts?, node.to_string_lossy().into_owned()))
 }
 
-/// Has the nodes of a partition examine themselves, and compares.
+/// Has compute nodes examine themselves, and compares: those that are named, or one of each kind.
 ///
 /// # Errors
 /// This is the inside of a jail; Slurm does not say which nodes there are.
-pub fn compare_nodes(options: &Options, partition: &str) -> Result<Comparison> {
+pub fn compare_nodes(options: &Options, named: &[String]) -> Result<Comparison> {
     refuse_inside()?;
     let mut held = Held::new()?;
-    let answers = look::nodes::ask(options, partition, &mut held);
+    let answers = look::nodes::ask(options, named, &mut held);
     end_if_told(held);
-    Ok(compare::compare(partition, &answers?))
+    Ok(compare::compare(named, &answers?))
 }
 
 /// From inside it would examine the jail, and ask nodes by way of a chaperon.

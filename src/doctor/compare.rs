@@ -4,13 +4,13 @@ use serde::Serialize;
 
 use super::judge::ALLOCATION;
 use super::line::{Examination, Status};
-use super::lists;
+use super::{lists, table};
 
 /// What came of asking a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It examined itself.
-    Examined(Box<Examination>),
+    /// It examined itself; and what came of a job from a jail there, if one was tried.
+    Examined(Box<Examination>, Option<Result<(), String>>),
     /// It was not asked, or there was no room on it: why.
     Unavailable(String),
     /// It was asked, and something else came back: what.
@@ -42,8 +42,10 @@ pub struct Row {
 /// The whole comparison. These keys are an interface: scripts read them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Comparison {
-    /// The partition.
-    pub partition: String,
+    /// Partitions and nodes, as they were named; none: one node of each kind was asked.
+    pub asked: Vec<String>,
+    /// The nodes that were asked, one by one.
+    pub nodes: Vec<table::Row>,
     /// The nodes that answered.
     pub answered: String,
     /// What is the same on all of them.
@@ -65,12 +67,16 @@ const NONE: &str = "not checked there";
 /// What to do about a difference for which no node has a better word.
 const ALIGN: &str = "ask your administrators: these nodes should be alike; which of them is meant?";
 
-/// Compares the answers of a partition's nodes.
-pub fn compare(partition: &str, answers: &[(String, Answer)]) -> Comparison {
+/// Compares the answers of nodes.
+pub fn compare(named: &[String], answers: &[(String, Answer)]) -> Comparison {
+    let nodes: Vec<table::Row> = answers
+        .iter()
+        .filter_map(|(node, answer)| table::row(node, answer))
+        .collect();
     let examined: Vec<(&str, &Examination)> = answers
         .iter()
         .filter_map(|(node, answer)| match answer {
-            Answer::Examined(found) => Some((node.as_str(), &**found)),
+            Answer::Examined(found, _) => Some((node.as_str(), &**found)),
             _ => None,
         })
         .collect();
@@ -102,11 +108,14 @@ pub fn compare(partition: &str, answers: &[(String, Answer)]) -> Comparison {
         lists::compressed(all.map(|(node, _)| *node))
     };
     let (good, bad) = (names(|found| found.starts), names(|found| !found.starts));
-    let starts = !good.is_empty() && bad.is_empty() && failed.is_empty();
+    let jobless = nodes.iter().filter(|row| row.job == Some(false));
+    let jobless = lists::compressed(jobless.map(|row| row.node.as_str()));
+    let starts = !good.is_empty() && bad.is_empty() && failed.is_empty() && jobless.is_empty();
     let mut sentences = Vec::new();
     for (nodes, words) in [
         (&good, "A session would start on"),
         (&bad, "No session would start on"),
+        (&jobless, "A job from a jail failed on"),
     ] {
         if !nodes.is_empty() {
             sentences.push(format!("{words} {nodes}."));
@@ -119,7 +128,8 @@ pub fn compare(partition: &str, answers: &[(String, Answer)]) -> Comparison {
         }
     }
     Comparison {
-        partition: partition.to_owned(),
+        asked: named.to_vec(),
+        nodes,
         answered: names(|_| true),
         same,
         differs,
@@ -198,11 +208,11 @@ fn parts(said: Vec<(&str, Said)>) -> Vec<Part> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::{Group, Line};
+    use super::super::line::{Group, Line, Parts};
     use super::*;
 
     fn examined(found: &str, status: Status) -> Answer {
-        Answer::Examined(Box::new(Examination {
+        let examination = Examination {
             version: "1".into(),
             node: "ignored".into(),
             executable: "/opt/a".into(),
@@ -219,7 +229,9 @@ mod tests {
                 milliseconds: None,
             }],
             absent: Vec::new(),
-        }))
+            parts: Parts::default(),
+        };
+        Answer::Examined(Box::new(examination), Some(Ok(())))
     }
 
     #[test]
@@ -230,7 +242,8 @@ mod tests {
             .collect();
         answers.push((node(5), examined("5.4", Status::Degraded)));
         answers.push((node(6), Answer::Unavailable("down".into())));
-        let found = compare("p", &answers);
+        let asked = ["p".to_owned()];
+        let found = compare(&asked, &answers);
         assert_eq!(found.answered, "n[01-05]");
         let names: Vec<&str> = found.same.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["version", "executable", "digest", "verdict"]);
@@ -251,9 +264,18 @@ mod tests {
             found.verdict
         );
         answers.push((node(7), Answer::Failed("no such file".into())));
-        assert!(!compare("p", &answers).starts);
-        assert!(!compare("p", &answers[5..6]).starts);
+        assert!(!compare(&asked, &answers).starts);
+        assert!(!compare(&asked, &answers[5..6]).starts);
         answers[0].1 = examined("6.1", Status::Broken);
-        assert!(!compare("p", &answers[..4]).starts);
+        assert!(!compare(&asked, &answers[..4]).starts);
+        answers[0].1 = examined("6.1", Status::Ok);
+        assert!(compare(&asked, &answers[..4]).starts);
+        if let Answer::Examined(_, job) = &mut answers[0].1 {
+            *job = Some(Err("srun: error: no way".into()));
+        }
+        let found = compare(&asked, &answers[..4]);
+        assert!(!found.starts && found.nodes[0].problem.contains("no way"));
+        let said = "A job from a jail failed on n01.";
+        assert!(found.verdict.ends_with(said), "{}", found.verdict);
     }
 }

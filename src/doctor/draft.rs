@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use super::lint::{self, Remark};
+use super::look::known::Host;
+use super::look::run::Held;
+use super::{Words, end_if_told};
+use crate::cli::Options;
 use crate::config::diagnostic::ConfigError;
 use crate::config::draft::{Draft, built_in, read_draft, users_text};
 use crate::config::parse::{RawLayer, parse};
@@ -13,6 +18,7 @@ use crate::config::source::Layer;
 use crate::config::when::Circumstances;
 use crate::failure::Failure;
 use crate::host::circumstances;
+use crate::launch::{self, Prepared};
 use crate::policy::merge::{Additions, merge};
 use crate::policy::{Clamped, Policy};
 use crate::users::{self, User};
@@ -32,6 +38,10 @@ pub struct Meaning {
     pub host: String,
     /// The file's `[[when]]` sections.
     pub sections: Vec<Section>,
+    /// What is likely a mistake in the file.
+    pub remarks: Vec<Remark>,
+    /// What it was not compared with, and why.
+    pub unchecked: Vec<String>,
     /// The user's own file, with which it was joined; `None`: there is none, or it was not read.
     pub users_file: Option<PathBuf>,
     /// Why that was not read.
@@ -59,11 +69,16 @@ impl Meaning {
     }
 }
 
-/// Reads a site's file, and joins it with what else would hold.
+/// Reads a site's file, joins it with what else would hold, and looks for what is likely a mistake.
 ///
 /// # Errors
 /// The file, or the one beside it, is no policy; a section of it could not be judged; there is no such user.
-pub fn examine(file: &Path, named: Option<&str>) -> Result<Meaning> {
+pub fn examine(
+    options: &Options,
+    file: &Path,
+    named: Option<&str>,
+    words: Words,
+) -> Result<Meaning> {
     let user = user(named)?;
     let now = circumstances::of_user(&user.name)?
         .with_context(|| format!("there is no user `{}`", user.name))?;
@@ -87,10 +102,17 @@ pub fn examine(file: &Path, named: Option<&str>) -> Result<Meaning> {
         })?;
         sections.push(Section {
             line: section.line,
-            conditions: section.conditions.clone(),
+            conditions: section
+                .conditions
+                .iter()
+                .map(|(about, names)| format!("{about} {}", names.join(" or ")))
+                .collect::<Vec<_>>()
+                .join(", "),
             holds,
         });
     }
+    let compared = read_draft(file, &now)?;
+    let again = read_draft(file, &now)?;
     let mut drafts = vec![draft];
     drafts.extend(other);
     // Weakest first: defaults, the user's own, what is enforced.
@@ -101,6 +123,26 @@ pub fn examine(file: &Path, named: Option<&str>) -> Result<Meaning> {
     layers.extend(defaults.into_iter().flat_map(holding));
     layers.extend(own);
     layers.extend(enforced.into_iter().flat_map(holding));
+    let policy = merge(&layers, &Additions::default())?;
+    let mut held = Held::new()?;
+    // What is installed here may be what the file shall replace, and broken.
+    let mut prepared = launch::prepare(options, &[]).ok();
+    let host = prepared.as_ref().map(|prepared| &prepared.host);
+    let known = Host::ask(host, now.hosts.clone(), &mut held);
+    end_if_told(held);
+    let mut remarks = lint::remarks(&compared, again, &policy, &known);
+    let mut unchecked = known.unchecked;
+    let own = nix::unistd::geteuid();
+    match &mut prepared {
+        Some(prepared) if own.as_raw() == user.uid && !own.is_root() => {
+            prepared.policy = policy.clone();
+            remarks.extend(launched(prepared, file, words));
+        }
+        _ => unchecked.push(format!(
+            "whether a session starts: `--policy` as {} says so",
+            user.name
+        )),
+    }
     Ok(Meaning {
         file: file.to_owned(),
         beside,
@@ -110,7 +152,23 @@ pub fn examine(file: &Path, named: Option<&str>) -> Result<Meaning> {
         sections,
         users_file,
         unread,
-        policy: merge(&layers, &Additions::default())?,
+        remarks,
+        unchecked,
+        policy,
+    })
+}
+
+/// What would stop every launch of the caller's, wherever the project is: a hide over what programs need, a path that
+/// cannot be hidden for certain.
+fn launched(prepared: &Prepared, file: &Path, words: Words) -> Option<Remark> {
+    let plan = prepared.plan_without_project();
+    let judged = plan.and_then(|plan| prepared.can_start(&plan));
+    let (what, hints) = words(&judged.err()?);
+    Some(Remark {
+        at: file.display().to_string(),
+        level: lint::Level::Error,
+        what: format!("no session would start: {what}"),
+        fix: hints.join("; "),
     })
 }
 

@@ -8,8 +8,8 @@ mod slurm;
 mod tools;
 mod tracer;
 
-use super::facts::{Facts, Trial, Trouble};
-use super::line::{Examination, Finding, Group, Line, Status};
+use super::facts::{Answer, Facts, Trial, Trouble};
+use super::line::{Examination, Finding, Group, Line, Parts, Status};
 use crate::cli::Backend;
 
 /// One check.
@@ -98,6 +98,36 @@ pub fn examine(facts: &Facts, node: String) -> Examination {
         why,
         checks,
         absent: ABSENT.map(str::to_owned).to_vec(),
+        parts: parts(facts),
+    }
+}
+
+fn parts(facts: &Facts) -> Parts {
+    // As `uname -srm` says it, and `bwrap --version`.
+    let second = |text: &str| text.split_whitespace().nth(1).map(str::to_owned);
+    let kernel = &facts.kernel;
+    Parts {
+        kernel: second(&kernel.release).unwrap_or_default(),
+        bubblewrap: facts.jail.bubblewrap.version.as_deref().and_then(second),
+        landlock: kernel.mediation.abi,
+        user_namespaces: kernel.namespaces.user_namespace.is_none(),
+        tracer: facts
+            .tracer
+            .as_ref()
+            .and_then(|tracer| match &tracer.answer {
+                Answer::Unwanted => None,
+                Answer::Nothing => Some("none".to_owned()),
+                Answer::Unfit(_) => Some("unfit".to_owned()),
+                Answer::Answers { status, .. } => Some(status.object.clone()),
+            }),
+        filter: facts.jail.filtered.as_ref().and_then(|tried| {
+            let reached = !matches!(tried.reached, Some(Err(_)));
+            match tried.trial {
+                Trial::NotTried => None,
+                Trial::Started { .. } => Some(reached),
+                Trial::Failed(_) | Trial::Late { .. } => Some(false),
+            }
+        }),
     }
 }
 

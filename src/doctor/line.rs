@@ -146,6 +146,26 @@ pub struct Examination {
     pub checks: Vec<Line>,
     /// What people ask about and this version does not have.
     pub absent: Vec<String>,
+    /// The node in a few words.
+    #[serde(default)]
+    pub parts: Parts,
+}
+
+/// What a node has, in a few words each, for a table. These keys are an interface: scripts read them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parts {
+    /// The kernel's release.
+    pub kernel: String,
+    /// bubblewrap's version; `None`: there is none, or it does not say.
+    pub bubblewrap: Option<String>,
+    /// Landlock's ABI; 0: there is none.
+    pub landlock: i32,
+    /// Whether the caller can make user namespaces.
+    pub user_namespaces: bool,
+    /// The tracer's object, `none`, or `unfit`; `None`: it was not looked for.
+    pub tracer: Option<String>,
+    /// Whether a session with a filtered network starts; `None`: it was not tried.
+    pub filter: Option<bool>,
 }
 
 impl Examination {

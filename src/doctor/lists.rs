@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 /// The longest name of a partition or a node; host names have 64 (`gethostname(2)`).
 const LONGEST_NAME: usize = 128;
 
+/// The longest list of nodes that is read.
+const LONGEST_LIST: usize = 4096;
+
 /// Whether a text can be the name of a partition or of a node: letters, digits, `.`, `_` and `-`, and
 /// no option of a command's.
 pub fn is_name(text: &str) -> bool {
@@ -12,6 +15,15 @@ pub fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= LONGEST_NAME
         && !text.starts_with('-')
+        && text.bytes().all(plain)
+}
+
+/// Whether a text can be a list of nodes, or a name: names with numbers in brackets, between commas.
+pub fn is_list(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-[],".contains(&byte);
+    !text.is_empty()
+        && text.len() <= LONGEST_LIST
+        && !text.starts_with(['-', '[', ','])
         && text.bytes().all(plain)
 }
 
@@ -71,6 +83,12 @@ mod tests {
             "", "-p", "--uid=0", "a b", "a,b", "n[1-2]", "a\n", "a/b", "ä", "$x", &long,
         ] {
             assert!(!is_name(bad), "{bad}");
+        }
+        for good in ["n[01-04,7],x", "debug", "r[1-2]n[1-3]"] {
+            assert!(is_list(good), "{good}");
+        }
+        for bad in ["", "-n", "[1]", ",n", "n 1", "n$", "n;", "n{1}", "n*", "/n"] {
+            assert!(!is_list(bad), "{bad}");
         }
     }
 

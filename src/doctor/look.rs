@@ -8,6 +8,7 @@
 mod directories;
 mod filtered;
 mod kernel;
+pub(super) mod known;
 pub(super) mod nodes;
 mod policy;
 pub(super) mod run;

@@ -2,6 +2,7 @@
 
 use super::compare::{Comparison, Part, Row};
 use super::line::{Examination, Status};
+use super::table;
 use crate::failure::one_line;
 
 /// The width of a terminal on which everybody can read it.
@@ -75,7 +76,10 @@ fn ending(examination: &Examination, something: bool) -> String {
 
 /// A comparison of nodes.
 pub fn comparison(found: &Comparison, quiet: bool) -> String {
-    let mut text = String::new();
+    let mut text = table::text(&found.nodes, quiet);
+    if !text.is_empty() && !found.same.is_empty() {
+        text.push('\n');
+    }
     if !found.same.is_empty() {
         text.push_str(&wrapped(
             &format!("The same on {}", found.answered),
@@ -189,6 +193,7 @@ fn wrapped(text: &str, first: usize, others: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::line::Parts;
     use super::*;
 
     #[test]
@@ -250,6 +255,7 @@ mod tests {
                 why: format!("`{}  ok       forged` is no project", "p".repeat(padding)),
                 checks: Vec::new(),
                 absent: Vec::new(),
+                parts: Parts::default(),
             };
             let text = text(&examination, false);
             let forged = |line: &str| line.starts_with("  ok") || line.starts_with("   ok");

@@ -181,6 +181,14 @@ impl Drop for Group {
     }
 }
 
+/// Whether systemd's manager of the caller's own services listens (`systemd --user`, by its private socket). It makes scopes
+/// that are the user's own, also for what runs in a login that is not.
+pub(super) fn user_manager() -> bool {
+    let uid = nix::unistd::geteuid();
+    let socket = PathBuf::from(format!("/run/user/{uid}/systemd/private"));
+    fs::symlink_metadata(socket).is_ok_and(|meta| meta.uid() == uid.as_raw())
+}
+
 /// The directory of this process's cgroup, if the user may make others below it and move processes there.
 fn own() -> io::Result<PathBuf> {
     let groups = text("/proc/self/cgroup")?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::cgroup::{SWAP, Taken, Wanted};
+use super::cgroup::{self, SWAP, Taken, Wanted};
 use crate::failure::Failure;
 use crate::handoff::Least;
 use crate::plan::Plan;
@@ -71,13 +71,17 @@ pub(super) fn enforce(plan: &Plan, counts: bool) -> anyhow::Result<Enforced> {
     if let Some((key, _, source, Some(by))) =
         missing.iter().find(|(.., required)| required.is_some())
     {
+        let controllers: Vec<&str> = missing.iter().map(|(_, name, ..)| *name).collect();
         return Err(Failure::new(format!(
             "{key} ({source}) cannot be enforced: the session can have no cgroup of its own for it: {why}"
         ))
         .hint(format!("what demands it: {by}"))
-        .hint("user: where `systemd --user` runs, start it by: systemd-run --user --scope -p Delegate=yes agent-sandbox …")
+        .hint(match cgroup::user_manager() {
+            true => "user: systemd's manager of your services runs: systemd-run --user --scope -p Delegate=yes agent-sandbox …",
+            false => "admin: no manager of this user's services runs (user@UID.service), which pam_systemd starts at a login; see \"Login nodes\" in docs/admin/policy.md",
+        })
         .hint("user: --set limits.cgroup=degraded starts it with less, if the site does not enforce the limit")
-        .hint("admin: give logins a delegated cgroup, or say limits.cgroup = \"degraded\" beside the limit")
+        .hint(format!("admin: {} has to be delegated to users (Delegate= of user@.service), or say limits.cgroup = \"degraded\" beside the limit", controllers.join(", ")))
         .into());
     }
     let lacks = |name: &str| {

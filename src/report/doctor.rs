@@ -11,6 +11,7 @@ use super::render::{parts, render};
 use crate::cli::Options;
 use crate::config::diagnostic::ConfigError;
 use crate::doctor::draft::{self, Meaning};
+use crate::doctor::lint::Level;
 use crate::doctor::{self, show};
 use crate::failure::{self, one_line};
 use crate::policy::Clamped;
@@ -18,12 +19,12 @@ use crate::policy::Clamped;
 /// No session would start: neither a failure of agent-sandbox's nor a success.
 const WOULD_NOT_START: u8 = 1;
 
-/// Examines this node, or the nodes of a partition; the exit code.
+/// Examines this node, or compute nodes; the exit code.
 ///
 /// # Errors
 /// Nothing can be examined.
-pub(super) fn call(options: &Options, partition: Option<&str>) -> Result<u8> {
-    let starts = match partition {
+pub(super) fn call(options: &Options, nodes: Option<&[String]>) -> Result<u8> {
+    let starts = match nodes {
         None => {
             let found = doctor::examine(options, parts)?;
             match options.json {
@@ -32,8 +33,8 @@ pub(super) fn call(options: &Options, partition: Option<&str>) -> Result<u8> {
             }
             found.starts
         }
-        Some(partition) => {
-            let found = doctor::compare_nodes(options, partition)?;
+        Some(nodes) => {
+            let found = doctor::compare_nodes(options, nodes)?;
             match options.json {
                 true => print_json(&serde_json::to_value(&found)?)?,
                 false => print(&show::comparison(&found, options.quiet))?,
@@ -52,7 +53,7 @@ const HAS_MISTAKES: u8 = 1;
 /// # Errors
 /// There is no such user, or the user database cannot be asked.
 pub(super) fn draft(options: &Options, file: &Path, user: Option<&str>) -> Result<u8> {
-    let meaning = match draft::examine(file, user) {
+    let meaning = match draft::examine(options, file, user, parts) {
         Err(error) if error.downcast_ref::<ConfigError>().is_some() => {
             failure::say(&render(&error));
             return Ok(HAS_MISTAKES);
@@ -70,7 +71,8 @@ pub(super) fn draft(options: &Options, file: &Path, user: Option<&str>) -> Resul
         }
         false => print(&of_draft(&meaning)?)?,
     }
-    Ok(0)
+    let wrong = meaning.remarks.iter().any(|one| one.level == Level::Error);
+    Ok(if wrong { HAS_MISTAKES } else { 0 })
 }
 
 fn of_draft(meaning: &Meaning) -> Result<String> {
@@ -110,8 +112,26 @@ fn of_draft(meaning: &Meaning) -> Result<String> {
         .filter(|one| !one.asked.source.is_built_in());
     let chosen: Vec<Clamped> = chosen.cloned().collect();
     let text = policy::text(&meaning.policy, &chosen)?;
-    for told in text.lines().filter(|told| told.contains(&shown)) {
+    let beside = meaning
+        .beside
+        .as_ref()
+        .map(|beside| beside.display().to_string());
+    let of_site = |told: &&str| {
+        told.contains(&shown) || beside.as_ref().is_some_and(|beside| told.contains(beside))
+    };
+    for told in text.lines().filter(of_site) {
         line(told.to_owned());
+    }
+    for one in &meaning.remarks {
+        let level = match one.level {
+            Level::Error => "error",
+            Level::Warning => "warning",
+        };
+        line(format!("{level}: {}: {}", one.at, one.what));
+        line(format!("  fix: {}", one.fix));
+    }
+    for what in &meaning.unchecked {
+        line(format!("not compared: {what}"));
     }
     Ok(all)
 }

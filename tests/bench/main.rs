@@ -12,6 +12,7 @@ mod agent;
 mod landlock;
 mod mpi;
 mod network;
+mod sessions;
 mod slurm;
 mod trace;
 mod trampolines;
@@ -102,6 +103,9 @@ fn main() -> ExitCode {
     }
     if std::env::args().nth(1).as_deref() == Some(trace::ONLY_TRACE) {
         return trace::main();
+    }
+    if std::env::args().nth(1).as_deref() == Some(sessions::ONLY_SESSIONS) {
+        return sessions::main();
     }
     if nix::unistd::Uid::effective().is_root() {
         eprintln!("the benchmark runs agent-sandbox, which root must not: use `make bench`");

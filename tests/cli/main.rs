@@ -22,6 +22,7 @@ mod questions;
 mod refusals;
 mod results;
 mod signals;
+mod site_file;
 mod streams;
 mod tools;
 mod trail;

@@ -58,6 +58,8 @@ fn places(specs: impl Iterator<Item = PathSpec>, host: &HostFacts, tree: &Tree) 
 /// The files that must not be readable, by real path: each with all that is below it.
 struct Hidden {
     roots: Vec<PathBuf>,
+    /// Directories of homes, with what is left out of each.
+    homes: Vec<(PathBuf, Vec<PathBuf>)>,
 }
 
 impl Hidden {
@@ -66,7 +68,23 @@ impl Hidden {
         // An exception cancels the rule that it names, word for word.
         let unhide = |path: &PathSpec| policy.files.unhide.iter().any(|rule| rule.value == *path);
         let rules = policy.files.hide.iter().map(|rule| rule.value.clone());
-        let rules = rules.filter(|path| !unhide(path));
+        let (of_homes, rules): (Vec<PathSpec>, Vec<PathSpec>) = rules
+            .filter(|path| !unhide(path))
+            .partition(|path| path.to_string().contains(" but ~"));
+        let homes = of_homes.iter().map(|rule| {
+            let text = rule.to_string();
+            let (directory, left_out) = text.split_once("/* but ~").unwrap();
+            let directory = tree.real(Path::new(directory));
+            let names = left_out
+                .split(", ")
+                .skip(1)
+                .map(|name| directory.join(name));
+            let own = host.database_home().unwrap_or(host.home.clone());
+            let left_out = names.chain([tree.real(&own)]).collect();
+            (directory, left_out)
+        });
+        let homes = homes.collect();
+        let rules = rules.into_iter();
         let slurm = host.slurm.iter();
         let named = slurm.flat_map(|slurm| slurm.sockets.iter().chain(&slurm.spools));
         let named = named.filter_map(|named| PathSpec::absolute(&named.path).ok());
@@ -82,11 +100,16 @@ impl Hidden {
                 roots.extend(Some(tree.real(path)).filter(|real| real != Path::new("/")));
             }
         }
-        Self { roots }
+        Self { roots, homes }
     }
 
     fn covers(&self, path: &Path) -> bool {
-        self.roots.iter().any(|root| path.starts_with(root))
+        let of_others = |(directory, left_out): &(PathBuf, Vec<PathBuf>)| {
+            path.starts_with(directory)
+                && path != directory
+                && left_out.iter().all(|own| !path.starts_with(own))
+        };
+        self.roots.iter().any(|root| path.starts_with(root)) || self.homes.iter().any(of_others)
     }
 }
 

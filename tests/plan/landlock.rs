@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use agent_sandbox::host::files::{Entry, Files, Look};
+use agent_sandbox::host::mount_table::Alias;
 use agent_sandbox::plan::PlanError;
 use agent_sandbox_landlock::access::{Permission, Right, Rule};
 use agent_sandbox_landlock::{Thing, Translated, translate};
@@ -523,8 +524,8 @@ impl Files for IgnoresCase {
         self.0.small_file(path, most)
     }
 
-    fn mounted_elsewhere(&self, real: &Path) -> Vec<PathBuf> {
-        self.0.mounted_elsewhere(real)
+    fn mounted_elsewhere(&self, real: &Path, besides: &[PathBuf]) -> Vec<Alias> {
+        self.0.mounted_elsewhere(real, besides)
     }
 }
 

@@ -20,6 +20,7 @@ mod landlock;
 mod memory;
 mod narrowing;
 mod network;
+mod other_homes;
 mod project;
 mod random;
 mod scenario;

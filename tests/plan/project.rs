@@ -122,10 +122,12 @@ fn the_home_of_the_user_database_is_no_project() {
 }
 
 #[test]
-fn projects_lie_below_their_parents() {
+fn projects_are_their_parents_or_lie_in_them() {
     let tree = plain()
         .directory("/home/ada/work/a")
         .directory("/scratch/ada/b")
+        .directory("/scratch/group-a/run")
+        .directory("/scratch/other")
         .directory("/home/ada/workshop");
     let mut all = String::new();
     for project in [
@@ -134,9 +136,13 @@ fn projects_lie_below_their_parents() {
         "/home/ada/work",
         "/home/ada/workshop",
         "/home/ada/project",
+        "/scratch/ada",
+        "/scratch/group-a",
+        "/scratch/group-a/run",
+        "/scratch/other",
     ] {
         let scenario = Scenario::new(tree.clone())
-            .only_policy("project.parents = [\"~/work\", \"$SCRATCH\"]\nfiles.read = [\"/usr\"]")
+            .only_policy("project.parents = [\"~/work\", \"$SCRATCH/b\", \"/scratch/group-*\", \"/scrtch\"]\nfiles.read = [\"/usr\"]")
             .variable("SCRATCH", "/scratch/ada")
             .project(project);
         let text = scenario.text();

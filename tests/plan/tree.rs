@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use agent_sandbox::host::files::{Entry, Files, Found, Kind, Look};
+use agent_sandbox::host::mount_table::Alias;
 
 /// Owner of everything that no test gives to somebody else.
 pub(crate) const OWNER: u32 = 1000;
@@ -37,6 +38,8 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) struct Tree {
     nodes: BTreeMap<PathBuf, Node>,
+    /// Directories that stand elsewhere as well.
+    aliases: Vec<Alias>,
     /// Every path that was ever asked about, for tests of what is never looked at.
     asked: RefCell<Vec<PathBuf>>,
 }
@@ -45,6 +48,7 @@ impl Clone for Tree {
     fn clone(&self) -> Self {
         Self {
             nodes: self.nodes.clone(),
+            aliases: self.aliases.clone(),
             asked: RefCell::default(),
         }
     }
@@ -54,6 +58,7 @@ impl Default for Tree {
     fn default() -> Self {
         let mut tree = Self {
             nodes: BTreeMap::new(),
+            aliases: Vec::new(),
             asked: RefCell::default(),
         };
         assert!(tree.put("/", What::Directory));
@@ -92,6 +97,13 @@ impl Tree {
     #[track_caller]
     fn with(mut self, path: &str, what: What) -> Self {
         assert!(self.put(path, what), "{path} cannot be put there");
+        self
+    }
+
+    /// What stands at `of` is mounted at `at` as well.
+    pub(crate) fn mounted(mut self, at: &str, of: &str) -> Self {
+        let (at, of) = (at.into(), of.into());
+        self.aliases.push(Alias { at, of });
         self
     }
 
@@ -331,8 +343,10 @@ impl Files for Tree {
         }
     }
 
-    fn mounted_elsewhere(&self, _real: &Path) -> Vec<PathBuf> {
-        // Each of its directories stands in one place.
-        Vec::new()
+    fn mounted_elsewhere(&self, real: &Path, _: &[PathBuf]) -> Vec<Alias> {
+        let all = self.aliases.iter();
+        all.filter(|alias| alias.of.starts_with(real))
+            .cloned()
+            .collect()
     }
 }

@@ -15,6 +15,7 @@ mod files;
 mod metrics;
 mod mounts;
 mod narrowing;
+mod other_homes;
 mod profiles;
 mod standing;
 mod state;

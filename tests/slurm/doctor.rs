@@ -82,11 +82,138 @@ fn nodes_of_a_partition_are_compared() {
     a_drained_node_is_named(&world, first, second);
     a_busy_node_is_not_waited_for(&world, first, second);
     what_is_no_partition(&world);
+    nodes_are_named_or_taken_by_kind(&world, first, second);
+    a_node_on_which_no_job_runs_is_told(&own, &world, first, second);
+    nothing_is_left_of_one_that_is_interrupted(&world, first);
+    names_of_a_sites_file_are_those_of_slurm(&world);
     // Nothing of it is left in the queue.
-    let left = own
-        .cluster
-        .said("squeue", ["-h", "-n", "agent-sandbox-doctor"]);
+    let left = own.cluster.said("squeue", ["-h", "-o", "%j %u"]);
     assert_eq!(left, "");
+}
+
+/// The rows of the table: node, backend, and whether a job from a jail ran.
+fn rows(json: &Value) -> Vec<(String, String, Value)> {
+    let all = json["nodes"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap_or("none").to_owned();
+    all.map(|row| {
+        (
+            text(&row["node"]),
+            text(&row["backend"]),
+            row["job"].clone(),
+        )
+    })
+    .collect()
+}
+
+fn nodes_are_named_or_taken_by_kind(world: &World, first: &str, second: &str) {
+    let ask = |words: &[&str]| {
+        let words = [&["doctor", "--json", "--nodes"], words].concat();
+        let output = world.launcher(&words);
+        let json: Value =
+            serde_json::from_str(&output.out()).unwrap_or_else(|error| panic!("{error}: {output}"));
+        assert_eq!(
+            (output.code, &json["starts"]),
+            (0, &Value::Bool(true)),
+            "{json:#}"
+        );
+        json
+    };
+    let ran = |node: &str| (node.to_owned(), "bwrap".to_owned(), Value::Bool(true));
+    assert_eq!(rows(&ask(&[second])), [ran(second)]);
+    let (prefix, digits) = first.split_at(first.len() - 2);
+    let list = format!("{prefix}[{digits}-{}]", &second[second.len() - 2..]);
+    assert_eq!(rows(&ask(&[&list])), [ran(first), ran(second)]);
+    // Both nodes are of one kind, and one is taken.
+    let json = ask(&[]);
+    assert_eq!(rows(&json), [ran(first)], "{json:#}");
+    let row = &json["nodes"][0];
+    assert!(
+        row["landlock"].as_i64().is_some() && row["user_namespaces"] == true,
+        "{row:#}"
+    );
+    assert!(!row["kernel"].as_str().unwrap().is_empty(), "{row:#}");
+    let text = world.launcher(&["doctor", "--nodes", second]).out();
+    let mut lines = text.lines();
+    assert!(lines.next().unwrap().starts_with("NODE "), "{text}");
+    let line = lines.next().unwrap();
+    assert!(line.starts_with(second) && line.ends_with(" ran"), "{text}");
+    let output = world.launcher(&["doctor", "--nodes", "nosuch[1-2]"]);
+    assert!(
+        output.code == 125 && output.err().contains("no partition and no node `nosuch1`"),
+        "{output}"
+    );
+}
+
+/// A session would start there, and the site lets none of its jobs go there.
+fn a_node_on_which_no_job_runs_is_told(own: &Own, world: &World, first: &str, second: &str) {
+    let file = own.login().join("enforced.toml");
+    fs::write(&file, "[slurm.bounds]\npartitions = [\"long\"]\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let (code, json) = nodes(world, &[]);
+    fs::remove_file(&file).unwrap();
+    assert_eq!(
+        (code, &json["starts"]),
+        (1, &Value::Bool(false)),
+        "{json:#}"
+    );
+    for (row, node) in json["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip([first, second])
+    {
+        assert_eq!(
+            (&row["node"], &row["job"]),
+            (&Value::from(node), &Value::Bool(false))
+        );
+        let problem = row["problem"].as_str().unwrap();
+        assert!(
+            problem.contains("partition `debug`: the policy allows `long`"),
+            "{row:#}"
+        );
+    }
+    let verdict = json["verdict"].as_str().unwrap();
+    assert!(
+        verdict.contains("A job from a jail failed on "),
+        "{verdict}"
+    );
+}
+
+/// Interrupted while jobs of it are in the queue.
+fn nothing_is_left_of_one_that_is_interrupted(world: &World, first: &str) {
+    let script = format!(
+        "{launcher} doctor --nodes {first} > /dev/null 2>&1 & pid=$!\n\
+         for i in $(seq 200); do squeue -h -u $(id -un) -o %j | grep -q agent-sandbox-doctor && break; sleep 0.05; done\n\
+         squeue -h -u $(id -un) -o 'seen %j'; kill -INT $pid; wait $pid; echo \"ended $?\"",
+        launcher = world.cluster.launcher.display()
+    );
+    let said = world.outside(&script).run().good().out();
+    assert!(said.contains("seen agent-sandbox-doctor-"), "{said}");
+    assert!(said.contains("ended 130"), "{said}");
+    until("its jobs are gone", || {
+        world.cluster.said("squeue", ["-h", "-o", "%j"]).is_empty()
+    });
+}
+
+/// `doctor --policy` asks this cluster.
+fn names_of_a_sites_file_are_those_of_slurm(world: &World) {
+    let text = "[slurm.bounds]\npartitions = [\"debug\", \"no-such\"]\nqos = [\"no-qos\"]\naccounts = [\"no-account*\"]\n\
+                [[when]]\npartition = \"nowhere\"\n[when.slurm.bounds]\nminutes = 5\n";
+    let script = format!(
+        "mkdir -p site && cat > site/enforced.toml <<'END'\n{text}END\n{} doctor --policy site/enforced.toml",
+        world.cluster.launcher.display()
+    );
+    let output = world.outside(&script).run().good();
+    let said = output.out();
+    for words in [
+        "enforced.toml:2: Slurm has no partition `no-such`",
+        "enforced.toml:3: Slurm has no QOS `no-qos`",
+        "enforced.toml:4: Slurm has no account that `no-account*` matches",
+        "enforced.toml:5: this section is never in force: partition nowhere: Slurm has no such partition",
+    ] {
+        assert!(said.contains(words), "no `{words}`: {output}");
+    }
+    assert!(!said.contains("partition `debug`"), "{output}");
 }
 
 fn all_are_alike(world: &World, first: &str, second: &str) {
@@ -122,7 +249,7 @@ fn all_are_alike(world: &World, first: &str, second: &str) {
     assert_eq!((text.code, text.err().as_str()), (0, ""), "{text}");
     let said = text.out();
     assert!(
-        said.starts_with(&format!("The same on {answered}\n")),
+        said.starts_with("NODE ") && said.contains(&format!("\nThe same on {answered}\n")),
         "{text}"
     );
     assert!(
@@ -241,9 +368,9 @@ fn a_busy_node_is_not_waited_for(world: &World, first: &str, second: &str) {
 
 fn what_is_no_partition(world: &World) {
     for (name, words) in [
-        ("nosuch", "Slurm knows no node of a partition `nosuch`"),
-        ("-a", "no name of a partition"),
-        ("debug,long", "no name of a partition"),
+        ("nosuch", "Slurm knows no partition and no node `nosuch`"),
+        ("a b", "no name of a partition and no list of nodes"),
+        ("debug;long", "no name of a partition and no list of nodes"),
     ] {
         let output = world.launcher(&["doctor", "--nodes", name]);
         assert!(

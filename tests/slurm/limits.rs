@@ -242,6 +242,35 @@ fn submissions_are_counted_over_all_sessions_exactly() {
     world.inside("scancel --me").run();
 }
 
+/// Fifty sessions submit at the same moment: each gets the number of a job of its own, and none is lost; of as many with a
+/// limit of the jobs in the queue as many as it says get one.
+#[test]
+fn fifty_sessions_at_once_lose_no_submission() {
+    for (limit, most) in [("slurm.limits.jobs=0", 50), ("slurm.limits.jobs=7", 7)] {
+        let Some(world) = World::new() else { return };
+        let counted = world.home(".local/state/agent-sandbox/slurm/submissions");
+        let _ = std::fs::remove_file(&counted);
+        let script = "echo up >> up.txt; until [ $(wc -l < up.txt) -ge 50 ]; do sleep 0.1; done; sbatch --parsable -H --wrap true";
+        let sessions: Vec<_> = (0..50)
+            .map(|_| world.inside(script).set(limit).start())
+            .collect();
+        let outputs: Vec<_> = sessions.into_iter().map(|session| session.end()).collect();
+        let good = outputs.iter().filter(|output| output.code == 0);
+        let jobs: std::collections::BTreeSet<String> = good.map(|output| output.word()).collect();
+        let said: String = outputs.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            (queued(&world), jobs.len()),
+            (most, most),
+            "{limit}: {said}"
+        );
+        assert!(jobs.iter().all(|id| id.parse::<u32>().is_ok()), "{jobs:?}");
+        for output in outputs.iter().filter(|output| output.code != 0) {
+            assert!(output.err().contains("slurm.limits.jobs"), "{output}");
+        }
+        world.inside("scancel --me").run();
+    }
+}
+
 #[test]
 fn slurm_can_be_switched_off() {
     let Some(world) = World::new() else { return };

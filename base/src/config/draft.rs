@@ -33,8 +33,8 @@ pub struct DraftSection {
     pub layer: RawLayer,
     /// Where its header stands.
     pub line: u32,
-    /// Its conditions, as written.
-    pub conditions: String,
+    /// Its conditions: what each is about, and its patterns.
+    pub conditions: Vec<(&'static str, Vec<String>)>,
     /// Whether they are met; the error is why that cannot be told.
     pub holds: Result<bool, String>,
 }

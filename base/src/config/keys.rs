@@ -28,7 +28,7 @@ macro_rules! keys {
         $then! {
             /// `[project]`: which directories may be projects.
             project: Project {
-                /// Directories below which a project must lie; empty: anywhere.
+                /// Directories of which a project is one, or lies in one; empty: anywhere.
                 parents: Strings => Gives<PathSpec>, paths() "list of paths";
                 /// What happens to git's hooks and configuration.
                 git: Text => Single<Git>, word() = Git::Protect;
@@ -57,11 +57,11 @@ macro_rules! keys {
                 /// Writable paths.
                 write: Strings => Gives<PathSpec>, paths() "list of paths";
                 /// Hidden paths.
-                hide: Strings => Takes<PathSpec>, paths() "list of paths";
+                hide: Strings => Takes<PathSpec>, hidden_paths() "list of paths";
                 /// Directories that cannot be listed, nor can those above them; what is below is there by its name.
                 no_walk: Strings => Takes<PathSpec>, plain_paths() "list of paths";
                 /// Exact exceptions from `hide`.
-                unhide: Strings => Gives<PathSpec>, paths() "list of paths";
+                unhide: Strings => Gives<PathSpec>, unhidden_paths() "list of paths";
                 /// How long one path may take to answer, in milliseconds.
                 timeout_ms: Number => Single<Duration>,
                     number(1, LONGEST_TIMEOUT_MS, "milliseconds") "number" = Duration::from_secs(2);

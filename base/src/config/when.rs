@@ -107,8 +107,8 @@ impl When {
         Ok(when)
     }
 
-    /// The conditions as a person would say them.
-    pub(super) fn conditions(&self) -> String {
+    /// The conditions: what each is about, and its patterns.
+    pub(super) fn conditions(&self) -> Vec<(&'static str, Vec<String>)> {
         let all = [
             ("account", &self.jobs.accounts),
             ("group", &self.group),
@@ -116,11 +116,10 @@ impl When {
             ("partition", &self.jobs.partitions),
             ("user", &self.user),
         ];
-        let there = all
-            .iter()
-            .filter_map(|(name, names)| Some((name, names.as_ref()?)));
-        let words = there.map(|(name, names)| format!("{name} {}", names.join(" or ")));
-        words.collect::<Vec<_>>().join(", ")
+        let there = all.into_iter();
+        there
+            .filter_map(|(name, patterns)| Some((name, patterns.clone()?)))
+            .collect()
     }
 
     /// What holds now: sections, and what bounds jobs, with the jobs that it is about. The error is why

@@ -5,9 +5,9 @@
 //! and what cannot be asked is an error, since a site's policy may depend on the answer.
 
 #[cfg(target_env = "musl")]
-pub use asked::{account, group, groups_of, named};
+pub use asked::{account, group, groups_of, has_group, named};
 #[cfg(not(target_env = "musl"))]
-pub use library::{account, group, groups_of, named};
+pub use library::{account, group, groups_of, has_group, named};
 
 /// A line of passwd(5).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +90,16 @@ mod library {
         Ok(group.map(|group| group.name))
     }
 
+    /// Whether the database has a group of that name.
+    ///
+    /// # Errors
+    /// The database cannot be asked.
+    pub fn has_group(name: &str) -> Result<bool> {
+        let group = nix::unistd::Group::from_name(name)
+            .with_context(|| format!("cannot ask the user database for group `{name}`"))?;
+        Ok(group.is_some())
+    }
+
     /// The groups that the database gives a user, the first one among them (getgrouplist(3)).
     ///
     /// # Errors
@@ -139,6 +149,13 @@ pub mod asked {
     pub fn group(gid: Gid) -> Result<Option<String>> {
         let line = ask("group", &gid.to_string())?;
         Ok(line.and_then(|line| line.split(':').next().map(str::to_owned)))
+    }
+
+    /// See the other `has_group`.
+    pub fn has_group(name: &str) -> Result<bool> {
+        let line = ask("group", name)?;
+        // A number is one of getent's keys, too.
+        Ok(line.is_some_and(|line| line.split(':').next() == Some(name)))
     }
 
     /// See the other `groups_of`.
@@ -255,7 +272,12 @@ mod tests {
             let by_getent = sorted(asked::groups_of(&account));
             assert_eq!(by_getent, sorted(groups_of(&account)));
             for gid in by_getent.into_iter().map(Gid::from_raw) {
-                assert_eq!(asked::group(gid).unwrap(), group(gid).unwrap());
+                let name = group(gid).unwrap();
+                assert_eq!(asked::group(gid).unwrap(), name);
+                let Some(name) = name else { continue };
+                for name in [name.as_str(), "no-such-group", "0"] {
+                    assert_eq!(asked::has_group(name).unwrap(), has_group(name).unwrap());
+                }
             }
         }
     }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 pub use super::found::{Entry, Found, Kind, Look};
-use super::mount_table::MountTable;
+use super::mount_table::{Alias, MountTable};
 use super::prober::Prober;
 use super::walk::{Answer, MayHang, Question, Walker};
 
@@ -34,8 +34,9 @@ pub trait Files {
     /// The content of a small regular file that somebody hostile may have put there: no link is
     /// followed, a FIFO is not waited for, and what is longer than `most` bytes is `None`.
     fn small_file(&self, path: &Path, most: usize) -> Option<Vec<u8>>;
-    /// Where else a directory, or something that is below it, is mounted. `real` is a path without symbolic links.
-    fn mounted_elsewhere(&self, real: &Path) -> Vec<PathBuf>;
+    /// Where else a directory, or something that is below it, is mounted, as [`MountTable::elsewhere`] says. `real` is a path
+    /// without symbolic links.
+    fn mounted_elsewhere(&self, real: &Path, besides: &[PathBuf]) -> Vec<Alias>;
 }
 
 /// The host's real files.
@@ -308,15 +309,8 @@ impl Files for HostFiles {
         }
     }
 
-    fn mounted_elsewhere(&self, real: &Path) -> Vec<PathBuf> {
-        let mut all = self.mounts.below(real);
-        all.push(real.to_path_buf());
-        let names = all.iter().flat_map(|at| self.mounts.other_names(at));
-        let mut names: Vec<PathBuf> = names.map(|alias| alias.at).collect();
-        names.retain(|at| !at.starts_with(real));
-        names.sort();
-        names.dedup();
-        names
+    fn mounted_elsewhere(&self, real: &Path, besides: &[PathBuf]) -> Vec<Alias> {
+        self.mounts.elsewhere(real, besides)
     }
 }
 

@@ -115,11 +115,50 @@ impl MountTable {
         Some((String::from_utf8_lossy(&own.kind).into_owned(), local))
     }
 
-    /// Where something is mounted in a directory.
-    pub fn below(&self, real: &Path) -> Vec<PathBuf> {
-        let all = self.0.iter().flatten();
-        let below = all.filter(|mount| mount.at.starts_with(real) && mount.at != real);
-        below.map(|mount| mount.at.clone()).collect()
+    /// Where a directory, or something that is below it, is mounted elsewhere, or below one of the directories `besides` in it.
+    /// An automounter may have mounted a thousand homes in it, so that what is elsewhere is compared with each, and not each
+    /// with all.
+    pub fn elsewhere(&self, real: &Path, besides: &[PathBuf]) -> Vec<Alias> {
+        let is_besides = |at: &Path| {
+            besides
+                .iter()
+                .any(|directory| at != directory && at.starts_with(directory))
+        };
+        let is_elsewhere = |at: &Path| !at.starts_with(real) || is_besides(at);
+        let all = self.0.as_deref().unwrap_or_default();
+        // Of several mounts on one place the last covers the others.
+        let over = all.iter().filter(|mount| real.starts_with(&mount.at));
+        let own = over.max_by_key(|mount| mount.at.components().count());
+        let own = own.and_then(|own| {
+            let root = own.root.join(real.strip_prefix(&own.at).ok()?);
+            Some((&own.device, root, real))
+        });
+        let inside = all.iter().filter(|mount| mount.at.starts_with(real));
+        let inside = inside.filter(|mount| mount.at != real);
+        let inside = inside.map(|mount| (&mount.device, mount.root.clone(), mount.at.as_path()));
+        let parts: Vec<(&Vec<u8>, PathBuf, &Path)> = own.into_iter().chain(inside).collect();
+        let mut names: Vec<Alias> = Vec::new();
+        for mount in all.iter().filter(|mount| is_elsewhere(&mount.at)) {
+            for (_, root, at) in parts.iter().filter(|(device, ..)| **device == mount.device) {
+                let alias = match root.strip_prefix(&mount.root) {
+                    Ok(rest) => (mount.at.join(rest), at.to_path_buf()),
+                    Err(_) => match mount.root.strip_prefix(root) {
+                        Ok(rest) => (mount.at.clone(), at.join(rest)),
+                        Err(_) => continue,
+                    },
+                };
+                // Without the trailing slash that joining nothing leaves.
+                let (at, of): (PathBuf, PathBuf) = (
+                    alias.0.components().collect(),
+                    alias.1.components().collect(),
+                );
+                names.push(Alias { at, of });
+            }
+        }
+        names.retain(|alias| alias.at != alias.of && is_elsewhere(&alias.at));
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// Other paths at which a directory, or some directory below it, appears: a home directory that
@@ -325,6 +364,39 @@ mod tests {
 42 22 0:40 / /home/kim rw - nfs [fe80::1]:/export/home/bob rw\n";
         let table = MountTable(Some(parse(homes)));
         assert!(table.other_names(Path::new("/home/bob")).is_empty());
+    }
+
+    #[test]
+    fn what_is_in_a_directory_is_found_where_else_it_is_mounted() {
+        let text = b"20 1 8:1 / / rw - ext4 /dev/sda1 rw
+21 20 0:30 / /home rw - autofs auto.home rw
+22 21 0:40 / /home/ada rw - nfs4 server:/export/home/ada rw
+23 21 0:40 / /home/bob rw - nfs4 server:/export/home/bob rw
+24 20 0:40 / /mnt/all rw - nfs4 server:/export rw
+25 20 0:40 / /mnt/bobs rw - nfs4 server:/export/home/bob/data rw
+26 22 0:40 / /home/ada/from-bob rw - nfs4 server:/export/home/bob rw
+27 20 8:1 /srv/x /data rw - ext4 /dev/sda1 rw\n";
+        let table = MountTable(Some(parse(text)));
+        let names = |path: &str| {
+            let all = table
+                .elsewhere(Path::new(path), &["/home/ada".into()])
+                .into_iter();
+            all.map(|alias| format!("{} = {}", alias.at.display(), alias.of.display()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names("/home"),
+            [
+                "/home/ada/from-bob = /home/bob",
+                "/mnt/all/home/ada = /home/ada",
+                "/mnt/all/home/bob = /home/ada/from-bob",
+                "/mnt/all/home/bob = /home/bob",
+                "/mnt/bobs = /home/ada/from-bob/data",
+                "/mnt/bobs = /home/bob/data",
+            ]
+        );
+        assert_eq!(names("/srv"), ["/data = /srv/x"]);
+        assert!(names("/usr").is_empty());
     }
 
     #[test]

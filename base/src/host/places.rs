@@ -101,11 +101,6 @@ impl Places {
         self.all.iter().any(|place| place.holds(path))
     }
 
-    /// Whether a real path lies below one of the places and is none itself.
-    pub fn hold_below(&self, path: &Path) -> bool {
-        path.parent().is_some_and(|parent| self.hold(parent))
-    }
-
     /// The places below a real path, as far as they exist.
     pub fn below(&self, path: &Path, files: &dyn Files) -> Vec<PathBuf> {
         let mut all = Vec::new();

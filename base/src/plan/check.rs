@@ -175,6 +175,26 @@ impl Checks<'_> {
                 }
             }
         }
+        let homes = self.plan.hidden.other_homes().iter();
+        for (root, rule) in
+            homes.flat_map(|homes| homes.roots.iter().map(|root| (root, &homes.rule)))
+        {
+            for step in &self.plan.steps {
+                let Mount::Bind { from, .. } = &step.mount else {
+                    continue;
+                };
+                let Ok(below) = root.strip_prefix(from) else {
+                    continue;
+                };
+                if shows(self.plan, &step.at.join(below), root) {
+                    let (at, why) = (step.at.display(), hides(rule));
+                    return Err(format!(
+                        "`{at}` shows what is in `{}`, which {why}",
+                        root.display()
+                    ));
+                }
+            }
+        }
         Ok(())
     }
 

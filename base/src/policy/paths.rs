@@ -35,7 +35,12 @@ pub enum Anchor {
 pub struct PathSpec {
     anchor: Anchor,
     rest: Rest,
+    /// Of [`PathSpec::all_but_home`]: what is left out besides the home.
+    but: Option<Arc<[PathBuf]>>,
 }
+
+/// What stands between a directory and what is left out of it: `/home/* but ~, shared`.
+const BUT: &str = "/* but ";
 
 /// A relative path, each part of which is a plain name. It is copied nowhere: what is planned names the rule that it goes back to.
 #[derive(Clone, Debug)]
@@ -123,6 +128,49 @@ impl PathSpec {
         Self::new(anchor, Path::new(rest.trim_start_matches('/')), keep)
     }
 
+    /// Reads `DIR/* but ~`, which means all below a directory but the caller's home, with `, NAME` for each other path in
+    /// the directory that is left out. `None`: it is not written so. The error is a phrase that completes "`PATH` …".
+    pub fn all_but_home(written: &str) -> Option<Result<Self, String>> {
+        let (directory, left_out) = written.split_once(BUT)?;
+        Some(Self::read_all_but(directory, left_out))
+    }
+
+    fn read_all_but(directory: &str, left_out: &str) -> Result<Self, String> {
+        let mut names = left_out.split(", ");
+        if names.next() != Some("~") {
+            return Err("leaves out something else than `~` first; write `DIR/* but ~`, or `DIR/* but ~, NAME`".into());
+        }
+        let names: Result<Vec<PathBuf>, String> = names
+            .map(|name| match is_clean(name.as_bytes()) {
+                true => Ok(PathBuf::from(name)),
+                false => Err(format!(
+                    "leaves out `{name}`, which is no plain name in the directory"
+                )),
+            })
+            .collect();
+        let spec = Self::parse(&format!("{directory}/*"))?;
+        if spec.anchor != Anchor::Root {
+            return Err(
+                "begins with a home or a variable; name the directory in which homes are".into(),
+            );
+        }
+        Ok(Self {
+            but: Some(names?.into()),
+            ..spec
+        })
+    }
+
+    /// Of [`PathSpec::all_but_home`]: the directory, and what is left out besides the home.
+    pub fn other_homes(&self) -> Option<(PathBuf, impl Iterator<Item = PathBuf> + use<'_>)> {
+        let but = self.but.as_ref()?;
+        let directory = Path::new("/").join(self.rest.parent()?);
+        let names = but.iter().map({
+            let directory = directory.clone();
+            move |name| directory.join(name)
+        });
+        Some((directory, names))
+    }
+
     /// An absolute path, taken literally but for `*` (command-line options, after the shell).
     pub fn absolute(path: &Path) -> Result<Self, String> {
         let rest = path
@@ -145,7 +193,11 @@ impl PathSpec {
         let text = rest.as_os_str().as_bytes();
         if is_clean(text) {
             let rest = keep(rest);
-            return Ok(Self { anchor, rest });
+            return Ok(Self {
+                anchor,
+                rest,
+                but: None,
+            });
         }
         let mut clean = PathBuf::new();
         let count = rest.components().count();
@@ -169,6 +221,7 @@ impl PathSpec {
         Ok(Self {
             anchor,
             rest: Rest::Read(clean.into()),
+            but: None,
         })
     }
 
@@ -308,9 +361,15 @@ impl fmt::Display for PathSpec {
         }
         f.write_str("/")?;
         match self.rest.to_str() {
-            Some(rest) => f.write_str(rest),
-            None => write!(f, "{}", self.rest.display()),
+            Some(rest) => f.write_str(rest)?,
+            None => write!(f, "{}", self.rest.display())?,
         }
+        let Some(but) = &self.but else {
+            return Ok(());
+        };
+        f.write_str(" but ~")?;
+        but.iter()
+            .try_for_each(|name| write!(f, ", {}", name.display()))
     }
 }
 
@@ -343,6 +402,42 @@ mod tests {
             ("/a/..b/.c/...", "/a/..b/.c/..."),
         ] {
             assert_eq!(PathSpec::parse(written).unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn all_but_home() {
+        let read = |written: &str| PathSpec::all_but_home(written);
+        for (written, shown) in [
+            ("/home/* but ~", "/home/* but ~"),
+            (
+                "/u//a/* but ~, shared, prof/data",
+                "/u/a/* but ~, shared, prof/data",
+            ),
+        ] {
+            let spec = read(written).unwrap().unwrap();
+            assert_eq!(spec.to_string(), shown);
+        }
+        let spec = read("/u/a/* but ~, x/y").unwrap().unwrap();
+        let (directory, names) = spec.other_homes().unwrap();
+        assert_eq!(directory, Path::new("/u/a"));
+        assert_eq!(names.collect::<Vec<_>>(), [Path::new("/u/a/x/y")]);
+        assert!(read("/home/*").is_none() && read("/home/* butter").is_none());
+        for bad in [
+            "/home/* but shared",
+            "/home/* but ~,",
+            "/home/* but ~, ",
+            "/home/* but ~, ../x",
+            "/home/* but ~, a*",
+            "/home/* but ~, /x",
+            "/home/* but ~/x",
+            "~/* but ~",
+            "$S/* but ~",
+            "home/* but ~",
+            "/h/*/* but ~",
+            "/../* but ~",
+        ] {
+            assert!(read(bad).unwrap().is_err(), "{bad}");
         }
     }
 }

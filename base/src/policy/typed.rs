@@ -260,13 +260,18 @@ impl<'a> Reader<'a> {
     }
 
     fn path(&self, written: &Text) -> Result<Sourced<PathSpec>, ConfigError> {
-        let spec = PathSpec::of_text(written.get_ref().clone()).map_err(|why| {
-            self.reject(
-                written.span(),
-                &format!("path `{}` {why}", written.get_ref()),
-                None,
-            )
-        })?;
+        if PathSpec::all_but_home(written.get_ref()).is_some() {
+            let message = format!(
+                "`{}` means something in files.hide alone",
+                written.get_ref()
+            );
+            let hint =
+                "exceptions from such an entry are names at its end: `/home/* but ~, shared`"
+                    .to_owned();
+            return Err(self.reject(written.span(), &message, Some(hint)));
+        }
+        let spec = PathSpec::of_text(written.get_ref().clone())
+            .map_err(|why| self.no_path(written, &why))?;
         if let Some(name) = spec.variable().filter(|_| self.enforced()) {
             let message = format!("`${name}` may not stand in an enforced policy: users set it");
             let hint = "write the path itself, or `~/…`, the home of the user database".to_owned();
@@ -281,6 +286,38 @@ impl<'a> Reader<'a> {
         written: &Option<Strings>,
     ) -> Result<L, ConfigError> {
         self.list(written, |entry| self.path(entry))
+    }
+
+    fn no_path(&self, written: &Text, why: &str) -> ConfigError {
+        let message = format!("path `{}` {why}", written.get_ref());
+        self.reject(written.span(), &message, None)
+    }
+
+    /// Paths, and all in a directory but the home.
+    pub(super) fn hidden_paths<L: List<PathSpec>>(
+        &self,
+        written: &Option<Strings>,
+    ) -> Result<L, ConfigError> {
+        self.list(written, |entry| {
+            match PathSpec::all_but_home(entry.get_ref()) {
+                None => self.path(entry),
+                Some(read) => {
+                    let spec = read.map_err(|why| self.no_path(entry, &why))?;
+                    Ok(Sourced::new(spec, self.0.source(entry.span())))
+                }
+            }
+        })
+    }
+
+    /// As [`Reader::hidden_paths`], where a bound could not mean such an entry.
+    pub(super) fn unhidden_paths<L: List<PathSpec>>(
+        &self,
+        written: &Option<Strings>,
+    ) -> Result<L, ConfigError> {
+        match self.enforced() {
+            true => self.paths(written),
+            false => self.hidden_paths(written),
+        }
     }
 
     /// Paths that are no patterns.

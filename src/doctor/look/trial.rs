@@ -175,7 +175,7 @@ fn program(
 }
 
 /// The options that decide the policy, as they were typed.
-fn as_words(options: &Options) -> Vec<OsString> {
+pub(super) fn as_words(options: &Options) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |name: &str, value: OsString| words.extend([name.into(), value]);
     for (name, paths) in [

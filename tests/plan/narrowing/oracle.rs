@@ -191,7 +191,7 @@ impl Oracle<'_> {
         let project = plan.project.as_deref();
         if let (Some(project), Some(parents)) = (project, &layer.parents) {
             let place = self.usual(project);
-            if !self.holds(parents, place.parent().unwrap()) {
+            if !self.holds(parents, &place) {
                 all.push(format!("the project {}", project.display()));
             }
         }

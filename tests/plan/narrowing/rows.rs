@@ -375,7 +375,7 @@ fn what_a_site_hides_in_the_project_is_covered() {
 }
 
 #[test]
-fn projects_lie_below_the_parents_of_both() {
+fn projects_lie_in_the_parents_of_both() {
     let refused = |enforced: &str, user: &str, project: &str| {
         let tree = tree().link("/home/ada/way", "/data/shared");
         let scenario = Scenario::new(tree)
@@ -413,10 +413,37 @@ fn projects_lie_below_the_parents_of_both() {
             Some("the site's project.parents (enforced.toml)"),
         ),
         (
-            "[\"/data/shared\"]",
+            "[\"/data/shared/own\"]",
             "[]",
             "/data/shared",
             Some("the site's project.parents"),
+        ),
+        // A parent is itself one, by its name and by a pattern.
+        ("[\"/data/shared\"]", "[]", "/data/shared", None),
+        ("[\"/data/s*\"]", "[\"/data/*\"]", "/data/shared", None),
+        (
+            "[\"/data\"]",
+            "[\"/data/s*/\", \"/data/x*\"]",
+            "/data/shared",
+            None,
+        ),
+        (
+            "[\"/data/*\"]",
+            "[]",
+            "/data",
+            Some("the site's project.parents"),
+        ),
+        (
+            "[\"/data\"]",
+            "[\"/data/*\"]",
+            "/data",
+            Some("project.parents does not hold it"),
+        ),
+        (
+            "[\"/data\"]",
+            "[\"/data/p*\"]",
+            "/data/shared",
+            Some("project.parents does not hold it"),
         ),
         // By the real place.
         (

@@ -317,7 +317,7 @@ fn worktree(
         let (key, source) = (refusing.key, refusing.list.source);
         format!("the site's {key} ({source}) does not hold it")
     });
-    if let Some(reason) = refusal.of(&common.real).or(by_site) {
+    if let Some(reason) = refusal.of(&common).or(by_site) {
         return Err(format!(
             "`{}` cannot be given: {reason}",
             common.real.display()

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::other_homes;
 use crate::config::source::{Layer, Source, Sourced};
 use crate::host::HostFacts;
 use crate::host::files::{
@@ -18,6 +19,7 @@ use crate::host::files::{
 use crate::host::slurm::Named;
 use crate::plan::model::bounds::SiteBounds;
 use crate::plan::model::hides::{Hidden, Hides, OfSlurm, Unknown};
+use crate::plan::model::other_homes::OtherHomes;
 use crate::plan::model::persistent;
 use crate::policy::paths::{Expansion, glob};
 use crate::policy::{Clamped, PathSpec, Policy};
@@ -72,7 +74,14 @@ impl Hides {
             };
             rule.source.layer != Layer::SiteEnforced && exceptions.iter().any(names)
         };
-        let hides = || policy.files.hide.iter().filter(|rule| !excepted(rule));
+        let all_hides = policy.files.hide.iter().filter(|rule| !excepted(rule));
+        let (of_homes, others): (Vec<_>, Vec<_>) =
+            all_hides.partition(|rule| rule.value.other_homes().is_some());
+        let other_homes = of_homes
+            .into_iter()
+            .filter_map(|rule| other_homes::resolve(rule, host, files))
+            .collect();
+        let hides = || others.iter().copied();
         // What a site hides in a home is that of the user database, too, where that is `/`.
         if let Some(home) = host
             .database_home()
@@ -127,6 +136,7 @@ impl Hides {
         let mut hides = Self {
             fixed: fixed.clone(),
             clamped,
+            other_homes,
             ..Self::default()
         };
         // Not among what exists: `meeting` covers the place, whatever stands there or will.
@@ -175,6 +185,13 @@ impl Hides {
                 None => hides.add(files, &mut around, path, rule),
             }
         }
+        for homes in std::mem::take(&mut hides.other_homes) {
+            hides.add_ways(files, &homes);
+            for at in &homes.closed {
+                hides.add_existing(files, at, &homes.rule);
+            }
+            hides.other_homes.push(homes);
+        }
         let mut existing = std::mem::take(&mut hides.existing);
         existing.retain(|hidden| hides.rule_for(&hidden.path).is_some());
         hides.existing = existing;
@@ -189,6 +206,18 @@ impl Hides {
                 None => drop(self.rules.insert(directory.to_owned(), vec![rule])),
             }
         }
+    }
+
+    /// Adds what leads to the directories of a rule for homes: links that a jail could change, and what does not answer.
+    fn add_ways(&mut self, files: &dyn Files, homes: &OtherHomes) {
+        let Some((directory, _)) = homes.rule.value.other_homes() else {
+            return;
+        };
+        let around = Around::of(files, &directory);
+        let rule = || homes.rule.clone();
+        self.stalled.extend(around.stalled.map(|at| (at, rule())));
+        self.links
+            .extend(around.links.into_iter().map(|at| (at, rule())));
     }
 
     /// Adds a rule at a place. Most directories have many rules: what is around them is asked for once.

@@ -16,6 +16,7 @@ pub mod mounts;
 pub mod network;
 pub mod no_walk;
 pub mod obeyed;
+pub mod other_homes;
 pub mod project;
 pub mod refusal;
 pub mod seed;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::git;
 use super::project::Project;
 use super::tree::{Concealer, Tree};
-use super::{devices, join_directories, memory, network, slurm, ssh, users};
+use super::{devices, join_directories, memory, network, other_homes, slurm, ssh, users};
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
 use crate::host::files::{
@@ -406,6 +406,7 @@ impl Builder<'_> {
             keep_absent: &keep_absent,
             kept: &kept,
         };
+        other_homes::conceal(&mut self.tree, self.hides, self.files);
         concealer.conceal(&mut self.tree, &|at| by_mode.iter().any(|bind| bind == at));
         self.certain()
     }

@@ -47,7 +47,10 @@ pub fn resolve(
             )));
         }
         // A second mount of it, or of something in it, leads to the same directories.
-        let names = files.mounted_elsewhere(&real).into_iter();
+        let names = files
+            .mounted_elsewhere(&real, &[])
+            .into_iter()
+            .map(|alias| alias.at);
         let names = names.filter(|at| matches!(files.look(at), Look::Found(found) if found.kind == Kind::Directory && found.real == *at));
         for real in std::iter::once(real.clone()).chain(names) {
             if all.iter().all(|other| other.value != real) {

@@ -1,11 +1,14 @@
 //! Which directory is the project, and which must never be one.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::git::{self, GitEntry};
 use super::obeyed;
 use super::refusal::Refusal;
 use super::unknown::{closed, unknown};
+use crate::config::source::Sourced;
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
 use crate::host::slurm::changeable;
@@ -13,7 +16,8 @@ use crate::plan::model::PlanError;
 use crate::plan::model::bounds::SiteBounds;
 use crate::plan::model::hides::Hides;
 use crate::plan::model::protect;
-use crate::policy::{Git, Policy, Settings};
+use crate::policy::paths::glob;
+use crate::policy::{Git, PathSpec, Policy, Settings};
 
 /// The project directory of one launch.
 #[derive(Clone, Debug)]
@@ -106,7 +110,7 @@ pub fn resolve(
         hides,
         site_bounds,
     };
-    if let Some(reason) = refusal.of(&found.real) {
+    if let Some(reason) = refusal.of(&found) {
         return Err(
             PlanError::new(format!("`{shown}` cannot be the project: {reason}"))
                 .hint("change into the directory of one project, or name it with -C DIR"),
@@ -119,7 +123,7 @@ pub fn resolve(
         ))
         .hint(match list.as_str() {
             "none" => "the site allows no project on this host; ask its administrators".to_owned(),
-            list => format!("projects must lie below {list}"),
+            list => format!("a project is, or lies in, one of {list}"),
         }));
     }
     if let Some(rule) = protect::forbidding(policy, host, files, &found.real) {
@@ -130,24 +134,25 @@ pub fn resolve(
         .hint("change into another directory, or name one with -C DIR"));
     }
     let parents = &policy.project.parents;
-    if !parents.is_empty() {
-        let allowed = parents
+    let held = |rule: &Sourced<PathSpec>| holds(&rule.value, host, files, &found.real);
+    if !parents.is_empty() && !parents.iter().any(held) {
+        let list: Vec<String> = parents
             .iter()
-            .filter_map(|rule| rule.value.expand(host))
-            .any(|parent| {
-                let parent = real_as_far_as_it_exists(files, &parent);
-                found.real != parent && found.real.starts_with(parent)
-            });
-        if !allowed {
-            let list: Vec<String> = parents
-                .iter()
-                .map(|rule| format!("`{}` ({})", rule.value, rule.source))
-                .collect();
-            return Err(PlanError::new(format!(
-                "`{shown}` cannot be the project: project.parents does not hold it"
-            ))
-            .hint(format!("projects must lie below {}", list.join(", "))));
-        }
+            .map(|rule| {
+                let means_nothing = match means(&rule.value, host) {
+                    Some((at, _)) if matches!(files.look(&at), Look::Found(_)) => "",
+                    _ => ", which does not exist here",
+                };
+                format!("`{}` ({}{means_nothing})", rule.value, rule.source)
+            })
+            .collect();
+        return Err(PlanError::new(format!(
+            "`{shown}` cannot be the project: project.parents does not hold it"
+        ))
+        .hint(format!(
+            "a project is, or lies in, one of {}",
+            list.join(", ")
+        )));
     }
     let git = git::resolve(
         files,
@@ -172,5 +177,28 @@ pub fn resolve(
             Settings::Writable => Vec::new(),
         },
         real: found.real,
+    })
+}
+
+/// The directory that an entry of `project.parents` means, or the one in which its pattern stands, with that.
+fn means(spec: &PathSpec, host: &HostFacts) -> Option<(PathBuf, Option<OsString>)> {
+    let path = spec.expand(host)?;
+    match (path.parent(), path.file_name(), spec.is_pattern()) {
+        (Some(parent), Some(name), true) => Some((parent.to_owned(), Some(name.to_owned()))),
+        _ => Some((path, None)),
+    }
+}
+
+/// Whether a real path is a directory that an entry of `project.parents` means, or lies in one.
+fn holds(spec: &PathSpec, host: &HostFacts, files: &dyn Files, real: &Path) -> bool {
+    let Some((at, pattern)) = means(spec, host) else {
+        return false;
+    };
+    let Ok(below) = real.strip_prefix(real_as_far_as_it_exists(files, &at)) else {
+        return false;
+    };
+    let first = below.components().next();
+    pattern.is_none_or(|pattern| {
+        first.is_some_and(|name| glob(pattern.as_bytes(), name.as_os_str().as_bytes()))
     })
 }

@@ -1,7 +1,7 @@
 //! Why a directory must not be writable as a whole.
 
 use crate::host::HostFacts;
-use crate::host::files::{Files, real_as_far_as_it_exists};
+use crate::host::files::{Files, Found, real_as_far_as_it_exists};
 use crate::plan::model::bounds::SiteBounds;
 use crate::plan::model::hides::Hides;
 use std::path::Path;
@@ -28,8 +28,9 @@ pub struct Refusal<'a> {
 }
 
 impl Refusal<'_> {
-    /// The reason why `real` (a real path) must not be given as a writable directory.
-    pub fn of(&self, real: &Path) -> Option<String> {
+    /// The reason why what was found must not be given as a writable directory.
+    pub fn of(&self, found: &Found) -> Option<String> {
+        let real = found.real.as_path();
         if real == Path::new("/") {
             return Some("it is the whole file system".into());
         }
@@ -61,9 +62,13 @@ impl Refusal<'_> {
         if real == Path::new("/dev/shm") {
             return Some("it is shared memory".into());
         }
-        self.hides.rule_for(real).map(|rule| {
+        self.hides.rule_for_found(found).map(|rule| {
+            let whose = match rule.value.other_homes() {
+                Some(_) => ", for it is in somebody else's home",
+                None => "",
+            };
             format!(
-                "the rule files.hide `{}` ({}) hides it",
+                "the rule files.hide `{}` ({}) hides it{whose}",
                 rule.value, rule.source
             )
         })

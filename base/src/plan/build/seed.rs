@@ -40,7 +40,7 @@ pub fn copies(
         Look::Denied(_) | Look::Closed(_) => return Err(Skip::Quiet("it cannot be read")),
         Look::Hung => return Err(Skip::Refuse("does not answer in time".into())),
     };
-    if hides.rule_for(&found.real).is_some() {
+    if hides.rule_for_found(&found).is_some() {
         return Err(Skip::Refuse("is hidden by files.hide".into()));
     }
     if tree.access(&found.real).is_some() {

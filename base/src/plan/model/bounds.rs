@@ -216,7 +216,7 @@ impl SiteBounds {
             .layers
             .iter()
             .filter_map(|layer| layer.parents.as_ref());
-        let refusing = lists.find(|list| !list.places.hold_below(&place));
+        let refusing = lists.find(|list| !list.places.hold(&place));
         refusing.map(List::refusing)
     }
 
@@ -227,7 +227,7 @@ impl SiteBounds {
         let is_home = self.in_home(&place);
         self.layers.iter().find_map(|layer| {
             let parents = layer.parents.as_ref();
-            if parents.is_some_and(|list| list.places.hold_below(&place)) {
+            if parents.is_some_and(|list| list.places.hold(&place)) {
                 return None;
             }
             let pair = if is_home { &layer.home } else { &layer.files };

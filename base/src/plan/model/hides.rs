@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use agent_sandbox_events::protocol::HiddenNames;
 
+use super::other_homes::OtherHomes;
 use crate::config::source::{Layer, Source, Sourced};
-use crate::host::files::{Kind, split};
+use crate::host::files::{Found, Kind, split};
 use crate::policy::paths::glob;
 use crate::policy::{Clamped, PathSpec};
 
@@ -45,6 +46,8 @@ pub struct Hides {
     /// By the directory's real path, as far as it exists.
     pub(in crate::plan) rules: HashMap<OsString, InDirectory, foldhash::fast::RandomState>,
     pub(in crate::plan) existing: Vec<Hidden>,
+    /// Rules that hide all in a directory but the home.
+    pub(in crate::plan) other_homes: Vec<OtherHomes>,
     /// Symbolic links that rules lead through.
     pub(in crate::plan) links: Vec<(PathBuf, Sourced<PathSpec>)>,
     /// Places at which it cannot be told what is hidden, with the reason.
@@ -96,12 +99,36 @@ impl Hides {
             None => at.parent(),
         };
         let places = std::iter::successors(Some(path), above).filter_map(split);
-        places.flat_map(move |(directory, name)| {
+        let by_name = places.flat_map(move |(directory, name)| {
             let hiding = self.rules.get(directory).into_iter().flatten();
             hiding
                 .filter(move |(pattern, _)| glob(pattern.as_bytes(), name.as_bytes()))
                 .map(|(_, rule)| rule)
-        })
+        });
+        by_name.chain(self.homes_rules_for(path))
+    }
+
+    fn homes_rules_for<'s, 'a>(
+        &'s self,
+        path: &'a Path,
+    ) -> impl Iterator<Item = &'s Sourced<PathSpec>> + use<'s, 'a> {
+        let hiding = self.other_homes.iter().filter(|homes| homes.hides(path));
+        hiding.map(|homes| &homes.rule)
+    }
+
+    /// The rule that hides what was found, or a link through which it was: somebody's home may be a link to where no
+    /// rule stands.
+    pub fn rule_for_found(&self, found: &Found) -> Option<&Sourced<PathSpec>> {
+        let by_link = || {
+            let mut links = found.links.iter();
+            links.find_map(|(at, _)| self.homes_rules_for(at).next())
+        };
+        self.rule_for(&found.real).or_else(by_link)
+    }
+
+    /// Rules that hide all in a directory but the home.
+    pub fn other_homes(&self) -> &[OtherHomes] {
+        &self.other_homes
     }
 
     /// The rule of an enforced layer that hides `path` (a real path), if one does: from it only the site

@@ -11,6 +11,7 @@ mod invocation;
 mod java_store;
 pub mod limits;
 pub mod network;
+pub mod other_homes;
 pub mod persistent;
 mod plan;
 pub mod protect;

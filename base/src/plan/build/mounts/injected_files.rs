@@ -102,7 +102,7 @@ impl Builder<'_> {
             let at = at.display();
             return Err(format!("the symbolic link `{at}` could be the jail's own"));
         }
-        if let Some(rule) = self.hides.rule_for(&found.real) {
+        if let Some(rule) = self.hides.rule_for_found(&found) {
             return Err(format!(
                 "files.hide `{}` ({}) hides it",
                 rule.value, rule.source

@@ -241,7 +241,7 @@ impl Builder<'_> {
             }
             match self.files.look(&path) {
                 Look::Found(found) => {
-                    self.hides.rule_for(&found.real).is_none()
+                    self.hides.rule_for_found(&found).is_none()
                         && self.site_bounds.refusing(&found.real, access).is_none()
                 }
                 _ => false,

@@ -192,7 +192,7 @@ impl Builder<'_> {
                 "home.mode says how much of the home directory appears",
             );
         }
-        if let Some(hidden) = self.hides.rule_for(real) {
+        if let Some(hidden) = self.hides.rule_for_found(&found) {
             let exception = self.site_bounds.refusing_exception(real, self.files);
             let enforced = self.hides.enforced_for(real);
             let hidden = enforced.unwrap_or(hidden);
