@@ -3,24 +3,30 @@
 //! whose type has no room for what was asked for.
 //!
 //! A record is an event ([`AUDIT`]) that a layer of its own writes, beside the log and unfiltered. Where that layer
-//! is not, the record is written all the same.
+//! is not, the record is written all the same. Where a tracer runs, what is recorded is handed to it as well, for a record
+//! that is root's ([`agent_sandbox_events::handover`]). It is never waited for.
 
 #![allow(
     clippy::disallowed_methods,
     reason = "effects: writes the audit record, reads the clock"
 )]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use agent_sandbox_events::audit::{self as handed, Handed, HostKind, What, cut as cut_off};
+use agent_sandbox_events::handover::Handover;
+use agent_sandbox_events::protocol::VERSION;
 use agent_sandbox_wire::logging::AUDIT;
 use agent_sandbox_wire::message::Call;
 use serde::{Serialize, Serializer};
@@ -43,6 +49,17 @@ const MOST_JOBS: usize = 64;
 /// says how many they were: whoever asks for nonsense again and again does not push what was done
 /// out of the record.
 const MOST_FAILED: u32 = 20;
+
+/// Commands that ask for a job, or end one.
+const DOING: [&str; 4] = ["sbatch", "srun", "salloc", "scancel"];
+/// So many records of others are handed to a tracer in a second, and so many at once: whoever is inside asks as often as it
+/// likes, and the tracer keeps only so many of one user's.
+const HANDED_IN_A_SECOND: f64 = 5.0;
+const HANDED_AT_ONCE: f64 = 100.0;
+
+/// What a [`Connection`] is about.
+const NETWORK: &str = "network";
+const SSH: &str = "ssh";
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -118,6 +135,26 @@ pub struct Audit {
     file: Arc<AuditFile>,
     session: String,
     failed: Cell<Failed>,
+    tracer: Option<RefCell<Tracer>>,
+}
+
+/// What is handed to a tracer.
+#[derive(Debug)]
+struct Tracer {
+    handover: Handover,
+    /// So many more may be handed over at once, and since when.
+    room: f64,
+    since: Instant,
+}
+
+/// What is written as a line, and handed over.
+trait Recorded: Serialize {
+    /// The same to be handed over.
+    fn handed(&self) -> What;
+    /// When, in seconds since 1970.
+    fn time(&self) -> f64;
+    /// Whether it is handed over however much there is: what changes something, and is bounded elsewhere.
+    fn is_done(&self) -> bool;
 }
 
 /// Requests that were not carried out.
@@ -168,7 +205,7 @@ impl<'a> Connection<'a> {
     ) -> Self {
         Self {
             time: now(),
-            kind: "network",
+            kind: NETWORK,
             name,
             port,
             inside: None,
@@ -189,10 +226,7 @@ impl<'a> Connection<'a> {
     /// Of the ssh agent's: what it signed, or did not.
     #[must_use]
     pub fn of_ssh(self) -> Self {
-        Self {
-            kind: "ssh",
-            ..self
-        }
+        Self { kind: SSH, ..self }
     }
 
     /// With the change that would open it, if there is one.
@@ -217,7 +251,21 @@ impl Audit {
             }),
             session,
             failed: Cell::default(),
+            tracer: None,
         }
+    }
+
+    /// Hands over what it records to the tracer at this socket, if there is one.
+    #[must_use]
+    pub fn handed_to(self, socket: Option<&[u8]>) -> Self {
+        let tracer = socket.map(|socket| {
+            RefCell::new(Tracer {
+                handover: Handover::new(Path::new(OsStr::from_bytes(socket))),
+                room: HANDED_AT_ONCE,
+                since: Instant::now(),
+            })
+        });
+        Self { tracer, ..self }
     }
 
     /// The layer that writes it.
@@ -278,7 +326,10 @@ impl Audit {
         self.put(connection);
     }
 
-    fn put<T: Serialize>(&self, entry: &T) {
+    fn put<T: Recorded>(&self, entry: &T) {
+        if let Some(tracer) = &self.tracer {
+            tracer.borrow_mut().hand(&self.session, entry);
+        }
         let line = Line {
             session: &self.session,
             host: &self.file.host,
@@ -293,6 +344,84 @@ impl Audit {
         if self.file.taken.load(Ordering::Relaxed) == before {
             self.file.write(&record);
         }
+    }
+}
+
+impl Tracer {
+    fn hand<T: Recorded>(&mut self, session: &str, entry: &T) {
+        let now = Instant::now();
+        let passed = now.saturating_duration_since(self.since).as_secs_f64();
+        self.since = now;
+        self.room = (self.room + passed * HANDED_IN_A_SECOND).min(HANDED_AT_ONCE);
+        if !entry.is_done() {
+            if self.room < 1.0 {
+                return self.handover.miss();
+            }
+            self.room -= 1.0;
+        }
+        let handed = Handed {
+            version: VERSION,
+            session: session.to_owned(),
+            time: handed::microseconds(entry.time()),
+            missed: 0,
+            what: entry.handed(),
+        };
+        self.handover.hand(handed, now);
+    }
+}
+
+impl From<Verdict> for handed::Verdict {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Allowed => Self::Allowed,
+            Verdict::Refused => Self::Refused,
+            Verdict::Failed => Self::Failed,
+        }
+    }
+}
+
+impl Recorded for Entry {
+    fn handed(&self) -> What {
+        What::Slurm {
+            pid: self.pid,
+            command: cut_off(&self.command, handed::LONGEST_NAME),
+            verdict: self.verdict.into(),
+            reason: self.reason.as_ref().map(Reason::to_string),
+            jobs: self.jobs.iter().copied().take(handed::MOST_JOBS).collect(),
+            more_jobs: self.more_jobs as u64,
+            suppressed: self.suppressed as u64,
+        }
+    }
+
+    fn time(&self) -> f64 {
+        self.time
+    }
+
+    fn is_done(&self) -> bool {
+        self.verdict == Verdict::Allowed && DOING.contains(&self.command.as_str())
+    }
+}
+
+impl Recorded for Connection<'_> {
+    fn handed(&self) -> What {
+        What::Host {
+            kind: match self.kind {
+                SSH => HostKind::Ssh,
+                _ => HostKind::Network,
+            },
+            name: cut_off(self.name, handed::LONGEST_HOST),
+            port: self.port,
+            verdict: self.verdict.into(),
+            reason: cut_off(&self.reason, handed::LONGEST_REASON),
+        }
+    }
+
+    fn time(&self) -> f64 {
+        self.time
+    }
+
+    fn is_done(&self) -> bool {
+        false
     }
 }
 
