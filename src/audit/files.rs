@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat};
@@ -19,6 +19,8 @@ use super::LARGEST_FILE;
 const DEEPEST: u32 = 3;
 /// Of more files nothing is read.
 const MOST_FILES: u64 = 50_000;
+/// Of all files of a place so much is read, in bytes: some seconds' work. Where there is more, nothing is answered from it.
+const MOST_BYTES: u64 = 1 << 30;
 /// A longer line is no record, in bytes. One with a project's path is the longest.
 const LONGEST_LINE: usize = 32 << 10;
 
@@ -67,17 +69,24 @@ pub fn lines(directory: &Path, mut take: impl FnMut(&[u8]) -> bool) -> Result<Un
     let mut reading = Reading {
         unread: Unread::default(),
         files: 0,
+        bytes: 0,
         text: Vec::new(),
     };
     reading
         .directory(&opened, DEEPEST, &mut take)
         .with_context(failed)?;
+    ensure!(
+        reading.bytes < MOST_BYTES,
+        "there is more than 1 GiB of records in `{}`: name directories below it one by one",
+        directory.display()
+    );
     Ok(reading.unread)
 }
 
 struct Reading {
     unread: Unread,
     files: u64,
+    bytes: u64,
     text: Vec<u8>,
 }
 
@@ -115,6 +124,7 @@ impl Reading {
                         Err(_) => self.unread.files += 1,
                     }
                 }
+                SFlag::S_IFREG if self.bytes >= MOST_BYTES => {}
                 SFlag::S_IFREG if records && self.files < MOST_FILES => {
                     self.files += 1;
                     if self.file(directory, &name, take).is_err() {
@@ -143,6 +153,7 @@ impl Reading {
         self.text.clear();
         let mut file = File::from(file);
         (&mut file).take(LARGEST_FILE).read_to_end(&mut self.text)?;
+        self.bytes += self.text.len() as u64;
         let is_cut = self.text.len() as u64 >= LARGEST_FILE;
         self.unread.long += u64::from(is_cut);
         for line in self.text.split_inclusive(|byte| *byte == b'\n') {

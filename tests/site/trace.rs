@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use agent_sandbox_events::audit::What;
 use agent_sandbox_events::protocol::{Enforce, EventKind, Lifetime};
 use agent_sandbox_wire::capsule::{
     Backend, Capsule, Layer, LayerKind, Options, PolicySnapshot, Program, Streams,
@@ -142,6 +143,27 @@ fn a_session_has_a_cgroup_of_its_own_where_the_user_may_make_one() {
         );
         assert!(left.is_empty(), "{backend}: {left:?}");
         removed.unwrap();
+    }
+}
+
+/// What runs in a session is handed over when its trace has begun, so that its record knows the session.
+#[test]
+fn a_session_says_its_agent_and_project_to_the_tracer() {
+    for backend in BOTH {
+        let (tried, output, asked) = with_tracer(backend, Manners::Whole, "");
+        output.ok();
+        let handed: Vec<_> = asked.iter().flat_map(|one| &one.handed).collect();
+        assert_eq!(handed.len(), 1, "{backend}: {asked:?}");
+        let begun = asked.iter().position(|one| one.begun).unwrap();
+        let after = asked.iter().position(|one| !one.handed.is_empty()).unwrap();
+        assert!(begun < after, "{backend}: {asked:?}");
+        let register = asked[begun].register.as_ref().unwrap();
+        assert_eq!(Some(&handed[0].session), register.session.as_ref());
+        let What::Session { agent, project } = &handed[0].what else {
+            panic!("{handed:?}");
+        };
+        let seen = tried.world.seen_home().join("project");
+        assert_eq!((agent.as_str(), Path::new(project)), ("sh", seen.as_path()));
     }
 }
 

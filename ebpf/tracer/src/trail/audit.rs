@@ -58,7 +58,8 @@ pub(super) struct AuditRecord {
     users: BTreeMap<u32, Handing>,
     /// What went wrong last.
     trouble: Option<String>,
-    passed: u64,
+    /// Up to when time was given back, in nanoseconds since the boot.
+    passed: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -144,7 +145,7 @@ impl AuditRecord {
             files: BTreeMap::new(),
             users: BTreeMap::new(),
             trouble,
-            passed: 0,
+            passed: None,
         }
     }
 
@@ -293,8 +294,8 @@ impl AuditRecord {
 
     /// Time goes on: users may hand over more, and old files go.
     pub(super) fn pass(&mut self, now: &Now) {
-        let back = now.boot.saturating_sub(self.passed).saturating_mul(RATE);
-        self.passed = now.boot;
+        let before = self.passed.replace(now.boot).unwrap_or(now.boot);
+        let back = now.boot.saturating_sub(before).saturating_mul(RATE);
         self.users.retain(|_, user| {
             user.spent = user.spent.saturating_sub(back);
             user.spent > 0 || user.dropped > 0

@@ -89,6 +89,7 @@ fn who_floods_fills_own_room_and_the_number_is_told() {
     record
         .handed(1000, None, &sbatch("mine", 1), &now())
         .unwrap();
+    record.pass(&now());
     let flood = (0..20_000).filter(|job| {
         record
             .handed(1001, None, &sbatch("flood", *job), &now())
