@@ -68,6 +68,12 @@ pub struct Line<'a> {
     /// The project, of a session.
     #[serde(borrow, default)]
     pub project: Cow<'a, str>,
+    /// The process that asked, of a request.
+    #[serde(default)]
+    pub pid: i64,
+    /// The port, of a host.
+    #[serde(default)]
+    pub port: Option<u16>,
     /// The command's name, of a request.
     #[serde(borrow, default)]
     pub command: Cow<'a, str>,

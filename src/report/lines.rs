@@ -65,9 +65,14 @@ impl<'a> Lines<'a> {
         Ok(lines)
     }
 
-    /// How many lines there are of what another question is about.
+    /// How many lines there are of what another question is about: in the users' records, which have them all, if those are read.
     pub(super) fn others(&self) -> u64 {
-        self.found.iter().map(|one| one.tail.others).sum()
+        let of_users = self.found.iter().filter(|one| one.user.is_some());
+        let count = |one: &Found| one.tail.others;
+        match of_users.clone().next() {
+            Some(_) => of_users.map(count).sum(),
+            None => self.found.iter().map(count).sum(),
+        }
     }
 
     /// Lines that are no records at all but what was added of a user's: each with the user's name.
@@ -174,8 +179,8 @@ impl<'a> Lines<'a> {
                 last = *time;
             }
             let key = format!(
-                "{}\0{}\0{}\0{}\0{}",
-                line.session, line.command, line.name, line.verdict, line.jobs
+                "{}\0{}\0{}\0{}\0{}\0{:?}",
+                line.session, line.pid, line.command, line.verdict, line.name, line.port
             );
             if same.contains(&(uid, key.clone())) {
                 continue;

@@ -11,6 +11,8 @@
     reason = "effects: writes the audit record, reads the clock"
 )]
 
+mod handing;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -22,11 +24,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use agent_sandbox_events::audit::{self as handed, Handed, HostKind, What, cut as cut_off};
-use agent_sandbox_events::handover::Handover;
-use agent_sandbox_events::protocol::VERSION;
 use agent_sandbox_wire::logging::AUDIT;
 use agent_sandbox_wire::message::Call;
 use serde::{Serialize, Serializer};
@@ -35,6 +34,7 @@ use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer};
 
 use crate::refusal::Reason;
+use handing::{Recorded, Tracer};
 
 /// A file of this many bytes is set aside for a new one.
 const ROTATE_AT: u64 = 4 << 20;
@@ -49,13 +49,6 @@ const MOST_JOBS: usize = 64;
 /// says how many they were: whoever asks for nonsense again and again does not push what was done
 /// out of the record.
 const MOST_FAILED: u32 = 20;
-
-/// Commands that ask for a job, or end one.
-const DOING: [&str; 4] = ["sbatch", "srun", "salloc", "scancel"];
-/// So many records of others are handed to a tracer in a second, and so many at once: whoever is inside asks as often as it
-/// likes, and the tracer keeps only so many of one user's.
-const HANDED_IN_A_SECOND: f64 = 5.0;
-const HANDED_AT_ONCE: f64 = 100.0;
 
 /// What a [`Connection`] is about.
 const NETWORK: &str = "network";
@@ -136,25 +129,6 @@ pub struct Audit {
     session: String,
     failed: Cell<Failed>,
     tracer: Option<RefCell<Tracer>>,
-}
-
-/// What is handed to a tracer.
-#[derive(Debug)]
-struct Tracer {
-    handover: Handover,
-    /// So many more may be handed over at once, and since when.
-    room: f64,
-    since: Instant,
-}
-
-/// What is written as a line, and handed over.
-trait Recorded: Serialize {
-    /// The same to be handed over.
-    fn handed(&self) -> What;
-    /// When, in seconds since 1970.
-    fn time(&self) -> f64;
-    /// Whether it is handed over however much there is: what changes something, and is bounded elsewhere.
-    fn is_done(&self) -> bool;
 }
 
 /// Requests that were not carried out.
@@ -258,14 +232,11 @@ impl Audit {
     /// Hands over what it records to the tracer at this socket, if there is one.
     #[must_use]
     pub fn handed_to(self, socket: Option<&[u8]>) -> Self {
-        let tracer = socket.map(|socket| {
-            RefCell::new(Tracer {
-                handover: Handover::new(Path::new(OsStr::from_bytes(socket))),
-                room: HANDED_AT_ONCE,
-                since: Instant::now(),
-            })
-        });
-        Self { tracer, ..self }
+        let tracer = socket.map(|socket| Tracer::at(Path::new(OsStr::from_bytes(socket))));
+        Self {
+            tracer: tracer.map(RefCell::new),
+            ..self
+        }
     }
 
     /// The layer that writes it.
@@ -344,84 +315,6 @@ impl Audit {
         if self.file.taken.load(Ordering::Relaxed) == before {
             self.file.write(&record);
         }
-    }
-}
-
-impl Tracer {
-    fn hand<T: Recorded>(&mut self, session: &str, entry: &T) {
-        let now = Instant::now();
-        let passed = now.saturating_duration_since(self.since).as_secs_f64();
-        self.since = now;
-        self.room = (self.room + passed * HANDED_IN_A_SECOND).min(HANDED_AT_ONCE);
-        if !entry.is_done() {
-            if self.room < 1.0 {
-                return self.handover.miss();
-            }
-            self.room -= 1.0;
-        }
-        let handed = Handed {
-            version: VERSION,
-            session: session.to_owned(),
-            time: handed::microseconds(entry.time()),
-            missed: 0,
-            what: entry.handed(),
-        };
-        self.handover.hand(handed, now);
-    }
-}
-
-impl From<Verdict> for handed::Verdict {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Allowed => Self::Allowed,
-            Verdict::Refused => Self::Refused,
-            Verdict::Failed => Self::Failed,
-        }
-    }
-}
-
-impl Recorded for Entry {
-    fn handed(&self) -> What {
-        What::Slurm {
-            pid: self.pid,
-            command: cut_off(&self.command, handed::LONGEST_NAME),
-            verdict: self.verdict.into(),
-            reason: self.reason.as_ref().map(Reason::to_string),
-            jobs: self.jobs.iter().copied().take(handed::MOST_JOBS).collect(),
-            more_jobs: self.more_jobs as u64,
-            suppressed: self.suppressed as u64,
-        }
-    }
-
-    fn time(&self) -> f64 {
-        self.time
-    }
-
-    fn is_done(&self) -> bool {
-        self.verdict == Verdict::Allowed && DOING.contains(&self.command.as_str())
-    }
-}
-
-impl Recorded for Connection<'_> {
-    fn handed(&self) -> What {
-        What::Host {
-            kind: match self.kind {
-                SSH => HostKind::Ssh,
-                _ => HostKind::Network,
-            },
-            name: cut_off(self.name, handed::LONGEST_HOST),
-            port: self.port,
-            verdict: self.verdict.into(),
-            reason: cut_off(&self.reason, handed::LONGEST_REASON),
-        }
-    }
-
-    fn time(&self) -> f64 {
-        self.time
-    }
-
-    fn is_done(&self) -> bool {
-        false
     }
 }
 
