@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -46,6 +47,8 @@ const MOST_USERS: usize = 4096;
 const MOST_OF_ONE: usize = 4 << 20;
 /// Of all users together, in equal shares; of a directory by itself.
 const MOST_OF_ALL: usize = 64 << 20;
+/// A pipe holds so much, if it may, in bytes (`pipe(7)`).
+const PIPE: i32 = 256 << 10;
 /// What comes beside the share: the first line, with a sentence about what went wrong.
 const FIRST_LINE: usize = 16 << 10;
 /// A longer sentence is cut off, in characters.
@@ -359,6 +362,8 @@ impl Child {
         read: &impl Fn(&Source) -> Result<Vec<Vec<u8>>>,
     ) -> io::Result<Self> {
         let (from, mut to) = io::pipe()?;
+        // Fewer turns; a system without room for it has the usual size.
+        let _ = fcntl(&from, FcntlArg::F_SETPIPE_SZ(PIPE));
         let parent = nix::unistd::getpid();
         match fork()? {
             Side::Child => {
@@ -381,7 +386,7 @@ impl Child {
 
     /// Takes what is there to be read, up to so many bytes in all.
     fn take(&mut self) {
-        let mut buffer = [0; 64 << 10];
+        let mut buffer = [0; 256 << 10];
         let count = match self.from.as_mut().map(|from| from.read(&mut buffer)) {
             Some(Ok(count)) => count,
             Some(Err(error)) if error.kind() == io::ErrorKind::Interrupted => return,

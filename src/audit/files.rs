@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use bstr::ByteSlice;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat};
@@ -156,11 +157,10 @@ impl Reading {
         self.bytes += self.text.len() as u64;
         let is_cut = self.text.len() as u64 >= LARGEST_FILE;
         self.unread.long += u64::from(is_cut);
-        for line in self.text.split_inclusive(|byte| *byte == b'\n') {
-            let Some(line) = line.strip_suffix(b"\n") else {
-                self.unread.torn += u64::from(!is_cut);
-                continue;
-            };
+        let mut rest = self.text.as_slice();
+        while let Some(end) = rest.find_byte(b'\n') {
+            let line = &rest[..end];
+            rest = &rest[end + 1..];
             if line.is_empty() {
                 continue;
             }
@@ -168,6 +168,7 @@ impl Reading {
                 self.unread.odd += 1;
             }
         }
+        self.unread.torn += u64::from(!rest.is_empty() && !is_cut);
         Ok(())
     }
 }

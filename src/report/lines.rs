@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use anyhow::Result;
+use bstr::ByteSlice;
 use serde::de::DeserializeOwned;
 
 use super::across::{self, Found, Names, Place, Tail};
@@ -92,7 +93,7 @@ impl<'a> Lines<'a> {
     fn sort(&mut self) {
         for (place, one) in self.found.iter().enumerate() {
             let mut at = 0;
-            for line in one.text.split(|&byte| byte == b'\n') {
+            for line in one.text.split_str(b"\n") {
                 if let Some((about, time)) = glance(line)
                     && about == self.question.about
                 {
@@ -113,7 +114,7 @@ impl<'a> Lines<'a> {
         let agents = agents::by_command()?;
         let mut all = HashMap::new();
         for one in &self.found {
-            for line in one.text.split(|&byte| byte == b'\n') {
+            for line in one.text.split_str(b"\n") {
                 let Some((About::Session, _)) = glance(line) else {
                     continue;
                 };

@@ -6,7 +6,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agent_sandbox_events::audit::What;
 use agent_sandbox_events::protocol::{Enforce, EventKind, Lifetime};
 use agent_sandbox_wire::capsule::{
     Backend, Capsule, Layer, LayerKind, Options, PolicySnapshot, Program, Streams,
@@ -19,7 +18,7 @@ use crate::widening::Tried;
 
 use crate::world::{Output, World, mode};
 
-const BOTH: [&str; 2] = ["bwrap", "landlock"];
+pub(crate) const BOTH: [&str; 2] = ["bwrap", "landlock"];
 
 /// A directory where only root can put a socket.
 fn of_root() -> tempfile::TempDir {
@@ -54,7 +53,11 @@ fn started(tried: &Tried) -> PathBuf {
 }
 
 /// One launch with a tracer of these manners, under a site that says `more`.
-fn with_tracer(backend: &'static str, manners: Manners, more: &str) -> (Tried, Output, Vec<Asked>) {
+pub(crate) fn with_tracer(
+    backend: &'static str,
+    manners: Manners,
+    more: &str,
+) -> (Tried, Output, Vec<Asked>) {
     let (tried, directory) = (Tried::new(backend), of_root());
     tried.world.enforced(&site(directory.path(), more));
     let fake = Fake::new(directory.path(), manners, Some(started(&tried)));
@@ -143,27 +146,6 @@ fn a_session_has_a_cgroup_of_its_own_where_the_user_may_make_one() {
         );
         assert!(left.is_empty(), "{backend}: {left:?}");
         removed.unwrap();
-    }
-}
-
-/// What runs in a session is handed over when its trace has begun, so that its record knows the session.
-#[test]
-fn a_session_says_its_agent_and_project_to_the_tracer() {
-    for backend in BOTH {
-        let (tried, output, asked) = with_tracer(backend, Manners::Whole, "");
-        output.ok();
-        let handed: Vec<_> = asked.iter().flat_map(|one| &one.handed).collect();
-        assert_eq!(handed.len(), 1, "{backend}: {asked:?}");
-        let begun = asked.iter().position(|one| one.begun).unwrap();
-        let after = asked.iter().position(|one| !one.handed.is_empty()).unwrap();
-        assert!(begun < after, "{backend}: {asked:?}");
-        let register = asked[begun].register.as_ref().unwrap();
-        assert_eq!(Some(&handed[0].session), register.session.as_ref());
-        let What::Session { agent, project } = &handed[0].what else {
-            panic!("{handed:?}");
-        };
-        let seen = tried.world.seen_home().join("project");
-        assert_eq!((agent.as_str(), Path::new(project)), ("sh", seen.as_path()));
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use agent_sandbox_events::audit::What;
 use serde_json::{Value, json};
 
+use crate::fake_tracer::Manners;
+use crate::trace::{BOTH, with_tracer};
 use crate::users::{OTHER, Two, UID, fifo, lines};
 use crate::world::{CANARY, Output, USER, mode};
 
@@ -382,5 +385,26 @@ fn a_hundred_thousand_lines_are_read_in_a_moment() {
         let taken = begun.elapsed();
         println!("{words:?}: {taken:?}");
         assert!(taken < Duration::from_secs(8), "{words:?}: {taken:?}");
+    }
+}
+
+/// What runs in a session is handed over when its trace has begun, so that its record knows the session.
+#[test]
+fn a_session_says_its_agent_and_project_to_the_tracer() {
+    for backend in BOTH {
+        let (tried, output, asked) = with_tracer(backend, Manners::Whole, "");
+        output.ok();
+        let handed: Vec<_> = asked.iter().flat_map(|one| &one.handed).collect();
+        assert_eq!(handed.len(), 1, "{backend}: {asked:?}");
+        let begun = asked.iter().position(|one| one.begun).unwrap();
+        let after = asked.iter().position(|one| !one.handed.is_empty()).unwrap();
+        assert!(begun < after, "{backend}: {asked:?}");
+        let register = asked[begun].register.as_ref().unwrap();
+        assert_eq!(Some(&handed[0].session), register.session.as_ref());
+        let What::Session { agent, project } = &handed[0].what else {
+            panic!("{handed:?}");
+        };
+        let seen = tried.world.seen_home().join("project");
+        assert_eq!((agent.as_str(), Path::new(project)), ("sh", seen.as_path()));
     }
 }
