@@ -275,7 +275,7 @@ impl Trails {
         now: Now,
     ) -> io::Result<()> {
         let line = self.audit.handed(uid, trace, handed, &now)?;
-        self.out.to_journal(&line.0, &line.1);
+        self.out.journal(&line.0, &line.1);
         Ok(())
     }
 
@@ -294,7 +294,7 @@ impl Trails {
         writer.end(why, skipped, &now);
         let written = self.out.write_one(&mut writer);
         if let Some(line) = self.audit.ended(&writer.trail, writer.denied, &now) {
-            self.out.to_journal(&writer.trail, &line);
+            self.out.journal(&writer.trail, &line);
         }
         if written.is_ok() {
             writer.leave(&mut self.out.store);

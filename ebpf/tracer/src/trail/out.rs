@@ -171,7 +171,7 @@ impl Out {
     }
 
     /// A line of the audit record goes to journald, too.
-    pub(super) fn to_journal(&mut self, trail: &Trail, line: &[u8]) {
+    pub(super) fn journal(&mut self, trail: &Trail, line: &[u8]) {
         if let Some(journal) = &mut self.journal {
             journal.send(trail, line);
         }
