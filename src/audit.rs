@@ -6,6 +6,11 @@
     reason = "an effect module: it reads records from files"
 )]
 
+mod begun;
+pub mod files;
+pub mod line;
+pub mod tally;
+
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,8 +19,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
+pub use begun::{Begun, SESSION, now};
+
 /// Where the chaperons of all nodes keep their records, below the state directory.
-const RECORDS: &str = "audit";
+pub const RECORDS: &str = "audit";
 /// Where Slurm writes what it says about jobs, below the state directory.
 const MESSAGES: &str = "slurm/logs";
 /// Chaperons begin a new file long before this many bytes.
@@ -144,7 +151,7 @@ pub fn connections(state: &Path) -> Result<Vec<Connection>> {
 /// The lines of all files of records that `read` makes something of.
 fn records<T>(state: &Path, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>> {
     let mut all = Vec::new();
-    for path in files(&state.join(RECORDS))? {
+    for path in entries(&state.join(RECORDS))? {
         if path
             .extension()
             .is_none_or(|extension| extension != "jsonl")
@@ -168,7 +175,7 @@ fn records<T>(state: &Path, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>>
 /// The directory exists and cannot be read.
 pub fn messages(state: &Path) -> Result<Vec<Message>> {
     let mut all = Vec::new();
-    for file in files(&state.join(MESSAGES))? {
+    for file in entries(&state.join(MESSAGES))? {
         let bytes = std::fs::symlink_metadata(&file)
             .map_or(0, |meta| if meta.is_file() { meta.len() } else { 0 });
         if bytes > 0 {
@@ -178,7 +185,7 @@ pub fn messages(state: &Path) -> Result<Vec<Message>> {
     Ok(all)
 }
 
-fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         // A home that is no directory (`/dev/null`) has no records either.

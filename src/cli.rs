@@ -18,6 +18,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use explain::ExplainWords;
 pub use explain::Question;
 use records::{LogWords, MetricsWords, SessionsWords};
+pub use records::{Since, Wanted};
 pub use run::Around;
 pub use trail::TrailCall;
 pub use wait::{Job, WaitCall};
@@ -59,8 +60,8 @@ pub enum Call {
         session: Option<String>,
         /// The job whose messages are wanted.
         job: Option<String>,
-        /// The user to narrow it to, for root.
-        user: Option<String>,
+        /// Which records.
+        wanted: Wanted,
         /// Whether it is about hosts, not Slurm.
         network: bool,
     },
@@ -109,8 +110,15 @@ pub enum Call {
     Sessions {
         /// The options.
         options: Options,
-        /// The user to narrow it to, for root.
-        user: Option<String>,
+        /// Which.
+        wanted: Wanted,
+    },
+    /// `report` of many sessions
+    Summary {
+        /// The options.
+        options: Options,
+        /// Which.
+        wanted: Wanted,
     },
     /// `metrics`
     Metrics {
@@ -145,6 +153,7 @@ impl Call {
             | Self::ProfileShow { options, .. }
             | Self::ProfileInit { options, .. }
             | Self::Sessions { options, .. }
+            | Self::Summary { options, .. }
             | Self::Doctor { options, .. } => options.verbose,
             Self::Trail(call) => call.options.verbose,
             Self::Notify { .. }
@@ -271,6 +280,8 @@ Subcommands:
   wait JOBID…             Wait until jobs have ended
   sessions                The sessions that run on this node; for root of all users
   allow SESSION HOST…     Give a running session a host, until it ends
+  report --all --since WHEN
+                          What all users' sessions did: jobs, refusals, hosts; for root
   log [JOBID]             What was asked of Slurm; what Slurm said about a job
   log --network           Which hosts filtered sessions reached, and which not and why
   metrics                 Figures of this node for Prometheus; for root of all users
@@ -438,12 +449,15 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
         }),
         Some("explain") => sub(&first, rest).and_then(|words| explain::read(options, words)),
         Some("profile") => sub(&first, rest).and_then(|words| profile(options, words)),
-        Some("log") => sub(&first, rest).map(|words: LogWords| Call::Log {
-            options: options.and(words.options),
-            session: words.session,
-            job: words.job,
-            user: words.user,
-            network: words.network,
+        Some("log") => sub(&first, rest).map(|words: LogWords| {
+            let options = options.and(words.options);
+            Call::Log {
+                session: words.session,
+                job: words.job,
+                wanted: words.wanted.of(options.project.clone()),
+                network: words.network,
+                options,
+            }
         }),
         Some("doctor") => sub(&first, rest).map(|words: DoctorWords| Call::Doctor {
             options: options.and(words.options),
@@ -452,9 +466,12 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
         }),
         Some("notify") => sub(&first, rest).map(notify::read),
         Some("wait") => sub(&first, rest).map(wait::read),
-        Some("sessions") => sub(&first, rest).map(|words: SessionsWords| Call::Sessions {
-            options: options.and(words.options),
-            user: words.user,
+        Some("sessions") => sub(&first, rest).map(|words: SessionsWords| {
+            let options = options.and(words.options);
+            Call::Sessions {
+                wanted: words.wanted.of(options.project.clone()),
+                options,
+            }
         }),
         Some("metrics") => {
             sub(&first, rest).map(|words: MetricsWords| Call::Metrics { user: words.user })

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -27,6 +28,8 @@ use nix::unistd::{Gid, Pid, Uid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use agent_sandbox_events::audit::DIRECTORY;
+
 use crate::failure::{self, Failure, one_line};
 use crate::host::{self, accounts};
 use crate::sys::process::{Side, exit_now, fork};
@@ -34,14 +37,18 @@ use crate::sys::{fds, privileges};
 
 /// What one user's files may take to be read. A home directory may have to be mounted first.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What a directory may take that the caller names: it may be that of a whole cluster.
+const PATIENCE_WITH_MANY: Duration = Duration::from_secs(60);
 /// So many users' files are read at the same time.
 const AT_ONCE: usize = 32;
 /// Of more users nothing is read: each costs a process.
 const MOST_USERS: usize = 4096;
 /// Of one user so many bytes are taken: some 20,000 requests.
 const MOST_OF_ONE: usize = 4 << 20;
-/// Of all users together, in equal shares.
+/// Of all users together, in equal shares; of a directory by itself.
 const MOST_OF_ALL: usize = 64 << 20;
+/// A pipe holds so much, if it may, in bytes (`pipe(7)`).
+const PIPE: i32 = 256 << 10;
 /// What comes beside the share: the first line, with a sentence about what went wrong.
 const FIRST_LINE: usize = 16 << 10;
 /// A longer sentence is cut off, in characters.
@@ -96,6 +103,39 @@ pub enum Known {
     Ever,
 }
 
+/// Whose files are read.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A user's, as that user.
+    User(User),
+    /// What stands in a directory that the caller names or the site keeps, as the caller.
+    Directory(PathBuf),
+}
+
+impl Source {
+    /// How people call it.
+    pub fn name(&self) -> String {
+        match self {
+            Self::User(user) => user.name.clone(),
+            Self::Directory(directory) => directory.display().to_string(),
+        }
+    }
+
+    fn share(&self, share: usize) -> usize {
+        match self {
+            Self::User(_) => share,
+            Self::Directory(_) => MOST_OF_ALL,
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        match self {
+            Self::User(_) => PATIENCE,
+            Self::Directory(_) => PATIENCE_WITH_MANY,
+        }
+    }
+}
+
 /// Whose files a call is about: `None` are the caller's own, read by itself. Root's call is about the users that `known` names, or
 /// the one that is named.
 ///
@@ -145,7 +185,7 @@ fn of_node(known: Known) -> Vec<User> {
         .collect();
     if known == Known::Ever {
         let number = |name: &str| name.parse::<u32>().ok();
-        for directory in ["/run/user", TRAILS] {
+        for directory in ["/run/user", TRAILS, DIRECTORY] {
             uids.extend(entries(directory).filter_map(|entry| number(entry.file_name().to_str()?)));
         }
         // Anybody may make a directory there, with anybody's number in its name.
@@ -215,58 +255,91 @@ pub fn read<T: Serialize + DeserializeOwned>(
     users: Vec<User>,
     read: impl Fn(&User) -> Result<Vec<T>>,
 ) -> Result<Vec<(User, Vec<T>)>> {
-    let share = MOST_OF_ONE.min(MOST_OF_ALL / users.len().max(1));
-    let alone = users.len() == 1;
+    let lines = |source: &Source| {
+        let Source::User(user) = source else {
+            return Ok(Vec::new());
+        };
+        // A name that is no text is none of ours.
+        let lines = |thing: &T| serde_json::to_vec(thing).ok();
+        Ok(read(user)?.iter().filter_map(lines).collect())
+    };
+    let found = read_lines(users.into_iter().map(Source::User).collect(), lines)?;
+    let things = |text: &[u8]| {
+        let lines = text.split(|&byte| byte == b'\n');
+        lines
+            .filter_map(|line| serde_json::from_slice(line).ok())
+            .collect()
+    };
+    let found = found.into_iter().filter_map(|(source, text)| match source {
+        Source::User(user) => Some((user, things(&text))),
+        Source::Directory(_) => None,
+    });
+    Ok(found.collect())
+}
+
+/// The same of sources, as lines without an end, which come as one text. The line that `read` puts last always has room.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_lines(
+    sources: Vec<Source>,
+    read: impl Fn(&Source) -> Result<Vec<Vec<u8>>>,
+) -> Result<Vec<(Source, Vec<u8>)>> {
+    let users = sources.iter().filter(|one| matches!(one, Source::User(_)));
+    let share = MOST_OF_ONE.min(MOST_OF_ALL / users.count().max(1));
+    let alone = sources.len() == 1;
     let mut all = Vec::new();
-    for some in users.chunks(AT_ONCE) {
+    for some in sources.chunks(AT_ONCE) {
         let mut children = Vec::new();
-        for user in some {
-            children.push(Child::start(user, share, &read).context("cannot start a process")?);
+        for source in some {
+            let share = source.share(share);
+            children.push(Child::start(source, share, &read).context("cannot start a process")?);
         }
-        take(&mut children, share + FIRST_LINE);
-        for (user, child) in some.iter().zip(children) {
+        take(&mut children);
+        for (source, child) in some.iter().zip(children) {
             match child.end().and_then(|text| parsed(&text)) {
-                Ok((left_out, things)) => {
+                Ok((left_out, lines)) => {
                     if left_out > 0 {
-                        let hint = if alone {
-                            ""
-                        } else {
-                            "; --user shows more of one"
+                        let hint = match (alone, source) {
+                            (false, Source::User(_)) => "; --user shows more of one",
+                            _ => "",
                         };
                         complain(
-                            &user.name,
+                            &source.name(),
                             &format!("{left_out} more are left out, the oldest{hint}"),
                         );
                     }
-                    all.push((user.clone(), things));
+                    all.push((source.clone(), lines));
                 }
                 Err(trouble) if alone => {
                     let trouble: String = trouble.chars().take(LONGEST_TROUBLE).collect();
-                    return Err(Failure::new(format!("user `{}`: {trouble}", user.name)).into());
+                    let whose = match source {
+                        Source::User(user) => format!("user `{}`", user.name),
+                        Source::Directory(path) => format!("`{}`", path.display()),
+                    };
+                    return Err(Failure::new(format!("{whose}: {trouble}")).into());
                 }
-                Err(trouble) => complain(&user.name, &trouble),
+                Err(trouble) => complain(&source.name(), &trouble),
             }
         }
     }
     Ok(all)
 }
 
-/// What a child sent, which may be anything.
-fn parsed<T: DeserializeOwned>(text: &[u8]) -> Result<(usize, Vec<T>), String> {
-    let mut lines = text.split(|&byte| byte == b'\n');
-    let head = lines
-        .next()
-        .and_then(|line| serde_json::from_slice(line).ok());
-    match head {
+/// What a child sent, which may be anything: how much is left out, and its lines.
+fn parsed(text: &[u8]) -> Result<(usize, Vec<u8>), String> {
+    let end = text.iter().position(|&byte| byte == b'\n');
+    let (head, lines) = match end {
+        Some(end) => (&text[..end], &text[end + 1..]),
+        None => (text, &[][..]),
+    };
+    match serde_json::from_slice(head).ok() {
         None => Err("the process that reads the user's files ended before it answered".to_owned()),
         Some(Head {
             trouble: Some(trouble),
             ..
         }) => Err(trouble),
-        Some(Head { left_out, .. }) => {
-            let things = lines.filter_map(|line| serde_json::from_slice(line).ok());
-            Ok((left_out, things.collect()))
-        }
+        Some(Head { left_out, .. }) => Ok((left_out, lines.to_vec())),
     }
 }
 
@@ -276,20 +349,26 @@ struct Child {
     /// Closed when that was all.
     from: Option<PipeReader>,
     text: Vec<u8>,
+    /// No more is taken of it, in bytes.
+    most: usize,
+    patience: Duration,
     trouble: Option<String>,
 }
 
 impl Child {
-    fn start<T: Serialize>(
-        user: &User,
+    fn start(
+        source: &Source,
         share: usize,
-        read: &impl Fn(&User) -> Result<Vec<T>>,
+        read: &impl Fn(&Source) -> Result<Vec<Vec<u8>>>,
     ) -> io::Result<Self> {
         let (from, mut to) = io::pipe()?;
+        // Fewer turns; a system without room for it has the usual size.
+        let _ = fcntl(&from, FcntlArg::F_SETPIPE_SZ(PIPE));
         let parent = nix::unistd::getpid();
         match fork()? {
             Side::Child => {
-                let found = become_user(user, parent, to.as_raw_fd()).and_then(|()| read(user));
+                let found =
+                    become_reader(source, parent, to.as_raw_fd()).and_then(|()| read(source));
                 // The parent says what went wrong if nothing arrives.
                 let _ = to.write_all(&sent(found, share));
                 exit_now(0)
@@ -298,21 +377,23 @@ impl Child {
                 pid,
                 from: Some(from),
                 text: Vec::new(),
+                most: share + FIRST_LINE,
+                patience: source.patience(),
                 trouble: None,
             }),
         }
     }
 
     /// Takes what is there to be read, up to so many bytes in all.
-    fn take(&mut self, most: usize) {
-        let mut buffer = [0; 64 << 10];
+    fn take(&mut self) {
+        let mut buffer = [0; 256 << 10];
         let count = match self.from.as_mut().map(|from| from.read(&mut buffer)) {
             Some(Ok(count)) => count,
             Some(Err(error)) if error.kind() == io::ErrorKind::Interrupted => return,
             _ => 0,
         };
         self.text.extend_from_slice(&buffer[..count]);
-        if self.text.len() > most {
+        if self.text.len() > self.most {
             self.trouble = Some("the process that reads the user's files says too much".to_owned());
         }
         if count == 0 || self.trouble.is_some() {
@@ -332,26 +413,24 @@ impl Child {
 }
 
 /// Takes what all of them send, until all have ended or the time is over. One that is slow takes nothing from the others.
-fn take(children: &mut [Child], most: usize) {
-    let deadline = Instant::now() + PATIENCE;
+fn take(children: &mut [Child]) {
+    let begun = Instant::now();
     loop {
+        for child in children.iter_mut().filter(|child| child.from.is_some()) {
+            if begun.elapsed() >= child.patience {
+                let seconds = child.patience.as_secs();
+                child.trouble = Some(format!("the files could not be read within {seconds} s"));
+                child.from = None;
+            }
+        }
         let mut open: Vec<&mut Child> = children
             .iter_mut()
             .filter(|child| child.from.is_some())
             .collect();
-        if open.is_empty() {
+        let Some(patience) = open.iter().map(|child| child.patience).min() else {
             return;
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            for child in open {
-                let seconds = PATIENCE.as_secs();
-                child.trouble = Some(format!(
-                    "the user's files could not be read within {seconds} s"
-                ));
-            }
-            return;
-        }
+        };
+        let left = patience.saturating_sub(begun.elapsed());
         let mut fds: Vec<PollFd> = open
             .iter()
             .filter_map(|child| Some(PollFd::new(child.from.as_ref()?.as_fd(), PollFlags::POLLIN)))
@@ -364,15 +443,18 @@ fn take(children: &mut [Child], most: usize) {
         };
         for (child, ready) in open.iter_mut().zip(ready) {
             if ready {
-                child.take(most);
+                child.take();
             }
         }
     }
 }
 
-/// In the child: goes on as that user, holding nothing of root's but the pipe.
-fn become_user(user: &User, parent: Pid, pipe: i32) -> Result<()> {
-    let groups = accounts::groups_of(&user.account)?;
+/// In the child: goes on as that user, if it is about one, holding nothing of root's but the pipe.
+fn become_reader(source: &Source, parent: Pid, pipe: i32) -> Result<()> {
+    let user = match source {
+        Source::User(user) => Some((user, accounts::groups_of(&user.account)?)),
+        Source::Directory(_) => None,
+    };
     let nothing = fs::File::options()
         .read(true)
         .write(true)
@@ -382,44 +464,42 @@ fn become_user(user: &User, parent: Pid, pipe: i32) -> Result<()> {
     }
     drop(nothing);
     fds::close_all_but(&[pipe])?;
-    let seconds = PATIENCE.as_secs();
+    let seconds = source.patience().as_secs();
     setrlimit(Resource::RLIMIT_AS, MOST_MEMORY, MOST_MEMORY)?;
     setrlimit(Resource::RLIMIT_CPU, seconds, seconds)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-    privileges::become_user(
-        Uid::from_raw(user.uid),
-        Gid::from_raw(user.account.gid),
-        &groups,
-    )
-    .with_context(|| format!("cannot become user `{}`", user.name))?;
+    if let Some((user, groups)) = user {
+        privileges::become_user(
+            Uid::from_raw(user.uid),
+            Gid::from_raw(user.account.gid),
+            &groups,
+        )
+        .with_context(|| format!("cannot become user `{}`", user.name))?;
+    }
     privileges::end_with_parent(Some(parent))?;
     Ok(())
 }
 
-/// A child's answer: of the newest things, which stand last, as many as have room.
-fn sent<T: Serialize>(found: Result<Vec<T>>, share: usize) -> Vec<u8> {
-    let (things, trouble) = match found {
-        Ok(things) => (things, None),
+/// A child's answer: of the newest lines, which stand last, as many as have room.
+fn sent(found: Result<Vec<Vec<u8>>>, share: usize) -> Vec<u8> {
+    let (lines, trouble) = match found {
+        Ok(lines) => (lines, None),
         Err(error) => (Vec::new(), Some(format!("{error:#}"))),
     };
     let mut room = share;
-    let mut lines: Vec<Vec<u8>> = Vec::new();
-    for thing in things.iter().rev() {
-        // A name that is no text is none of ours.
-        let Ok(line) = serde_json::to_vec(thing) else {
-            continue;
-        };
-        match room.checked_sub(line.len() + 1) {
-            Some(left) => room = left,
-            None => break,
-        }
-        lines.push(line);
-    }
-    let left_out = things.len() - lines.len();
+    let newest = lines.iter().rev().take_while(|line| {
+        let left = room.checked_sub(line.len() + 1);
+        room = left.unwrap_or(0);
+        left.is_some()
+    });
+    let left_out = lines.len() - newest.count();
     let trouble = trouble.map(|text| text.chars().take(LONGEST_TROUBLE).collect());
-    lines.push(serde_json::to_vec(&Head { trouble, left_out }).unwrap_or_default());
-    lines.reverse();
-    lines.join(&b'\n')
+    let mut answer = serde_json::to_vec(&Head { trouble, left_out }).unwrap_or_default();
+    for line in &lines[left_out..] {
+        answer.push(b'\n');
+        answer.extend_from_slice(line);
+    }
+    answer
 }
 
 #[cfg(test)]
@@ -428,20 +508,21 @@ mod tests {
 
     #[test]
     fn the_newest_have_room() {
-        let all: Vec<u32> = (10..100).collect();
+        let all: Vec<Vec<u8>> = (10..100).map(|n: u32| n.to_string().into_bytes()).collect();
+        let newest: Vec<Vec<u8>> = all[80..].to_vec();
         let text = sent(Ok(all), 30);
-        assert_eq!(parsed(&text), Ok((80, (90..100).collect::<Vec<u32>>())));
-        let none = sent::<u32>(Err(anyhow::anyhow!("x\n{{}}")), 30);
-        assert_eq!(parsed::<u32>(&none), Err("x\n{}".to_owned()));
+        assert_eq!(parsed(&text), Ok((80, newest.join(&b'\n'))));
+        let none = sent(Err(anyhow::anyhow!("x\n{{}}")), 30);
+        assert_eq!(parsed(&none), Err("x\n{}".to_owned()));
     }
 
     #[test]
     fn what_is_no_answer_is_none() {
         for text in ["", "\n\n", "{}", "[1]\n1\n", "{\"trouble\":null}\n1"] {
             let text = text.as_bytes();
-            assert!(parsed::<u32>(text).is_err() || text == b"{\"trouble\":null}\n1");
+            assert!(parsed(text).is_err() || text == b"{\"trouble\":null}\n1");
         }
         let odd = b"{\"trouble\":null,\"left_out\":0}\n1\n\"x\"\n\xff\n2\n";
-        assert_eq!(parsed::<u32>(odd), Ok((0, vec![1, 2])));
+        assert_eq!(parsed(odd), Ok((0, odd[30..].to_vec())));
     }
 }

@@ -8,6 +8,7 @@ use agent_sandbox_events::protocol::EventKind;
 use agent_sandbox_events::raw::Kind;
 use clap::{Args, Parser};
 
+use super::records::{Wanted, WantedWords, summary};
 use super::{Call, End, Options, misuse};
 
 /// Kinds of events that `trace` records unless it is told which: processes that only come to be say little
@@ -48,7 +49,8 @@ pub(super) struct WatchWords {
     tracer: Tracer,
 }
 
-/// What a session or a job did: programs, files, what was denied, connections, and what could not be seen
+/// What a session or a job did: programs, files, what was denied, connections, and what could not be seen. With --all, --since or
+/// --from: sessions, jobs, refusals, denials and hosts by user, agent and project
 #[derive(Debug, Parser)]
 #[command(name = "agent-sandbox report")]
 pub(super) struct ReportWords {
@@ -61,9 +63,11 @@ pub(super) struct ReportWords {
     /// Print Markdown
     #[arg(long)]
     markdown: bool,
-    /// For root: only trails of this user, by name or number
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
+    /// With --all, --since or --from: only sessions in this project
+    #[arg(long, value_name = "DIR")]
+    project: Option<PathBuf>,
+    #[command(flatten)]
+    wanted: WantedWords,
     #[command(flatten)]
     tracer: Tracer,
 }
@@ -182,13 +186,24 @@ pub(super) fn report(options: Options, words: ReportWords) -> Result<Call, End> 
     if options.json && words.markdown {
         return misuse("`agent-sandbox report` takes one of --json and --markdown");
     }
+    let wanted = words.wanted.of(words.project);
+    if summary(&wanted, words.which.is_some(), words.markdown)? {
+        let project = wanted.project.or_else(|| options.project.clone());
+        return Ok(Call::Summary {
+            options: Options {
+                json: options.json || words.json,
+                ..options
+            },
+            wanted: Wanted { project, ..wanted },
+        });
+    }
     let what = What::Report {
         which: words.which,
         markdown: words.markdown,
     };
     let mut called = call(options, words.tracer, words.json, false, what, Vec::new())?;
     if let Call::Trail(trail) = &mut called {
-        trail.user = words.user;
+        trail.user = wanted.user;
     }
     Ok(called)
 }

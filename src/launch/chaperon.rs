@@ -79,6 +79,7 @@ pub fn on_call(
         agent_sandbox: bytes(&host.executable),
         query_cache: query_cache(host.uid, rules.query_cache_seconds.value),
         state: bytes(&host.state_directory),
+        tracer: plan.trace.keeps_audit(),
         environment: environment(host, &slurm.conf),
         user: user(host),
         uid: host.uid,

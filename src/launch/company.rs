@@ -4,6 +4,7 @@ use std::io::PipeReader;
 use std::os::fd::OwnedFd;
 
 use super::announcements::Announcements;
+use super::begun::ToHand;
 use super::cgroup::{Group, Wanted};
 use super::deadline::Deadline;
 use super::finish::Finish;
@@ -45,6 +46,8 @@ pub struct Company {
     pub mediated: Option<Terms>,
     /// The node's tracer, with the command for its trail, of a jail that is held until it is traced.
     pub tracer: Option<(Tracer, Vec<Vec<u8>>)>,
+    /// What that is told of the session for root's audit record.
+    pub begun: Option<ToHand>,
     /// The session, and what its cgroup is made for.
     pub wanted: Option<(String, Wanted)>,
     /// The limit of its memory, in words; empty: there is none of ours.

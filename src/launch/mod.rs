@@ -9,6 +9,7 @@ pub mod allocation;
 pub mod allow;
 pub mod announcements;
 pub mod backend;
+mod begun;
 pub mod bubblewrap;
 pub mod cgroup;
 pub mod chaperon;

@@ -139,6 +139,7 @@ impl Filter {
         let order = NetworkOrder {
             session: plan.session.clone(),
             state: host.state_directory.as_os_str().as_bytes().to_vec(),
+            tracer: plan.trace.keeps_audit(),
             rules: filter.rules.clone(),
             credentials: credentials.to_vec(),
             vouches: hosts.map(|(name, _)| name.clone()).collect(),

@@ -11,7 +11,8 @@ use super::prepared::Prepared;
 use super::result::Collector;
 use super::supervisor::{Company, Outcome};
 use super::{
-    absent, chaperon, choice, credentials, limits, observed, orders, ssh_agent, start_messages,
+    absent, begun, chaperon, choice, credentials, limits, observed, orders, ssh_agent,
+    start_messages,
 };
 use crate::cli::Options;
 use crate::env_vars;
@@ -194,6 +195,7 @@ fn start(
     };
     let name = plan.command.first().cloned().unwrap_or_default();
     let registered = register(&prepared.host, plan, &name, forward.as_ref())?;
+    company.begun = begun::record(&prepared.host, plan, &name);
     company.forward = forward;
     let mut run = orders::command(plan);
     credentials::conceal(&values, &mut run.environment);

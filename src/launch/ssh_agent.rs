@@ -27,6 +27,7 @@ pub(super) fn on_call(prepared: &Prepared, plan: &Plan, tells: bool) -> Result<O
     let order = SshOrder {
         session: plan.session.clone(),
         state: state.as_os_str().as_bytes().to_vec(),
+        tracer: plan.trace.keeps_audit(),
         users: agent.users.as_os_str().as_bytes().to_vec(),
         rules: agent.rules.clone(),
         tells,

@@ -374,6 +374,9 @@ impl Supervisor<'_> {
             let cgroup = self.company.group.as_ref().map(Group::id);
             let traced = tracer.begin(first, &command, cgroup)?;
             self.company.measured.traced = traced.is_some();
+            if let (Some(begun), true) = (self.company.begun.take(), traced.is_some()) {
+                begun.hand();
+            }
             if let Some(recorder) = &self.company.recorder {
                 recorder.borrow_mut().traced = traced;
             }

@@ -3,207 +3,144 @@
 use std::path::Path;
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::print::{print, print_json};
+use super::lines::{Lines, Question};
+use super::print::{Output, print, print_json};
 use super::sessions::Of;
+use crate::audit::line::About;
 use crate::audit::{self, Message, Request};
-use crate::cli::Options;
+use crate::cli::{Options, Wanted};
 use crate::failure::{Failure, one_line};
 use crate::host;
 use crate::users::{self, Known, User};
-
-/// What was asked of Slurm, and what it said about jobs. `session` narrows both to one session.
-struct Record {
-    requests: Vec<Of<Request>>,
-    messages: Vec<Of<Message>>,
-    /// How many hosts are recorded, which have a list of their own.
-    connections: usize,
-    /// Whether they may be several users'.
-    several: bool,
-}
-
-/// One or the other, as it comes from the process that reads a user's files.
-#[derive(Deserialize, Serialize)]
-enum LogRecord {
-    Connections(usize),
-    Message(Message),
-    Request(Request),
-}
 
 /// Prints it: the caller's own, for root those of all users or of one.
 pub(super) fn show(
     options: &Options,
     session: Option<&str>,
     job: Option<&str>,
-    user: Option<&str>,
+    wanted: &Wanted,
 ) -> Result<()> {
-    let users = users::meant(user, Known::Ever)?;
     if let Some(job) = job {
+        let users = users::meant(wanted.user.as_deref(), Known::Ever)?;
         return print(&match users {
             None => of_job(&host::directories(None)?.1.state, job)?,
             Some(users) => of_users_job(users, job)?,
         });
     }
-    let record = match users {
-        None => Record::read(&host::directories(None)?.1.state, session)?,
-        Some(users) => Record::of_users(users, session)?,
+    let question = Question {
+        about: About::Slurm,
+        session,
     };
+    let mut lines = Lines::read(question, wanted)?;
+    let several = lines.several;
+    let messages: Vec<(String, Message)> = lines.added();
+    let messages = messages.into_iter().map(|(user, what)| Of {
+        user: several.then_some(user),
+        root: false,
+        what,
+    });
+    let messages: Vec<Of<Message>> = messages.collect();
     if options.json {
-        return print_json(&record.json()?);
+        let mut requests = Vec::new();
+        lines.each(|one| {
+            requests.push(Of::one(one, several));
+            Ok(true)
+        })?;
+        let requests: Vec<Of<Request>> = requests;
+        return print_json(&json!({ "requests": requests, "messages": messages }));
     }
-    print(&record.text())
+    let others = lines.others();
+    let mut output = Output::new();
+    let mut any = false;
+    lines.each(|one| {
+        if !std::mem::replace(&mut any, true) {
+            output.print(&head(several))?;
+        }
+        output.print(&row(&Of::one(one, several)))
+    })?;
+    if !any {
+        output.print("nothing was asked of Slurm\n")?;
+    }
+    output.print(&rest(&messages, others, several))?;
+    output.finish()
 }
 
-impl Record {
-    fn read(state: &Path, session: Option<&str>) -> Result<Self> {
-        let mut requests = audit::requests(state)?;
-        let mut messages = audit::messages(state)?;
-        let mut connections = audit::connections(state)?;
-        if let Some(session) = session {
-            requests.retain(|request| request.session == session);
-            connections.retain(|one| one.session == session);
-            let jobs: Vec<String> = requests
-                .iter()
-                .flat_map(|request| request.jobs.iter().map(u32::to_string))
-                .collect();
-            messages.retain(|message| {
-                message.is_about(session) || jobs.iter().any(|job| message.is_about(job))
-            });
-        }
-        Ok(Self {
-            requests: requests.into_iter().map(Of::own).collect(),
-            messages: messages.into_iter().map(Of::own).collect(),
-            connections: connections.len(),
-            several: false,
-        })
+fn whose(user: Option<&str>, several: bool) -> String {
+    match several {
+        true => format!("{:<16}  ", user.unwrap_or_default()),
+        false => String::new(),
     }
+}
 
-    fn of_users(users: Vec<User>, session: Option<&str>) -> Result<Self> {
-        let found = users::read(users, |user| {
-            let record = Self::read(&user.state(), session)?;
-            // What stands last has room first.
-            let messages = record
-                .messages
-                .into_iter()
-                .map(|of| LogRecord::Message(of.what));
-            let requests = record
-                .requests
-                .into_iter()
-                .map(|of| LogRecord::Request(of.what));
-            let connections = [LogRecord::Connections(record.connections)];
-            Ok(connections
-                .into_iter()
-                .chain(messages)
-                .chain(requests)
-                .collect())
-        })?;
-        let (mut requests, mut messages, mut connections) = (Vec::new(), Vec::new(), 0);
-        for (user, things) in found {
-            for thing in things {
-                let user = Some(user.name.clone());
-                match thing {
-                    LogRecord::Connections(number) => connections += number,
-                    LogRecord::Request(what) => requests.push(Of { user, what }),
-                    LogRecord::Message(what) => messages.push(Of { user, what }),
-                }
-            }
-        }
-        requests.sort_by(|a, b| a.what.time.total_cmp(&b.what.time));
-        Ok(Self {
-            requests,
-            messages,
-            connections,
-            several: true,
-        })
-    }
+fn head(several: bool) -> String {
+    format!(
+        "{:<20}  {}{:<8}  {:<12}  {:<8}  {:<7}  {:<10}  REASON\n",
+        "TIME",
+        whose(Some("USER"), several),
+        "SESSION",
+        "NODE",
+        "COMMAND",
+        "VERDICT",
+        "JOB"
+    )
+}
 
-    /// For a program.
-    ///
-    /// # Errors
-    /// None in practice; the serialiser's.
-    fn json(&self) -> Result<Value> {
-        Ok(json!({ "requests": self.requests, "messages": self.messages }))
+/// A request, for a person.
+fn row(one: &Of<Request>) -> String {
+    let mut text = String::new();
+    let request = &one.what;
+    let user = whose(one.user.as_deref(), one.user.is_some());
+    if request.suppressed > 0 {
+        let line = format!(
+            "{:<20}  {user}{:<8}  and {} requests that were refused or failed",
+            "", "", request.suppressed
+        );
+        text.push_str(&one_line(&line));
+        text.push('\n');
     }
+    // What a chaperon leaves at its end has no request behind it.
+    if request.command.is_empty() && request.suppressed > 0 {
+        return text;
+    }
+    let mut jobs: Vec<String> = request.jobs.iter().map(u32::to_string).collect();
+    if request.more_jobs > 0 {
+        jobs.push(format!("{} more", request.more_jobs));
+    }
+    let line = format!(
+        "{:<20}  {user}{:<8}  {:<12}  {:<8}  {:<7}  {:<10}  {}",
+        audit::rfc3339(request.time),
+        request.session,
+        request.host,
+        request.command,
+        request.verdict,
+        jobs.join(","),
+        request.reason.as_deref().unwrap_or_default()
+    );
+    text.push_str(&one_line(line.trim_end()));
+    text.push('\n');
+    text
+}
 
-    /// For a person.
-    fn text(&self) -> String {
-        let mut text = String::new();
-        let whose = |user: Option<&str>| match self.several {
-            true => format!("{:<16}  ", user.unwrap_or_default()),
-            false => String::new(),
-        };
-        if self.requests.is_empty() {
-            text.push_str("nothing was asked of Slurm\n");
-        } else {
-            text.push_str(&format!(
-                "{:<20}  {}{:<8}  {:<12}  {:<8}  {:<7}  {:<10}  REASON\n",
-                "TIME",
-                whose(Some("USER")),
-                "SESSION",
-                "NODE",
-                "COMMAND",
-                "VERDICT",
-                "JOB"
-            ));
-        }
-        for Of {
-            user,
-            what: request,
-        } in &self.requests
-        {
-            let user = whose(user.as_deref());
-            if request.suppressed > 0 {
-                text.push_str(&format!(
-                    "{:<20}  {user}{:<8}  and {} requests that were refused or failed\n",
-                    "", "", request.suppressed
-                ));
-            }
-            // What a chaperon leaves at its end has no request behind it.
-            if request.command.is_empty() && request.suppressed > 0 {
-                continue;
-            }
-            let mut jobs: Vec<String> = request.jobs.iter().map(u32::to_string).collect();
-            if request.more_jobs > 0 {
-                jobs.push(format!("{} more", request.more_jobs));
-            }
-            let line = format!(
-                "{:<20}  {user}{:<8}  {:<12}  {:<8}  {:<7}  {:<10}  {}",
-                audit::rfc3339(request.time),
-                request.session,
-                request.host,
-                request.command,
-                request.verdict,
-                jobs.join(","),
-                request.reason.as_deref().unwrap_or_default()
-            );
-            text.push_str(&one_line(line.trim_end()));
-            text.push('\n');
-        }
-        if !self.messages.is_empty() {
-            text.push_str("\nwhat Slurm said about jobs (`agent-sandbox log JOBID` shows it)\n");
-        }
-        for Of {
-            user,
-            what: message,
-        } in &self.messages
-        {
-            let file = message.file.display().to_string();
-            text.push_str(&format!(
-                "  {}{}\n",
-                whose(user.as_deref()),
-                one_line(&file)
-            ));
-        }
-        if self.connections > 0 {
-            text.push_str(&format!(
-                "\n{} hosts were asked for in filtered networks, or logins to hosts by ssh (`agent-sandbox log --network` shows them)\n",
-                self.connections
-            ));
-        }
-        text
+/// What stands below the requests.
+fn rest(messages: &[Of<Message>], connections: u64, several: bool) -> String {
+    let mut text = String::new();
+    if !messages.is_empty() {
+        text.push_str("\nwhat Slurm said about jobs (`agent-sandbox log JOBID` shows it)\n");
     }
+    for Of { user, what, .. } in messages {
+        let file = what.file.display().to_string();
+        let line = format!("  {}{file}", whose(user.as_deref(), several));
+        text.push_str(&one_line(&line));
+        text.push('\n');
+    }
+    if connections > 0 {
+        text.push_str(&format!(
+            "\n{connections} hosts were asked for in filtered networks, or logins to hosts by ssh (`agent-sandbox log --network` shows them)\n"
+        ));
+    }
+    text
 }
 
 /// What Slurm said about one job.
@@ -260,17 +197,11 @@ mod tests {
         let mut last: Request = serde_json::from_str(line).expect("a record");
         let first = last.clone();
         last.command = String::new();
-        let record = Record {
-            requests: [first, last].map(Of::own).into(),
-            messages: Vec::new(),
-            connections: 0,
-            several: false,
-        };
-        let text = record.text();
+        let text = row(&Of::own(first)) + &row(&Of::own(last));
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        assert_eq!(lines.len(), 4, "{text}");
-        assert_eq!(lines[1], "and 980 requests that were refused or failed");
-        assert!(lines[2].ends_with("1,2,7 more"), "{text}");
-        assert_eq!(lines[3], lines[1]);
+        assert_eq!(lines.len(), 3, "{text}");
+        assert_eq!(lines[0], "and 980 requests that were refused or failed");
+        assert!(lines[1].ends_with("1,2,7 more"), "{text}");
+        assert_eq!(lines[2], lines[0]);
     }
 }

@@ -3,84 +3,82 @@
 use anyhow::Result;
 use serde_json::json;
 
-use super::print::{print, print_json};
+use super::lines::{Lines, Question};
+use super::print::{Output, print_json};
 use super::sessions::Of;
+use crate::audit::line::About;
 use crate::audit::{self, Connection};
-use crate::cli::Options;
+use crate::cli::{Options, Wanted};
 use crate::failure::one_line;
-use crate::host;
-use crate::users::{self, Known};
 
 /// Prints the hosts that sessions wanted to reach: the caller's own, for root those of all users or of one. `session` narrows
 /// them to one session.
-pub(super) fn show(options: &Options, session: Option<&str>, user: Option<&str>) -> Result<()> {
-    let of_session =
-        |one: &Connection| session.is_none_or(|session| session == one.session.as_str());
-    let users = users::meant(user, Known::Ever)?;
-    let several = users.is_some();
-    let mut all: Vec<Of<Connection>> = Vec::new();
-    match users {
-        None => {
-            let own = audit::connections(&host::directories(None)?.1.state)?;
-            all.extend(own.into_iter().filter(of_session).map(Of::own));
-        }
-        Some(users) => {
-            for (user, found) in users::read(users, |user| audit::connections(&user.state()))? {
-                let found = found.into_iter().filter(of_session).map(|what| Of {
-                    user: Some(user.name.clone()),
-                    what,
-                });
-                all.extend(found);
-            }
-            all.sort_by(|a, b| a.what.time.total_cmp(&b.what.time));
-        }
-    }
+pub(super) fn show(options: &Options, session: Option<&str>, wanted: &Wanted) -> Result<()> {
+    let question = Question {
+        about: About::Host,
+        session,
+    };
+    let mut lines = Lines::read(question, wanted)?;
+    let several = lines.several;
     if options.json {
+        let mut all: Vec<Of<Connection>> = Vec::new();
+        lines.each(|one| {
+            all.push(Of::one(one, several));
+            Ok(true)
+        })?;
         return print_json(&json!({ "connections": all }));
     }
-    print(&text(&all, several))
+    let mut output = Output::new();
+    let mut any = false;
+    lines.each(|one| {
+        if !std::mem::replace(&mut any, true) {
+            output.print(&head(several))?;
+        }
+        output.print(&row(&Of::one(one, several)))
+    })?;
+    if !any {
+        output.print("no session with a filtered network has asked for a host, and none for a login by ssh\n")?;
+    }
+    output.finish()
 }
 
-/// For a person. `several`: they may be several users'.
-fn text(all: &[Of<Connection>], several: bool) -> String {
-    if all.is_empty() {
-        return "no session with a filtered network has asked for a host, and none for a login by ssh\n".to_owned();
-    }
-    let whose = |user: Option<&str>| match several {
-        true => format!("{:<16}  ", user.unwrap_or_default()),
-        false => String::new(),
-    };
-    let mut text = format!(
+fn whose(user: Option<&str>) -> String {
+    user.map(|user| format!("{user:<16}  ")).unwrap_or_default()
+}
+
+fn head(several: bool) -> String {
+    format!(
         "{:<20}  {}{:<8}  {:<12}  {:<7}  {:<7}  {:<32}  REASON\n",
         "TIME",
-        whose(Some("USER")),
+        whose(several.then_some("USER")),
         "SESSION",
         "NODE",
         "BY",
         "VERDICT",
         "HOST"
+    )
+}
+
+/// For a person.
+fn row(of: &Of<Connection>) -> String {
+    let one = &of.what;
+    let host = match one.port {
+        Some(port) => format!("{}:{port}", one.name),
+        None => one.name.clone(),
+    };
+    let change = one.change.as_ref().map(|change| format!("; {change}"));
+    let line = format!(
+        "{:<20}  {}{:<8}  {:<12}  {:<7}  {:<7}  {host:<32}  {}{}",
+        audit::rfc3339(one.time),
+        whose(of.user.as_deref()),
+        one.session,
+        one.host,
+        one.kind,
+        one.verdict,
+        one.reason,
+        change.unwrap_or_default()
     );
-    for Of { user, what: one } in all {
-        let host = match one.port {
-            Some(port) => format!("{}:{port}", one.name),
-            None => one.name.clone(),
-        };
-        let change = one.change.as_ref().map(|change| format!("; {change}"));
-        let line = format!(
-            "{:<20}  {}{:<8}  {:<12}  {:<7}  {:<7}  {host:<32}  {}{}",
-            audit::rfc3339(one.time),
-            whose(user.as_deref()),
-            one.session,
-            one.host,
-            one.kind,
-            one.verdict,
-            one.reason,
-            change.unwrap_or_default()
-        );
-        text.push_str(&one_line(&line));
-        text.push('\n');
-    }
-    text
+    one_line(&line) + "\n"
 }
 
 #[cfg(test)]
@@ -100,8 +98,8 @@ mod tests {
             reason: "why".to_owned(),
             change: Some("do it".to_owned()),
         };
-        let text = text(&[Of::own(one)], false);
-        assert_eq!(text.lines().count(), 2, "{text}");
+        let text = row(&Of::own(one));
+        assert_eq!(text.lines().count(), 1, "{text}");
         assert!(
             text.ends_with("why; do it\n") && !text.contains('\u{1b}'),
             "{text}"

@@ -12,18 +12,15 @@ use anyhow::{Context, Result};
 use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 
+use super::agents;
 use super::print::print;
-use crate::audit;
-use crate::config::load::{Owner, profiles};
+use crate::audit::{self, tally::SUBMITTING};
 use crate::host;
-use crate::launch;
 use crate::session::{self, Record};
 use crate::users::{self, Known, User};
 
 /// What a record can say of a request or of a host.
 const VERDICTS: [&str; 3] = ["allowed", "refused", "failed"];
-/// Commands that submit jobs.
-const SUBMITTING: [&str; 3] = ["sbatch", "salloc", "srun"];
 /// Of one user's sessions no more are counted, so that what is read of all users has room.
 const MOST_SESSIONS: usize = 40;
 /// No command of a profile has a longer name, in characters.
@@ -63,15 +60,10 @@ pub(super) fn show(user: Option<&str>) -> Result<()> {
             (found, unread)
         }
     };
-    let known = profiles(&launch::locations()?)?;
-    let known = known.iter().filter(|profile| profile.owner != Owner::User);
-    let agents: BTreeMap<&str, &str> = known
-        .flat_map(|profile| {
-            let commands = profile.agent.commands.iter();
-            commands.map(|command| (command.value.as_str(), profile.name.as_str()))
-        })
-        .collect();
-    print(&text(&found, unread, &agents))
+    let known = agents::by_command()?;
+    let known = known.iter();
+    let agents = known.map(|(command, name)| (command.as_str(), name.as_str()));
+    print(&text(&found, unread, &agents.collect()))
 }
 
 impl Figures {

@@ -1,6 +1,8 @@
 //! What the user reads: errors with causes and hints, the banner, and the answers of the
 //! subcommands, for a person or as JSON.
 
+mod across;
+mod agents;
 mod arguments;
 pub mod audit;
 mod backend;
@@ -8,6 +10,7 @@ mod connections;
 pub mod doctor;
 pub mod git_ssh;
 pub mod inside;
+mod lines;
 mod metrics;
 pub mod plan;
 pub mod policy;
@@ -15,6 +18,7 @@ mod print;
 mod profiles;
 mod render;
 mod sessions;
+mod summary;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -94,16 +98,11 @@ fn carry_out(call: Call) -> Result<u8> {
             options,
             session,
             job,
-            user,
+            wanted,
             network,
         } => match network {
-            true => connections::show(&options, session.as_deref(), user.as_deref())?,
-            false => audit::show(
-                &options,
-                session.as_deref(),
-                job.as_deref(),
-                user.as_deref(),
-            )?,
+            true => connections::show(&options, session.as_deref(), &wanted)?,
+            false => audit::show(&options, session.as_deref(), job.as_deref(), &wanted)?,
         },
         Call::ProfileList { options } => profiles::list(&options)?,
         Call::ProfileShow {
@@ -124,7 +123,8 @@ fn carry_out(call: Call) -> Result<u8> {
         Call::Wait(call) => return wait::wait(call, print),
         Call::Allow { session, hosts } => launch::allow::allow(&session, &hosts)?,
         Call::Metrics { user } => metrics::show(user.as_deref())?,
-        Call::Sessions { options, user } => sessions::list(&options, user.as_deref())?,
+        Call::Sessions { options, wanted } => sessions::list(&options, &wanted)?,
+        Call::Summary { options, wanted } => summary::show(&options, &wanted)?,
         Call::Doctor {
             options,
             policy: Some((file, user)),

@@ -3,8 +3,10 @@
 use anyhow::Result;
 use serde::Serialize;
 
+use super::lines::One;
 use super::print::{print, print_json};
-use crate::cli::Options;
+use super::{across, summary};
+use crate::cli::{Options, Wanted};
 use crate::failure::one_line;
 use crate::host;
 use crate::session::{self, Record};
@@ -16,6 +18,9 @@ pub(super) struct Of<T> {
     /// Whose, where they may be several users'.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) user: Option<String>,
+    /// Whether root keeps it, so that it says whose it is without the user's help.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) root: bool,
     /// The session or record.
     #[serde(flatten)]
     pub(super) what: T,
@@ -24,14 +29,33 @@ pub(super) struct Of<T> {
 impl<T> Of<T> {
     /// What the caller's own files say.
     pub(super) fn own(what: T) -> Self {
-        Self { user: None, what }
+        Self {
+            user: None,
+            root: false,
+            what,
+        }
+    }
+
+    /// A line of a record.
+    pub(super) fn one(one: One<T>, several: bool) -> Self {
+        Self {
+            user: several.then_some(one.user),
+            root: one.is_roots,
+            what: one.what,
+        }
     }
 }
 
-pub(super) fn list(options: &Options, user: Option<&str>) -> Result<()> {
-    let users = users::meant(user, Known::Running)?;
+pub(super) fn list(options: &Options, wanted: &Wanted) -> Result<()> {
+    if wanted.is_of_the_past() {
+        return summary::list(options, wanted);
+    }
+    let users = users::meant(wanted.user.as_deref(), Known::Running)?;
+    if wanted.all && users.is_none() {
+        return Err(across::not_root().into());
+    }
     let several = users.is_some();
-    let all: Vec<Of<Record>> = match users {
+    let mut all: Vec<Of<Record>> = match users {
         None => own()?.into_iter().map(Of::own).collect(),
         Some(users) => {
             let found = users::read(users, |user| {
@@ -45,6 +69,7 @@ pub(super) fn list(options: &Options, user: Option<&str>) -> Result<()> {
                 records.retain(|record| record.is_of(user.uid));
                 all.extend(records.into_iter().map(|what| Of {
                     user: Some(user.name.clone()),
+                    root: false,
                     what,
                 }));
             }
@@ -52,6 +77,7 @@ pub(super) fn list(options: &Options, user: Option<&str>) -> Result<()> {
             all
         }
     };
+    all.retain(|one| across::is_in(wanted, &one.what.project));
     if options.json {
         return print_json(&serde_json::to_value(&all)?);
     }
@@ -71,7 +97,10 @@ pub(super) fn list(options: &Options, user: Option<&str>) -> Result<()> {
         "COMMAND"
     );
     let now = session::now();
-    for Of { user, what: record } in &all {
+    for Of {
+        user, what: record, ..
+    } in &all
+    {
         let running = duration(now.saturating_sub(record.started));
         let (id, pid, command) = (&record.id, record.pid, &record.command);
         let line = format!(

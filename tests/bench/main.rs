@@ -16,6 +16,7 @@ mod sessions;
 mod slurm;
 mod trace;
 mod trampolines;
+mod view;
 
 /// The machines that tests of the tracer boot.
 #[allow(dead_code, clippy::expect_used)] // less is asked of them here; they are the tests'
@@ -123,6 +124,7 @@ fn main() -> ExitCode {
         Some(ONLY_LANDLOCK) => bench.landlock(),
         Some(agent::ONLY_AGENT) => bench.agent(),
         Some(network::ONLY_NETWORK) => bench.network(),
+        Some(view::ONLY_VIEW) => bench.view(),
         Some(trampolines::ONLY_TRAMPOLINES) => {
             bench.trampolines();
             Ok(())
@@ -185,6 +187,7 @@ impl Bench {
         self.landlock()?;
         self.network()?;
         self.slurm()?;
+        self.view()?;
         self.trampolines();
         Ok(())
     }

@@ -19,6 +19,7 @@ mod places;
 mod profile_init;
 mod profiles;
 mod questions;
+mod records;
 mod refusals;
 mod results;
 mod signals;

@@ -536,9 +536,12 @@ const EVENTS: &[Row] = &[
     ("pattern", &[]),
     ("raw", &[]),
     ("record", &[]),
-    ("protocol", &["raw"]),
+    // What is handed over for root's audit record, and how.
+    ("audit", &[]),
+    ("protocol", &["audit", "raw"]),
     ("sys", &[]),
     ("client", &["protocol", "sys"]),
+    ("handover", &["audit", "client", "protocol", "sys"]),
     ("trails", &["client", "protocol", "record", "sys"]),
     // What the launcher hands to the program that shows trails.
     ("ask", &["protocol", "raw"]),

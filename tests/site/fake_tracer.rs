@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use agent_sandbox::sys::fds::inherited;
+use agent_sandbox_events::audit::Handed;
 use agent_sandbox_events::client::{decode, encode};
 use agent_sandbox_events::protocol::{
     DESCRIPTORS, PACKET_BYTES, Register, Request, Response, Status,
@@ -55,6 +56,8 @@ pub(crate) struct Asked {
     /// Whether the file that was to be looked for was there when it was told to begin.
     pub(crate) too_late: bool,
     pub(crate) begun: bool,
+    /// What it was handed for the audit record.
+    pub(crate) handed: Vec<Handed>,
     /// Whether the connection was closed after that.
     pub(crate) closed: bool,
 }
@@ -195,6 +198,10 @@ fn converse(
                     asked.begun = true;
                     asked.too_late = too_late;
                 });
+                Response::Done
+            }
+            (_, Request::Audit(handed)) => {
+                note(&|asked| asked.handed.push((*handed).clone()));
                 Response::Done
             }
             _ => Response::Refused {

@@ -22,6 +22,7 @@ mod state;
 mod trace;
 mod users;
 mod values;
+mod view;
 mod when;
 mod widening;
 mod world;

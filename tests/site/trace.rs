@@ -18,7 +18,7 @@ use crate::widening::Tried;
 
 use crate::world::{Output, World, mode};
 
-const BOTH: [&str; 2] = ["bwrap", "landlock"];
+pub(crate) const BOTH: [&str; 2] = ["bwrap", "landlock"];
 
 /// A directory where only root can put a socket.
 fn of_root() -> tempfile::TempDir {
@@ -53,7 +53,11 @@ fn started(tried: &Tried) -> PathBuf {
 }
 
 /// One launch with a tracer of these manners, under a site that says `more`.
-fn with_tracer(backend: &'static str, manners: Manners, more: &str) -> (Tried, Output, Vec<Asked>) {
+pub(crate) fn with_tracer(
+    backend: &'static str,
+    manners: Manners,
+    more: &str,
+) -> (Tried, Output, Vec<Asked>) {
     let (tried, directory) = (Tried::new(backend), of_root());
     tried.world.enforced(&site(directory.path(), more));
     let fake = Fake::new(directory.path(), manners, Some(started(&tried)));

@@ -14,7 +14,7 @@ use crate::world::{CANARY, Call, Output, USER, World, mode};
 /// Another user, whom only the launches' user database knows.
 pub(crate) const OTHER: &str = "agentsandbox-other";
 /// Nobody's on any node.
-const UID: u32 = 48_151;
+pub(crate) const UID: u32 = 48_151;
 /// The state directory below a home.
 const STATE: &str = ".local/state/agent-sandbox";
 
@@ -30,7 +30,7 @@ impl Drop for Process {
 
 /// A world with two users.
 pub(crate) struct Two {
-    world: World,
+    pub(crate) world: World,
     passwd: PathBuf,
 }
 
@@ -61,7 +61,7 @@ impl Two {
     }
 
     /// Gives everything in a directory to the other user.
-    fn give(&self, directory: &Path) {
+    pub(crate) fn give(&self, directory: &Path) {
         let all = Command::new("chown")
             .arg("-hR")
             .arg(format!("{UID}:{UID}"))
@@ -129,13 +129,13 @@ pub(crate) fn record(id: &str, pid: u32, project: &str) -> Value {
 }
 
 /// Lines in which all of these words stand.
-fn lines(output: &Output, words: &[&str]) -> usize {
+pub(crate) fn lines(output: &Output, words: &[&str]) -> usize {
     let all = output.stdout.lines();
     all.filter(|line| words.iter().all(|word| line.contains(word)))
         .count()
 }
 
-fn fifo(path: &Path) {
+pub(crate) fn fifo(path: &Path) {
     nix::unistd::mkfifo(path, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
 }
 

@@ -135,6 +135,8 @@ impl Service {
             .arg(self.socket())
             .arg("--records")
             .arg(&self.records)
+            .arg("--audit")
+            .arg(self.place.path().join("audit"))
             .arg("--state")
             .arg(self.place.path().join("state"))
             .arg("--bpffs")

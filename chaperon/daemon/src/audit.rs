@@ -3,18 +3,23 @@
 //! whose type has no room for what was asked for.
 //!
 //! A record is an event ([`AUDIT`]) that a layer of its own writes, beside the log and unfiltered. Where that layer
-//! is not, the record is written all the same.
+//! is not, the record is written all the same. Where a tracer runs, what is recorded is handed to it as well, for a record
+//! that is root's ([`agent_sandbox_events::handover`]). It is never waited for.
 
 #![allow(
     clippy::disallowed_methods,
     reason = "effects: writes the audit record, reads the clock"
 )]
 
-use std::cell::Cell;
+mod handing;
+
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +34,7 @@ use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer};
 
 use crate::refusal::Reason;
+use handing::{Recorded, Tracer};
 
 /// A file of this many bytes is set aside for a new one.
 const ROTATE_AT: u64 = 4 << 20;
@@ -43,6 +49,10 @@ const MOST_JOBS: usize = 64;
 /// says how many they were: whoever asks for nonsense again and again does not push what was done
 /// out of the record.
 const MOST_FAILED: u32 = 20;
+
+/// What a [`Connection`] is about.
+const NETWORK: &str = "network";
+const SSH: &str = "ssh";
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -118,6 +128,7 @@ pub struct Audit {
     file: Arc<AuditFile>,
     session: String,
     failed: Cell<Failed>,
+    tracer: Option<RefCell<Tracer>>,
 }
 
 /// Requests that were not carried out.
@@ -168,7 +179,7 @@ impl<'a> Connection<'a> {
     ) -> Self {
         Self {
             time: now(),
-            kind: "network",
+            kind: NETWORK,
             name,
             port,
             inside: None,
@@ -189,10 +200,7 @@ impl<'a> Connection<'a> {
     /// Of the ssh agent's: what it signed, or did not.
     #[must_use]
     pub fn of_ssh(self) -> Self {
-        Self {
-            kind: "ssh",
-            ..self
-        }
+        Self { kind: SSH, ..self }
     }
 
     /// With the change that would open it, if there is one.
@@ -217,6 +225,17 @@ impl Audit {
             }),
             session,
             failed: Cell::default(),
+            tracer: None,
+        }
+    }
+
+    /// Hands over what it records to the tracer at this socket, if there is one.
+    #[must_use]
+    pub fn handed_to(self, socket: Option<&[u8]>) -> Self {
+        let tracer = socket.map(|socket| Tracer::at(Path::new(OsStr::from_bytes(socket))));
+        Self {
+            tracer: tracer.map(RefCell::new),
+            ..self
         }
     }
 
@@ -278,7 +297,10 @@ impl Audit {
         self.put(connection);
     }
 
-    fn put<T: Serialize>(&self, entry: &T) {
+    fn put<T: Recorded>(&self, entry: &T) {
+        if let Some(tracer) = &self.tracer {
+            tracer.borrow_mut().hand(&self.session, entry);
+        }
         let line = Line {
             session: &self.session,
             host: &self.file.host,

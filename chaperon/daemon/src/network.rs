@@ -166,7 +166,7 @@ fn lead(mediator: &OwnedFd, filter: &Filter) -> io::Result<()> {
 /// Records what happens, and tells the session of hosts that were refused, each once.
 fn note(order: NetworkOrder, errors: &OwnedFd, news: &mpsc::Receiver<News>) {
     let state = std::path::PathBuf::from(std::ffi::OsString::from_vec(order.state));
-    let audit = Audit::new(state.join("audit"), order.session);
+    let audit = Audit::new(state.join("audit"), order.session).handed_to(order.tracer.as_deref());
     logging::start(audit.layer());
     for KeptCredential { why, told } in order.kept {
         if told {

@@ -70,7 +70,8 @@ impl Session {
         let query_cache = QueryCache::new(order.query_cache.as_ref(), order.uid, &queries.mark);
         let pace = paces(&state).join(if sound { id } else { "other" });
         Self {
-            audit: Audit::new(directory, order.snapshot.session.clone()),
+            audit: Audit::new(directory, order.snapshot.session.clone())
+                .handed_to(order.tracer.as_deref()),
             requests: Budget::of_requests(),
             answers: Budget::of_answers(),
             limiter: Limiter::new(order.limits.queries_per_minute, pace),

@@ -39,7 +39,7 @@ pub fn serve(order: i32, errors: i32, listen: i32, life: i32) -> io::Result<()> 
     sys::harden()?;
     let order: SshOrder = read_sealed(order)?;
     let state = PathBuf::from(OsString::from_vec(order.state));
-    let audit = Audit::new(state.join("audit"), order.session);
+    let audit = Audit::new(state.join("audit"), order.session).handed_to(order.tracer.as_deref());
     logging::start(audit.layer());
     let record = Mutex::new(Record {
         audit,

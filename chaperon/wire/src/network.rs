@@ -11,6 +11,8 @@ pub struct NetworkOrder {
     pub session: String,
     /// The directory of records. No jail can write it.
     pub state: Vec<u8>,
+    /// The socket of the node's tracer, which keeps a record of root's; `None`: none stood by.
+    pub tracer: Option<Vec<u8>>,
     /// To whom it leads.
     pub rules: HostRules,
     /// Credentials whose values it puts in place of their placeholders.

@@ -29,6 +29,8 @@ pub struct Order {
     pub query_cache: Option<QueryCache>,
     /// The directory of records: jobs, their own messages, the audit record. No jail can write it.
     pub state: Vec<u8>,
+    /// The socket of the node's tracer, which keeps a record of root's; `None`: none stood by.
+    pub tracer: Option<Vec<u8>>,
     /// The environment of the real commands, `NAME=VALUE`, all of it.
     pub environment: Vec<Vec<u8>>,
     /// The user's name.

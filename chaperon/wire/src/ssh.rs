@@ -10,6 +10,8 @@ pub struct SshOrder {
     pub session: String,
     /// The directory of records. No jail can write it.
     pub state: Vec<u8>,
+    /// The socket of the node's tracer, which keeps a record of root's; `None`: none stood by.
+    pub tracer: Option<Vec<u8>>,
     /// The socket of the user's own agent.
     pub users: Vec<u8>,
     /// For whom is signed.

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::audit::Handed;
 use crate::raw::Kind;
 
 /// Where the tracer listens, if the policy does not say otherwise.
@@ -60,6 +61,8 @@ pub enum Request {
         /// [`VERSION`].
         version: u32,
     },
+    /// Something for root's audit record, from outside of every jail. Is answered by [`Response::Done`].
+    Audit(Box<Handed>),
 }
 
 /// Which trails.

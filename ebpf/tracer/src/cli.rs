@@ -58,6 +58,9 @@ pub struct Options {
     /// The directory of the trails
     #[arg(long, global = true, value_name = "DIR")]
     pub records: Option<PathBuf>,
+    /// The directory of the audit record
+    #[arg(long, global = true, value_name = "DIR")]
+    pub audit: Option<PathBuf>,
     /// The BPF file system below which everything is pinned
     #[arg(long, global = true, value_name = "DIR")]
     pub bpffs: Option<PathBuf>,

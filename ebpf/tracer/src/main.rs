@@ -58,6 +58,7 @@ fn wanted(options: Options) -> service::Options {
         config: options.config,
         socket: options.socket,
         records: options.records,
+        audit: options.audit,
         bpffs: options.bpffs,
         state: options.state,
         object: options.object.map(|object| match object {

@@ -35,6 +35,12 @@ impl Trace {
     pub fn records(&self) -> bool {
         self.request.is_some() && self.stands_by
     }
+
+    /// The socket at which the tracer is handed what is recorded, if one stands by.
+    pub fn keeps_audit(&self) -> Option<Vec<u8>> {
+        let request = self.request.as_ref().filter(|_| self.stands_by)?;
+        Some(request.socket.path().as_os_str().as_bytes().to_vec())
+    }
 }
 
 /// What is asked, without what is known only when the jail is there.

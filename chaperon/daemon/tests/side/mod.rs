@@ -245,6 +245,7 @@ impl Chaperon {
             agent_sandbox: b"/opt/agent-sandbox".to_vec(),
             query_cache: None,
             state: bytes(&world.0.join("state")),
+            tracer: None,
             environment: vec![b"PATH=/usr/bin:/bin".to_vec(), b"LANG=C".to_vec()],
             user: "ada".into(),
             uid: nix::unistd::getuid().as_raw(),

@@ -13,6 +13,8 @@ use thiserror::Error;
 pub struct Config {
     /// The directory of the trails.
     pub records: PathBuf,
+    /// The directory of the audit record.
+    pub audit: PathBuf,
     /// The socket. Its directory is root's, so that nobody else can listen in its place.
     pub socket: PathBuf,
     /// The directory of what must outlive the service until the next boot.
@@ -152,6 +154,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             records: "/var/lib/agent-sandbox/trails".into(),
+            audit: agent_sandbox_events::audit::DIRECTORY.into(),
             socket: agent_sandbox_events::protocol::SOCKET.into(),
             state: "/run/agent-sandbox".into(),
             bpffs: "/sys/fs/bpf".into(),
@@ -231,6 +234,7 @@ impl Config {
     fn nonsense(&self) -> Option<(&'static str, String)> {
         let paths = [
             ("records", &self.records),
+            ("audit", &self.audit),
             ("socket", &self.socket),
             ("state", &self.state),
             ("bpffs", &self.bpffs),

@@ -44,6 +44,8 @@ pub struct Options {
     pub socket: Option<PathBuf>,
     /// The directory of the trails.
     pub records: Option<PathBuf>,
+    /// The directory of the audit record.
+    pub audit: Option<PathBuf>,
     /// The BPF file system.
     pub bpffs: Option<PathBuf>,
     /// The directory of what must outlive the service.
@@ -60,6 +62,7 @@ fn config(options: &Options) -> Result<Config> {
     let settings = [
         (&options.socket, &mut config.socket),
         (&options.records, &mut config.records),
+        (&options.audit, &mut config.audit),
         (&options.bpffs, &mut config.bpffs),
         (&options.state, &mut config.state),
     ];
@@ -104,6 +107,7 @@ pub fn trail_settings(config: &Config, node: &str) -> Result<trail::Settings> {
     trail::Redaction::new(&config.redact.patterns).context("redact.patterns")?;
     Ok(trail::Settings {
         records: config.records.clone(),
+        audit: config.audit.clone(),
         node: node.to_owned(),
         limits: trail::StoreLimits {
             file_bytes: config.keep.file_bytes,

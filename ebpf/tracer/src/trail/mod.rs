@@ -5,6 +5,7 @@
 //! tracer reads ([`store`]). Nothing that fails here stops the tracer, and nothing is lost without being counted.
 
 mod allowance;
+mod audit;
 mod clock;
 mod fold;
 mod hidden;
@@ -22,6 +23,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use agent_sandbox_events::audit::Handed;
 use agent_sandbox_events::protocol::{HiddenNames, TrailFile, Which};
 use agent_sandbox_events::raw::Event;
 use agent_sandbox_events::record::{Header, Trail};
@@ -33,6 +35,7 @@ pub use clock::Now;
 pub use redact::{BadPattern, PATTERN_BYTES, PATTERN_STARS, PATTERNS, Redaction};
 pub use store::StoreLimits;
 
+use audit::AuditRecord;
 use clock::SECOND;
 use fold::Fold;
 use journal::Journal;
@@ -45,6 +48,8 @@ use writer::Writer;
 pub struct Settings {
     /// The directory.
     pub records: PathBuf,
+    /// The directory of the audit record; none if it is empty.
+    pub audit: PathBuf,
     /// The node's name, for names of files.
     pub node: String,
     /// How much room they take.
@@ -100,6 +105,7 @@ pub struct Trails {
     site: Redaction,
     fold: Fold,
     out: Out,
+    audit: AuditRecord,
     /// Trails that have ended and whose end is not written yet, and until when it is tried.
     ended: Vec<(Writer, u64)>,
     events: u64,
@@ -119,6 +125,7 @@ impl Trails {
         Ok(Self {
             site,
             fold: Fold::new(),
+            audit: AuditRecord::open(&settings.audit, &settings.node, settings.limits),
             out: Out::new(store, journal, settings.command_milliseconds, now),
             ended: Vec::new(),
             events: 0,
@@ -232,6 +239,7 @@ impl Trails {
         self.write_ended();
         self.out.write();
         self.out.age();
+        self.audit.pass(&now);
     }
 
     /// Writes all, whether it has waited or not.
@@ -255,6 +263,22 @@ impl Trails {
         }
     }
 
+    /// Keeps what a user has handed over, in the audit record. `trace`: that of the session, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be kept; or that user has had too much kept, of which the next record tells.
+    pub fn audit(
+        &mut self,
+        uid: u32,
+        trace: Option<u32>,
+        handed: &Handed,
+        now: Now,
+    ) -> io::Result<()> {
+        let line = self.audit.handed(uid, trace, handed, &now)?;
+        self.out.journal(&line.0, &line.1);
+        Ok(())
+    }
+
     /// A trail ends: its last record is written. `skipped`: opens that the kernel left out, because only
     /// every Nth is recorded.
     ///
@@ -269,6 +293,9 @@ impl Trails {
         };
         writer.end(why, skipped, &now);
         let written = self.out.write_one(&mut writer);
+        if let Some(line) = self.audit.ended(&writer.trail, writer.denied, &now) {
+            self.out.journal(&writer.trail, &line);
+        }
         if written.is_ok() {
             writer.leave(&mut self.out.store);
         } else if self.ended.len() < ENDED {
@@ -318,7 +345,12 @@ impl Trails {
         State {
             events: self.events,
             lost: self.out.lost,
-            trouble: self.out.trouble(),
+            trouble: self
+                .out
+                .trouble()
+                .into_iter()
+                .chain(self.audit.trouble())
+                .collect(),
         }
     }
 

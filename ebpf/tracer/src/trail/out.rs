@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
 use agent_sandbox_events::raw::About;
+use agent_sandbox_events::record::Trail;
 
 use super::allowance::Allowance;
 use super::clock::Now;
 use super::fold::Waited;
 use super::journal::Journal;
 use super::store::Store;
-use super::what::what;
+use super::what::{denied, what};
 use super::writer::Writer;
 
 /// Lines wait to be written up to so many bytes, of all trails together.
@@ -103,6 +104,7 @@ impl Out {
                 waited.count,
             )
         };
+        writer.denied = writer.denied.saturating_add(denied(&what));
         writer.add(self.now.at(waited.event.head.time), &what, waited.count);
         self.waiting += writer.waits() - before;
         self.dirty.insert(waited.trail);
@@ -165,6 +167,13 @@ impl Out {
                     .insert(trail.uid, format!("user {}: {why}", trail.uid));
                 Err(io::Error::other(why))
             }
+        }
+    }
+
+    /// A line of the audit record goes to journald, too.
+    pub(super) fn journal(&mut self, trail: &Trail, line: &[u8]) {
+        if let Some(journal) = &mut self.journal {
+            journal.send(trail, line);
         }
     }
 

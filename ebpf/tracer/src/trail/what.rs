@@ -109,6 +109,25 @@ pub(super) fn what(
     }
 }
 
+/// So many events of a record were denied, or were attempts on what is hidden. What a mediator answers in the kernel's place
+/// is denied only if its answer says so.
+pub(super) fn denied(what: &What) -> u64 {
+    let (verdict, hidden) = match what {
+        What::Open(open) => (&open.verdict, open.hidden),
+        What::Exec(exec) => (&exec.verdict, false),
+        What::Connect(peer) | What::Listen(peer) => (&peer.verdict, false),
+        What::Operation(operation) => (&operation.verdict, false),
+        _ => return 0,
+    };
+    let answered = verdict.by.as_deref() == Some("seccomp")
+        && !matches!(verdict.error.as_deref(), Some("EACCES" | "EPERM" | "EROFS"));
+    if hidden || (verdict.verdict == "denied" && !answered) {
+        verdict.count
+    } else {
+        0
+    }
+}
+
 fn actor(head: &Head) -> Actor {
     Actor {
         pid: head.pid,

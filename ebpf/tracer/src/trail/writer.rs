@@ -31,6 +31,8 @@ pub(super) struct Writer {
     pub(super) redaction: Redaction,
     /// What its policy hides.
     pub(super) hidden: Arc<Hidden>,
+    /// Events that were denied, or of what is hidden.
+    pub(super) denied: u64,
     prefix: Vec<u8>,
     /// The number of the last record that is written.
     seq: u64,
@@ -86,6 +88,7 @@ impl Writer {
             header,
             redaction,
             hidden: Arc::default(),
+            denied: 0,
             seq: 0,
             lost: 0,
             told: 0,

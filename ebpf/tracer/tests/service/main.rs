@@ -7,6 +7,7 @@
     reason = "tests"
 )]
 
+mod audit;
 mod crowd;
 mod expensive;
 mod fake;

@@ -51,6 +51,7 @@ impl World {
         std::fs::set_permissions(directory.path(), open).unwrap();
         let mut config = Config {
             records: directory.path().join("trails"),
+            audit: directory.path().join("audit"),
             socket: directory.path().join("run/tracer.sock"),
             state: directory.path().join("state"),
             ..Config::default()

@@ -2,6 +2,7 @@
 //! no connection: whoever asks comes as a user id and a process that is held.
 #![allow(clippy::disallowed_methods, reason = "effects: reads the clock")]
 
+mod audit;
 mod crowded;
 mod lifetime;
 pub mod register;

@@ -68,6 +68,9 @@ impl<K: Kernel> Service<K> {
                 }
             }
             Request::Status { version: is } => version(is).map(|()| self.status()),
+            Request::Audit(handed) => version(handed.version)
+                .and_then(|()| self.core.audit(&caller(client), &handed))
+                .map(|()| Response::Done),
         };
         client.answer(&answered.unwrap_or_else(Response::from));
     }

@@ -1,0 +1,268 @@
+//! Lines of records in the order of their times: what `agent-sandbox log` answers from. There may be a hundred thousand of which a
+//! reader wants the first ten, so a line is read whole only when it is its turn.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use bstr::ByteSlice;
+use serde::de::DeserializeOwned;
+
+use super::across::{self, Found, Names, Place, Tail};
+use super::agents;
+use crate::audit::line::{About, Line, glance};
+use crate::audit::{Message, Request, files, messages};
+use crate::cli::Wanted;
+
+/// Which lines.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'a> {
+    /// What they are about.
+    pub(super) about: About,
+    /// Of which session; none: of all.
+    pub(super) session: Option<&'a str>,
+}
+
+/// What was found.
+pub(super) struct Lines<'a> {
+    question: Question<'a>,
+    wanted: &'a Wanted,
+    found: Vec<Found>,
+    names: Names,
+    /// What is shown, in order: its time, its place and where it stands there.
+    order: Vec<(f64, usize, usize, usize)>,
+    /// Which sessions are wanted, if not all.
+    sessions: Option<HashMap<(u32, String), bool>>,
+    /// Whether several users may be meant.
+    pub(super) several: bool,
+}
+
+/// A line in its turn.
+pub(super) struct One<T> {
+    /// The user.
+    pub(super) user: String,
+    /// Whether root keeps it.
+    pub(super) is_roots: bool,
+    /// What it says.
+    pub(super) what: T,
+}
+
+impl<'a> Lines<'a> {
+    /// # Errors
+    /// As [`across::read`]; there is no such user.
+    pub(super) fn read(question: Question<'a>, wanted: &'a Wanted) -> Result<Self> {
+        let names = Names::new(wanted)?;
+        let (found, several) = across::read(wanted, |place| picked(place, question))?;
+        let mut lines = Self {
+            question,
+            wanted,
+            names,
+            order: Vec::new(),
+            sessions: None,
+            several,
+            found,
+        };
+        lines.sessions = lines.wanted_sessions()?;
+        lines.sort();
+        Ok(lines)
+    }
+
+    /// How many lines there are of what another question is about: in the users' records, which have them all, if those are read.
+    pub(super) fn others(&self) -> u64 {
+        let of_users = self.found.iter().filter(|one| one.user.is_some());
+        let count = |one: &Found| one.tail.others;
+        match of_users.clone().next() {
+            Some(_) => of_users.map(count).sum(),
+            None => self.found.iter().map(count).sum(),
+        }
+    }
+
+    /// Lines that are no records at all but what was added of a user's: each with the user's name.
+    pub(super) fn added<T: DeserializeOwned>(&mut self) -> Vec<(String, T)> {
+        let mut all = Vec::new();
+        for one in &self.found {
+            let Some((_, name)) = &one.user else { continue };
+            // They stand first.
+            let lines = one.text.split(|&byte| byte == b'\n');
+            let lines = lines.take_while(|line| glance(line).is_none());
+            let things = lines.filter_map(|line| serde_json::from_slice(line).ok());
+            all.extend(things.map(|thing| (name.clone(), thing)));
+        }
+        all
+    }
+
+    fn sort(&mut self) {
+        for (place, one) in self.found.iter().enumerate() {
+            let mut at = 0;
+            for line in one.text.split_str(b"\n") {
+                if let Some((about, time)) = glance(line)
+                    && about == self.question.about
+                {
+                    self.order.push((time, place, at, at + line.len()));
+                }
+                at += line.len() + 1;
+            }
+        }
+        // Of equal ones that of the first place stands first: root's.
+        self.order.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+
+    /// Sessions of the agent and in the project that are wanted.
+    fn wanted_sessions(&self) -> Result<Option<HashMap<(u32, String), bool>>> {
+        if self.wanted.agent.is_none() && self.wanted.project.is_none() {
+            return Ok(None);
+        }
+        let agents = agents::by_command()?;
+        let mut all = HashMap::new();
+        for one in &self.found {
+            for line in one.text.split_str(b"\n") {
+                let Some((About::Session, _)) = glance(line) else {
+                    continue;
+                };
+                let Ok(line) = serde_json::from_slice::<Line<'_>>(line) else {
+                    continue;
+                };
+                if let Some(uid) = self.names.whose(one, line.uid) {
+                    let fits = across::fits(self.wanted, &agents, &line.agent, &line.project);
+                    all.insert((uid, line.session.into_owned()), fits);
+                }
+            }
+        }
+        Ok(Some(all))
+    }
+
+    /// Each line in its turn, as long as `take` wants more. A line that several records have is taken once.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub(super) fn each<T: DeserializeOwned>(
+        &mut self,
+        mut take: impl FnMut(One<T>) -> Result<bool>,
+    ) -> Result<()> {
+        let Self {
+            question,
+            found,
+            names,
+            order,
+            sessions,
+            ..
+        } = self;
+        let mut same: Vec<(u32, String)> = Vec::new();
+        let mut last = f64::NAN;
+        for (time, place, from, to) in order {
+            let Some(one) = found.get(*place) else {
+                continue;
+            };
+            let text = one.text.get(*from..*to).unwrap_or_default();
+            let (Ok(line), Ok(what)) = (
+                serde_json::from_slice::<Line<'_>>(text),
+                serde_json::from_slice::<T>(text),
+            ) else {
+                continue;
+            };
+            let Some(uid) = names.whose(one, line.uid) else {
+                continue;
+            };
+            if question
+                .session
+                .is_some_and(|session| session != line.session)
+            {
+                continue;
+            }
+            if let Some(sessions) = sessions {
+                let key = (uid, line.session.clone().into_owned());
+                if !sessions.get(&key).copied().unwrap_or_default() {
+                    continue;
+                }
+            }
+            // To a microsecond, as root keeps times.
+            if !((*time - last).abs() < 1e-6) {
+                same.clear();
+                last = *time;
+            }
+            let key = format!(
+                "{}\0{}\0{}\0{}\0{}\0{:?}",
+                line.session, line.pid, line.command, line.verdict, line.name, line.port
+            );
+            if same.contains(&(uid, key.clone())) {
+                continue;
+            }
+            // More at one moment are made up.
+            if same.len() < 64 {
+                same.push((uid, key));
+            }
+            let user = match &one.user {
+                Some((_, name)) => name.clone(),
+                None => names.name(uid),
+            };
+            let more = take(One {
+                user,
+                is_roots: one.user.is_none(),
+                what,
+            })?;
+            if !more {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// In the process that reads a place: what may be wanted, the newest last.
+fn picked(place: &Place<'_>, question: Question<'_>) -> Result<Vec<Vec<u8>>> {
+    let since = place.since.unwrap_or(f64::MIN);
+    let filtered = place.wanted.agent.is_some() || place.wanted.project.is_some();
+    let mut tail = Tail::default();
+    let mut all: Vec<(f64, Vec<u8>)> = Vec::new();
+    let session = question
+        .session
+        .map(|session| format!("\"session\":\"{session}\""));
+    let session = session.as_deref().map(bstr::Finder::new);
+    tail.unread = files::lines(&place.records, |line| {
+        let Some((about, time)) = glance(line) else {
+            return false;
+        };
+        let session = session.as_ref();
+        let ours = session.is_none_or(|session| session.find(line).is_some());
+        if about == About::Session && filtered {
+            all.push((time, line.to_vec()));
+        } else if ours && time >= since {
+            if about == question.about {
+                all.push((time, line.to_vec()));
+            } else if about == About::Host {
+                tail.others += 1;
+            }
+        }
+        true
+    })?;
+    if filtered {
+        for (begun, host) in across::running(place)? {
+            all.push((begun.time, serde_json::to_vec(&begun.line(&host))?));
+        }
+    }
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut lines: Vec<Vec<u8>> = Vec::new();
+    if let (About::Slurm, Some((_, state))) = (question.about, &place.state) {
+        let jobs = match question.session {
+            Some(_) => all.iter().flat_map(|(_, line)| jobs_of(line)).collect(),
+            None => Vec::new(),
+        };
+        let about = |message: &Message| {
+            let of_session = |session| {
+                message.is_about(session) || jobs.iter().any(|job: &String| message.is_about(job))
+            };
+            question.session.is_none_or(of_session)
+        };
+        for message in messages(state)?.iter().filter(|message| about(message)) {
+            lines.push(serde_json::to_vec(message)?);
+        }
+    }
+    lines.extend(all.into_iter().map(|(_, line)| line));
+    tail.behind(lines)
+}
+
+fn jobs_of(line: &[u8]) -> Vec<String> {
+    let request = serde_json::from_slice::<Request>(line);
+    request.map_or(Vec::new(), |request| {
+        request.jobs.iter().map(u32::to_string).collect()
+    })
+}
