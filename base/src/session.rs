@@ -234,7 +234,7 @@ pub fn running(directory: &Path) -> Result<Vec<Record>> {
             }
         }
     }
-    all.sort_by_key(|record| (record.started, record.pid));
+    all.sort_unstable_by_key(|record| (record.started, record.pid));
     Ok(all)
 }
 

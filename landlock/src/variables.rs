@@ -67,7 +67,7 @@ pub(super) fn moved(
     if shims {
         shims_first(&mut all, &own.join(contents::SHIMS_IN_OWN));
     }
-    all.sort_by(|one, other| one.name.cmp(&other.name));
+    all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     all
 }
 

@@ -132,7 +132,7 @@ fn text(found: &[(User, Vec<Figures>)], unread: usize, agents: &BTreeMap<&str, &
             .filter(|one| one.is_of(user.uid))
             .collect();
         // A process has one record; of more the others are made up.
-        records.sort_by_key(|record| record.pid);
+        records.sort_unstable_by_key(|record| record.pid);
         records.dedup_by_key(|record| record.pid);
         for record in records {
             let agent = agents.get(record.command.as_str()).copied();

@@ -64,7 +64,7 @@ pub(super) fn list(options: &Options, wanted: &Wanted) -> Result<()> {
             let mut all = Vec::new();
             for (user, mut records) in found {
                 // A process has one record; of more the others are made up.
-                records.sort_by_key(|record| record.pid);
+                records.sort_unstable_by_key(|record| record.pid);
                 records.dedup_by_key(|record| record.pid);
                 records.retain(|record| record.is_of(user.uid));
                 all.extend(records.into_iter().map(|what| Of {
@@ -73,7 +73,7 @@ pub(super) fn list(options: &Options, wanted: &Wanted) -> Result<()> {
                     what,
                 }));
             }
-            all.sort_by_key(|one| (one.what.started, one.what.pid));
+            all.sort_unstable_by_key(|one| (one.what.started, one.what.pid));
             all
         }
     };

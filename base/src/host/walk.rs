@@ -379,7 +379,7 @@ fn list(directory: &File) -> io::Result<Vec<Entry>> {
             return Err(io::Error::from_raw_os_error(libc::E2BIG));
         }
     }
-    all.sort_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
+    all.sort_unstable_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
     Ok(all)
 }
 

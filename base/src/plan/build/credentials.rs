@@ -279,8 +279,12 @@ fn name_certificates(environment: &mut Environment, filter: &FilteredNetwork) {
             }
         }
     }
-    environment.variables.sort_by(|a, b| a.name.cmp(&b.name));
-    environment.hidden.sort_by(|a, b| a.name.cmp(&b.name));
+    environment
+        .variables
+        .sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    environment
+        .hidden
+        .sort_unstable_by(|a, b| a.name.cmp(&b.name));
 }
 
 /// Variables that say which certificates are trusted, as the launch had them: a job's node needs them.

@@ -233,8 +233,8 @@ pub fn build(policy: &Policy, host: &HostFacts, told: SessionNames<'_>) -> Envir
         path.value = longer;
     }
     variables.retain(|variable| variable.name != "OLDPWD" && valid(&variable.name));
-    variables.sort_by(|a, b| a.name.cmp(&b.name));
-    hidden.sort_by(|a, b| a.name.cmp(&b.name));
+    variables.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    hidden.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     clamped.dedup();
     Environment {
         variables,

@@ -124,7 +124,7 @@ pub(super) fn hand_out(plan: &mut Plan, policy: &Policy, in_job: bool) {
             .push((number, name.clone(), value.clone()));
     }
     plan.variables
-        .sort_by(|one, other| one.name.cmp(&other.name));
+        .sort_unstable_by(|one, other| one.name.cmp(&other.name));
     let words = vec![OsString::new(); injected_files.arguments.len()];
     if !words.is_empty() {
         plan.command.splice(1..1, words);

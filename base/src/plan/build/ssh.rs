@@ -275,6 +275,6 @@ pub(super) fn set(environment: &mut Environment) {
             "git reaches hosts of ssh.hosts by ssh",
         );
     }
-    variables.sort_by(|a, b| a.name.cmp(&b.name));
-    hidden.sort_by(|a, b| a.name.cmp(&b.name));
+    variables.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    hidden.sort_unstable_by(|a, b| a.name.cmp(&b.name));
 }
