@@ -47,6 +47,19 @@ const RUNS: usize = 60;
 /// Runs that are not counted, first: caches and page tables.
 const WARM_UP: usize = 5;
 
+/// The whole host, read-only: what somebody may start bubblewrap with who writes no policy.
+const LEAST: [&str; 9] = [
+    "--unshare-all",
+    "--ro-bind",
+    "/",
+    "/",
+    "--proc",
+    "/proc",
+    "--dev",
+    "/dev",
+    "true",
+];
+
 /// With this argument the benchmark plans once and prints the milliseconds.
 const PLAN_ONCE: &str = "--plan-once";
 
@@ -213,21 +226,25 @@ impl Bench {
         );
     }
 
-    /// `agent-sandbox -q true` against bubblewrap with the same arguments.
+    /// `agent-sandbox -q true` against bubblewrap with the same arguments, and against one with three mounts.
     fn launch(&mut self) -> anyhow::Result<()> {
         let bare = Bare::new(self.project.path())?;
         let mut ours = Vec::new();
         let mut theirs = Vec::new();
+        let mut least = Vec::new();
         for run in 0..WARM_UP + RUNS {
             let a = time(Command::new(&self.binary).args(["-q", "true"]))?;
             let (mut command, _files) = bare.command()?;
             let b = time(&mut command)?;
+            let c = time(Command::new("/usr/bin/bwrap").args(LEAST))?;
             if run >= WARM_UP {
                 ours.push(a);
                 theirs.push(b);
+                least.push(c);
             }
         }
         let (ours, theirs) = (median(&mut ours), median(&mut theirs));
+        let least = median(&mut least);
         println!(
             "{:<44} {:>10} {:>10}",
             "agent-sandbox -q true, median",
@@ -240,7 +257,19 @@ impl Bench {
             "",
             format!("{theirs:.2} ms")
         );
+        println!(
+            "{:<44} {:>10} {:>10}",
+            "bwrap with three mounts, median",
+            "",
+            format!("{least:.2} ms")
+        );
         self.row("agent-sandbox -q true / bwrap", 2.0, ours / theirs, " ×");
+        self.row(
+            "agent-sandbox -q true / bwrap, three mounts",
+            2.0,
+            ours / least,
+            " ×",
+        );
         Ok(())
     }
 
