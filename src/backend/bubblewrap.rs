@@ -24,13 +24,16 @@ pub enum Argument {
 
 /// Who finishes a jail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Finisher {
+pub enum Finisher<'a> {
     /// bubblewrap makes all of it: what the benchmark compares a launch with.
     #[default]
     Bubblewrap,
     /// bubblewrap, but for small read-only mounts over what the host has ([`Bind`]): it reads the table of mounts for
     /// each of them, and the launcher does not.
     Both,
+    /// bubblewrap makes what is the jail's own, and shows of the host what holds one of these files, by which init is
+    /// started. All else of the host the launcher shows ([`Taken`]).
+    Less(&'a [PathBuf]),
     /// The launcher also does what `--perms`, `--size` and `--disable-userns` ask for, once bubblewrap has mounted
     /// everything.
     Launcher,
@@ -58,13 +61,46 @@ pub struct Bind {
     pub at: PathBuf,
 }
 
-/// What is left for the launcher to do, in this order.
+/// A path of the host that the jail shows, with what is mounted below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its path on the host.
+    pub from: PathBuf,
+    /// Where it stands inside.
+    pub at: PathBuf,
+    /// What may be done with it there.
+    pub uses: Uses,
+    /// Whether its place is made where there is none: in a file system of the jail's, never on the host.
+    pub is_made: bool,
+}
+
+/// What may be done with a path of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uses {
+    /// Reading and executing.
+    Read,
+    /// Writing, too.
+    Write,
+    /// It is a device.
+    Device,
+}
+
+/// Something that is left to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// What bubblewrap made is changed.
+    Change(Left),
+    /// A file is covered.
+    Cover(Bind),
+    /// A path of the host is shown.
+    Show(Taken),
+}
+
+/// What is left for the launcher to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rest {
-    /// At places inside, in this order.
-    pub places: Vec<Left>,
-    /// Mounts that bubblewrap did not make.
-    pub binds: Vec<Bind>,
+    /// In this order.
+    pub acts: Vec<Act>,
     /// Whether the number of user namespaces is to be limited to those that there are.
     pub no_namespaces: bool,
 }
@@ -78,7 +114,8 @@ pub struct Call {
     pub contents: Vec<Vec<u8>>,
     /// What bubblewrap does not do.
     pub rest: Rest,
-    finisher: Finisher,
+    /// Whether bubblewrap knows no `--perms`, `--size` and `--disable-userns`.
+    older: bool,
     /// Contents that stand in [`COVERS`], by their number, with their modes.
     covers: Vec<(Vec<u8>, u32)>,
 }
@@ -102,13 +139,13 @@ impl Call {
         self.contents.push(content);
     }
 
-    fn is_later(&self) -> bool {
-        self.finisher != Finisher::Launcher
+    fn change(&mut self, left: Left) {
+        self.rest.acts.push(Act::Change(left));
     }
 
     /// An option that makes something at `at`, with this mode, and as a tmpfs of this size.
     fn make(&mut self, option: &str, at: &Path, mode: u32, size: Option<u64>) {
-        if self.is_later() {
+        if !self.older {
             self.perms(mode);
             if let Some(size) = size {
                 self.flag("--size");
@@ -116,7 +153,7 @@ impl Call {
             }
         // Like this bubblewrap makes it anyway.
         } else if mode != DIRECTORY || size.is_some() {
-            self.rest.places.push(Left {
+            self.change(Left {
                 at: at.to_owned(),
                 size,
                 mode: Some(mode),
@@ -128,11 +165,11 @@ impl Call {
 
     /// A file that can only be read.
     fn file(&mut self, at: &Path, content: Vec<u8>, mode: u32) {
-        if self.is_later() {
+        if !self.older {
             self.perms(mode);
             self.content("--ro-bind-data", content);
         } else {
-            self.rest.places.push(Left {
+            self.change(Left {
                 at: at.to_owned(),
                 size: None,
                 mode: Some(mode),
@@ -145,10 +182,10 @@ impl Call {
 
     /// A file in the file system that is there.
     fn copy(&mut self, at: &Path, content: Vec<u8>, mode: u32) {
-        if self.is_later() {
+        if !self.older {
             self.perms(mode);
         } else {
-            self.rest.places.push(Left {
+            self.change(Left {
                 at: at.to_owned(),
                 mode: Some(mode),
                 ..Left::default()
@@ -159,7 +196,7 @@ impl Call {
     }
 
     /// A file that can only be read, over one of the host's that can only be read: the launcher puts it there.
-    fn cover(&mut self, at: &Path, content: &[u8], mode: u32) {
+    fn cover(&mut self, at: &Path, content: &[u8], mode: u32) -> Act {
         let cover = (content, mode);
         let mut covers = self.covers.iter();
         let number = covers.position(|(content, mode)| (content.as_slice(), *mode) == cover);
@@ -167,10 +204,10 @@ impl Call {
             self.covers.push((content.to_vec(), mode));
             self.covers.len() - 1
         });
-        self.rest.binds.push(Bind {
+        Act::Cover(Bind {
             from: Path::new(COVERS).join(number.to_string()),
             at: at.to_owned(),
-        });
+        })
     }
 
     fn perms(&mut self, mode: u32) {
@@ -179,19 +216,22 @@ impl Call {
     }
 
     fn read_only(&mut self, at: &Path) {
-        if self.is_later() {
+        if !self.older {
             return self.text([Path::new("--remount-ro"), at]);
         }
         // What is at this place already, or a place of its own.
-        let places = &mut self.rest.places;
-        match places.last_mut().filter(|left| left.at == at) {
-            Some(left) => left.read_only = true,
-            None => places.push(Left {
-                at: at.to_owned(),
-                read_only: true,
-                ..Left::default()
-            }),
+        match self.rest.acts.last_mut() {
+            Some(Act::Change(left)) if left.at == at => left.read_only = true,
+            _ => self.change(read_only(at)),
         }
+    }
+}
+
+fn read_only(at: &Path) -> Left {
+    Left {
+        at: at.to_owned(),
+        read_only: true,
+        ..Left::default()
     }
 }
 
@@ -208,19 +248,19 @@ const COVERS: &str = "/run/agent-sandbox/covers";
 const PAGE: u64 = 4096;
 
 /// Translates the plan; `filter` is the compiled filter of its system calls.
-pub fn call(plan: &Plan, filter: Vec<u8>, finisher: Finisher) -> Call {
+pub fn call(plan: &Plan, filter: Vec<u8>, finisher: Finisher<'_>) -> Call {
     let mut call = Call {
-        finisher,
+        older: finisher == Finisher::Launcher,
         ..Call::default()
     };
-    call.rest.no_namespaces = !plan.nested.value && !call.is_later();
+    call.rest.no_namespaces = !plan.nested.value && call.older;
     for namespace in ["user", "pid", "ipc", "uts", "cgroup"] {
         call.flag(&format!("--unshare-{namespace}"));
     }
     if plan.network.value != NetworkMode::Open {
         call.flag("--unshare-net");
     }
-    if !plan.nested.value && call.is_later() {
+    if !plan.nested.value && !call.older {
         call.flag("--disable-userns");
     }
     call.flag("--die-with-parent");
@@ -241,9 +281,12 @@ pub fn call(plan: &Plan, filter: Vec<u8>, finisher: Finisher) -> Call {
         _ => None,
     });
     let room: u64 = contents.map(|size| size.next_multiple_of(PAGE)).sum();
+    let taken = taken(&steps, finisher);
     // What is mounted around the place.
     let mut around: Vec<(&Path, &Mount)> = Vec::new();
-    for (at, step) in &steps {
+    // What is shown in what is ours, which covers other things, and all else.
+    let (mut own, mut later) = (Vec::new(), Vec::new());
+    for ((at, step), uses) in steps.iter().zip(taken) {
         let at = at.as_path();
         while around
             .last()
@@ -272,14 +315,29 @@ pub fn call(plan: &Plan, filter: Vec<u8>, finisher: Finisher) -> Call {
                 access: Access::Read,
                 ..
             } if is_small && let Some(from) = shown(bind) => {
-                call.rest.binds.push(Bind {
+                later.push(Act::Cover(Bind {
                     from,
                     at: at.to_owned(),
-                });
+                }));
             }
-            Mount::File { content } if is_small => call.cover(at, content, 0o444),
-            Mount::Program { content } if is_small => call.cover(at, content, 0o555),
-            Mount::HideFile if is_small => call.cover(at, &[], 0o444),
+            Mount::Bind { from, .. } | Mount::Kept { from, .. } | Mount::Device { from }
+                if let Some(uses) = uses =>
+            {
+                let all = if at.starts_with(OWN) {
+                    &mut own
+                } else {
+                    &mut later
+                };
+                all.push(Act::Show(Taken {
+                    from: from.clone(),
+                    at: at.to_owned(),
+                    uses,
+                    is_made: matches!(over, None | Some((_, Mount::Tmpfs { .. } | Mount::Dev))),
+                }));
+            }
+            Mount::File { content } if is_small => later.push(call.cover(at, content, 0o444)),
+            Mount::Program { content } if is_small => later.push(call.cover(at, content, 0o555)),
+            Mount::HideFile if is_small => later.push(call.cover(at, &[], 0o444)),
             // That becomes read-only.
             Mount::File { content } if over.is_some_and(|(place, _)| place == Path::new(OWN)) => {
                 call.copy(at, content.clone(), 0o444);
@@ -316,12 +374,81 @@ pub fn call(plan: &Plan, filter: Vec<u8>, finisher: Finisher) -> Call {
     }
     // The file systems that hold the rest together: nothing may be stored in them, for bubblewrap
     // sets them no size. And the one of what is ours.
-    for base in [OWN, "/dev", "/"] {
-        call.read_only(Path::new(base));
+    let bases = [OWN, "/dev", "/"].map(Path::new);
+    match finisher {
+        // Once the places of mounts are made in them.
+        Finisher::Less(_) => {
+            let [own_base, others @ ..] = bases;
+            let close = |base| Act::Change(read_only(base));
+            call.rest
+                .acts
+                .extend(own.into_iter().chain([close(own_base)]));
+            call.rest
+                .acts
+                .extend(later.into_iter().chain(others.map(close)));
+        }
+        _ => {
+            bases.into_iter().for_each(|base| call.read_only(base));
+            call.rest.acts.extend(later);
+        }
     }
     call.text([Path::new("--chdir"), Path::new("/")]);
     call.content("--seccomp", filter);
     call
+}
+
+/// Of each step, by the places where they are made, how the launcher shows what it binds; none of what bubblewrap makes.
+fn taken(steps: &[(PathBuf, &Step)], finisher: Finisher<'_>) -> Vec<Option<Uses>> {
+    let mut taken = Vec::with_capacity(steps.len());
+    let Finisher::Less(needed) = finisher else {
+        taken.resize(steps.len(), None);
+        return taken;
+    };
+    // Those around a place.
+    let mut around: Vec<usize> = Vec::new();
+    for (number, (at, step)) in steps.iter().enumerate() {
+        while around
+            .last()
+            .is_some_and(|&over| !at.starts_with(&steps[over].0))
+        {
+            around.pop();
+        }
+        let uses = match &step.mount {
+            Mount::Bind {
+                access: Access::Read,
+                ..
+            } => Some(Uses::Read),
+            Mount::Bind {
+                access: Access::Write,
+                ..
+            }
+            | Mount::Kept { .. } => Some(Uses::Write),
+            Mount::Device { .. } => Some(Uses::Device),
+            _ => None,
+        };
+        let is_needed = || at == Path::new(INIT) || needed.iter().any(|path| path.starts_with(at));
+        let uses = uses.filter(|_| !is_needed());
+        let over = around.last().map(|&over| &steps[over].1.mount);
+        let covers = matches!(
+            step.mount,
+            Mount::File { .. } | Mount::Program { .. } | Mount::HideFile
+        ) && matches!(
+            over,
+            Some(Mount::Bind {
+                access: Access::Read,
+                ..
+            })
+        );
+        if uses.is_none() && !covers {
+            // bubblewrap makes it, and so what it stands in.
+            around.iter().for_each(|&over| taken[over] = None);
+        }
+        taken.push(uses);
+        if !matches!(step.mount, Mount::Directory { .. } | Mount::Link { .. }) {
+            around.push(number);
+        }
+    }
+    taken
 }
 
 /// The command that bubblewrap starts inside.
@@ -339,9 +466,9 @@ mod tests {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    fn made(finisher: Finisher) -> Call {
+    fn made(older: bool) -> Call {
         let mut call = Call {
-            finisher,
+            older,
             ..Call::default()
         };
         call.make("--dir", Path::new("/a"), 0o755, None);
@@ -355,25 +482,27 @@ mod tests {
 
     #[test]
     fn what_one_bubblewrap_does_is_left_by_the_other() {
-        let all = made(Finisher::Both);
+        let all = made(false);
         assert_eq!(
             words(&all),
             "--perms 0755 --dir /a --perms 0700 --dir /b --perms 0555 --size 4096 --tmpfs /c --remount-ro /c \
              --perms 0444 --ro-bind-data #0 /d --remount-ro /"
         );
-        let older = made(Finisher::Launcher);
+        let older = made(true);
         assert_eq!(
             words(&older),
             "--dir /a --dir /b --tmpfs /c --bind-data #0 /d"
         );
-        let left = |at: &str, mode: Option<u32>, size: Option<u64>, read_only| Left {
-            at: at.into(),
-            size,
-            mode,
-            read_only,
+        let left = |at: &str, mode: Option<u32>, size: Option<u64>, read_only| {
+            Act::Change(Left {
+                at: at.into(),
+                size,
+                mode,
+                read_only,
+            })
         };
         assert_eq!(
-            older.rest.places,
+            older.rest.acts,
             [
                 left("/b", Some(0o700), None, false),
                 left("/c", Some(0o555), Some(4096), true),
@@ -386,22 +515,83 @@ mod tests {
     #[test]
     fn what_is_covered_by_the_same_needs_one_file() {
         let mut call = Call::default();
-        for (at, content, mode) in [
+        let binds: Vec<_> = [
             ("/etc/a", &b""[..], 0o444),
             ("/etc/b", b"b", 0o444),
             ("/etc/c", b"", 0o444),
             ("/etc/d", b"b", 0o555),
-        ] {
-            call.cover(Path::new(at), content, mode);
-        }
-        let binds = call.rest.binds.iter();
-        let binds: Vec<_> = binds
-            .map(|bind| format!("{} {}", bind.from.display(), bind.at.display()))
-            .collect();
+        ]
+        .into_iter()
+        .map(
+            |(at, content, mode)| match call.cover(Path::new(at), content, mode) {
+                Act::Cover(bind) => format!("{} {}", bind.from.display(), bind.at.display()),
+                other => format!("{other:?}"),
+            },
+        )
+        .collect();
         assert_eq!(
             binds,
             ["0 /etc/a", "1 /etc/b", "0 /etc/c", "2 /etc/d"].map(|bind| format!("{COVERS}/{bind}"))
         );
         assert_eq!(call.covers.len(), 3);
+    }
+
+    #[test]
+    fn what_bubblewrap_makes_stands_in_what_it_binds() {
+        use crate::plan::Why;
+
+        let bind = |access| Mount::Bind {
+            from: "/from".into(),
+            access,
+            id: (0, 0),
+        };
+        let (read, write) = (bind(Access::Read), bind(Access::Write));
+        let private = Mount::Tmpfs {
+            size: 1,
+            mode: 0o700,
+        };
+        let content = Mount::File {
+            content: Vec::new(),
+        };
+        let steps: Vec<_> = [
+            ("/data", &read),
+            ("/data/private", &Mount::HideDirectory),
+            ("/etc", &read),
+            ("/etc/passwd", &content),
+            ("/home", &private),
+            ("/home/project", &write),
+            ("/home/project/.git", &read),
+            ("/home/project/.git/hooks", &write),
+            ("/home/project/.git/hooks/hidden", &Mount::HideFile),
+            ("/home/store", &write),
+            ("/run/agent-sandbox/init", &read),
+            ("/run/agent-sandbox/shim", &read),
+            ("/usr", &read),
+            ("/usr/local", &read),
+        ]
+        .map(|(at, mount)| Step {
+            at: at.into(),
+            mount: mount.clone(),
+            why: Why::Every("a test"),
+        })
+        .into();
+        let steps: Vec<_> = steps.iter().map(|step| (step.at.clone(), step)).collect();
+        let needed = ["/usr/lib/libc.so.6".into()];
+        let of = |finisher| {
+            let taken = taken(&steps, finisher);
+            let all = steps.iter().zip(taken);
+            all.filter_map(|((at, _), uses)| uses.map(|_| at.display().to_string()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of(Finisher::Less(&needed)),
+            [
+                "/etc",
+                "/home/store",
+                "/run/agent-sandbox/shim",
+                "/usr/local"
+            ]
+        );
+        assert!(of(Finisher::Both).is_empty());
     }
 }

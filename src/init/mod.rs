@@ -126,12 +126,18 @@ fn prepare(control: &Control, stderr: Option<OwnedFd>, order: OwnedFd) -> Result
                 "`{shown}` was replaced while the jail was built; somebody is changing it"
             ));
         }
+        // Of what is written nothing is asked: that would be a question to each server of a large file system.
         if expect.read_only {
             let flags = statvfs(path)
                 .map_err(|error| format!("cannot check `{shown}`: {error}"))?
                 .flags();
             if !flags.contains(FsFlags::ST_RDONLY) {
                 return Err(format!("`{shown}` is writable in the jail and must not be"));
+            }
+            if !flags.contains(FsFlags::ST_NOSUID | FsFlags::ST_NODEV) {
+                return Err(format!(
+                    "`{shown}` has set-id bits or devices in the jail and must not have"
+                ));
             }
         }
     }

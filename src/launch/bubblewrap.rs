@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result};
 
 use super::backend::{Backend, Planned, Ready, Reason, Running};
-use super::finish::Finish;
+use super::finish::{Finish, NotTaken};
 use super::orders::filter;
 use super::prepared::Prepared;
 use super::state::{self, StateChanges};
@@ -23,7 +23,7 @@ use crate::handoff::{Expect, Order, Run, Service};
 use crate::host;
 use crate::plan::model::ssh;
 use crate::plan::{self, Access, Mount, Plan};
-use crate::sys::{fds, passing, process};
+use crate::sys::{fds, mounts, passing, process};
 
 /// bubblewrap.
 ///
@@ -155,15 +155,16 @@ fn begin(
         run: Some(run),
         ..order(&plan)
     };
-    let call = call(program, &plan)?;
-    drop(plan);
     supervisor::hold_signals(company.by_slurm).context("cannot hold signals back")?;
     let Started {
         bwrap,
         control,
         complaint,
         finish,
-    } = start(program, call, order)?;
+    } = start(program, &plan, order)?;
+    drop(plan);
+    process::release_memory();
+    process::release_text();
     company.finish = finish;
     Ok((Jail::built(&bwrap, complaint), control))
 }
@@ -191,21 +192,6 @@ impl Running for Begun {
         state_changes.end();
         Ok(outcome?)
     }
-}
-
-/// What this bubblewrap is told to do for a plan.
-///
-/// # Errors
-/// The filter of system calls cannot be compiled.
-pub fn call(bwrap: &Path, plan: &Plan) -> Result<bubblewrap::Call> {
-    let finisher = match host::bubblewrap::lacks(bwrap).as_slice() {
-        [] => Finisher::Both,
-        _ => {
-            refuse_what_it_waits_for(plan)?;
-            Finisher::Launcher
-        }
-    };
-    Ok(bubblewrap::call(plan, filter(plan)?, finisher))
 }
 
 /// bubblewrap before 0.5 calls `creat(2)` on the place of a mount that is neither a regular file nor a
@@ -253,18 +239,48 @@ pub struct Started {
     pub finish: Option<Finish>,
 }
 
-/// Starts bubblewrap.
+/// Starts bubblewrap for a plan. Mounts are taken from the host while it builds the jail; where they cannot be had, it
+/// starts once more and makes them itself.
 ///
 /// # Errors
-/// What `memfd_create(2)`, `socketpair(2)` or `execve(2)` answer.
-pub fn start(bwrap: &Path, mut call: bubblewrap::Call, mut order: Order) -> Result<Started> {
+/// The filter of system calls cannot be compiled; what `memfd_create(2)`, `socketpair(2)`, `fork(2)` or `execve(2)` answer.
+pub fn start(bwrap: &Path, plan: &Plan, mut order: Order) -> Result<Started> {
+    let filter = filter(plan)?;
+    if !host::bubblewrap::lacks(bwrap).is_empty() {
+        refuse_what_it_waits_for(plan)?;
+        let call = bubblewrap::call(plan, filter, Finisher::Launcher);
+        return start_by(bwrap, call, &mut order);
+    }
+    if mounts::can_be_cloned() {
+        let needed = libraries();
+        let call = bubblewrap::call(plan, filter.clone(), Finisher::Less(&needed));
+        match start_by(bwrap, call, &mut order) {
+            Err(error) if error.is::<NotTaken>() => {
+                tracing::info!(target: "launch", %error, "bubblewrap makes all mounts");
+            }
+            started => return started,
+        }
+    }
+    let call = bubblewrap::call(plan, filter, Finisher::Both);
+    start_by(bwrap, call, &mut order)
+}
+
+/// The files by which init, this program, is started, by every name that leads to them.
+fn libraries() -> Vec<PathBuf> {
+    let mut found = process::libraries();
+    let real: Vec<_> = found
+        .iter()
+        .filter_map(|path| path.canonicalize().ok())
+        .collect();
+    found.extend(real);
+    found
+}
+
+fn start_by(bwrap: &Path, mut call: bubblewrap::Call, order: &mut Order) -> Result<Started> {
     let rest = std::mem::take(&mut call.rest);
-    let finish = match rest == Rest::default() {
-        true => None,
-        false => Some(Finish::new(rest)?),
-    };
-    order.unfinished = finish.is_some();
-    let text = postcard::to_allocvec(&order).context("cannot write the order")?;
+    let unfinished = rest != Rest::default();
+    order.unfinished = unfinished;
+    let text = postcard::to_allocvec(&*order).context("cannot write the order")?;
     let order = fds::memory_file(c"agent-sandbox-order", &text)?;
     let mut contents: Vec<OwnedFd> = Vec::with_capacity(call.contents.len());
     for content in &call.contents {
@@ -287,7 +303,7 @@ pub fn start(bwrap: &Path, mut call: bubblewrap::Call, mut order: Order) -> Resu
     for fd in contents.iter().chain([&options, &order, &theirs, &stderr]) {
         fds::inheritable(fd)?;
     }
-    let child = Command::new(bwrap)
+    let mut child = Command::new(bwrap)
         .arg("--args")
         .arg(options.as_raw_fd().to_string())
         .arg("--")
@@ -298,8 +314,15 @@ pub fn start(bwrap: &Path, mut call: bubblewrap::Call, mut order: Order) -> Resu
         .spawn()
         .with_context(|| format!("cannot start `{}`", bwrap.display()))?;
     drop((call, contents, options, order, theirs, stderr, text));
-    process::release_memory();
-    process::release_text();
+    let finish = match unfinished.then(|| Finish::begin(rest)).transpose() {
+        Ok(finish) => finish,
+        Err(error) => {
+            // Init ends where nobody speaks to it. bubblewrap itself, killed before its child is ready, would leave that waiting.
+            drop(ours);
+            child.wait().context("cannot wait for bubblewrap")?;
+            return Err(error);
+        }
+    };
     Ok(Started {
         bwrap: child,
         control: ours,

@@ -1,11 +1,11 @@
-//! What bubblewrap does not do, done in the jail by the launcher before anything runs there: small read-only mounts,
-//! for which it is quicker, and with an older bubblewrap sizes and modes of what that mounted and made, and the limit on
+//! What bubblewrap does not do, done in the jail by the launcher before anything runs there: mounts,
+//! for which it is quicker (those of the host's files are [`taken`] before), and with an older bubblewrap sizes and modes of what that mounted and made, and the limit on
 //! user namespaces.
 //!
 //! bubblewrap makes two user namespaces, the second below the first, and puts its payload into the
 //! second. The first owns the mounts. Nobody inside has a right over it, but who made it has (the
 //! effective uid that called `clone(2)`, in the user namespace above: user_namespaces(7)), and that is
-//! the user. So a child of the launcher enters it and the mount namespace, both by descriptors that
+//! the user. So a child of the launcher enters it and the mount namespace, by what
 //! init lends, does what is left, and ends; init waits. Outside of the jail it has no right that
 //! the user has not, and inside only what is mounted by bubblewrap can be changed: nothing else is a
 //! file system of this user namespace.
@@ -19,15 +19,16 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::mount::{MsFlags, mount};
 use nix::sys::socket::MsgFlags;
-use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstat};
+use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstat, mkdirat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
-use nix::unistd::{fchdir, getuid, write};
+use nix::unistd::{Pid, fchdir, getuid, write};
 
-use crate::backend::bubblewrap::{Bind, Left, Rest};
+use super::taken;
+use crate::backend::bubblewrap::{Act, Bind, Left, Rest, Taken};
 use crate::handoff::Request;
 use crate::sys::namespaces::{self, Kind};
-use crate::sys::{passing, paths, process};
+use crate::sys::{mounts, passing, paths, process};
 
 /// How many user namespaces there may be below the jail's own, in the file of that name in
 /// `/proc/sys/user` (namespaces(7)): the one that bubblewrap has made.
@@ -37,15 +38,27 @@ const LONGEST_REASON: usize = 8 * 1024;
 /// What the mounts of bubblewrap's are restricted to, and stay.
 const RESTRICTED: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 
-/// What is left to do, and what is needed for it.
+/// A process that does what is left in a jail, and what it is told by. It waits from before the jail is there.
 #[derive(Debug)]
 pub struct Finish {
-    rest: Rest,
-    /// The `/proc` in which the process that does it can be found.
-    proc: OwnedFd,
+    child: Pid,
+    talk: Option<OwnedFd>,
 }
 
-/// Does what is left in the jail whose mount namespace was lent, and tells its init to go on.
+impl Drop for Finish {
+    fn drop(&mut self) {
+        // It ends when nobody speaks to it any more.
+        self.talk = None;
+        let _ = process::wait(self.child);
+    }
+}
+
+/// Why mounts cannot be taken from the host: bubblewrap makes them then.
+#[derive(Debug, thiserror::Error)]
+#[error("no mounts can be taken from the host: {0}")]
+pub struct NotTaken(String);
+
+/// Has what is left in the jail done, whose mount namespace was lent, and tells its init to go on.
 ///
 /// # Errors
 /// A sentence: what cannot be done, or what is not as bubblewrap must have made it. Nothing may run in
@@ -61,72 +74,132 @@ pub fn answer(
     finish.carry_out(&lent)?;
     let go = postcard::to_allocvec(&Request::Go).map_err(|error| error.to_string())?;
     passing::send(control, &go, None).map_err(|error| format!("init is gone: {error}"))
+    // The process ends while init goes on.
 }
 
 impl Finish {
+    /// Starts the process, and waits until it has taken what the host's mounts are to give.
+    ///
     /// # Errors
-    /// What opening `/proc` answers.
-    pub fn new(rest: Rest) -> Result<Self> {
+    /// [`NotTaken`]; what opening `/proc`, `socketpair(2)` and `fork(2)` answer.
+    pub fn begin(rest: Rest) -> Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let proc = open("/proc", flags, Mode::empty()).context("cannot open `/proc`")?;
-        Ok(Self { rest, proc })
+        let (ours, theirs) = passing::pair()?;
+        let count = taken::sources(&rest).len();
+        match process::fork().context("cannot fork")? {
+            process::Side::Child => {
+                drop(ours);
+                let finisher = Finisher {
+                    rest,
+                    proc,
+                    talk: theirs,
+                };
+                process::exit_now(i32::from(finisher.serve().is_err()))
+            }
+            process::Side::Parent(child) => {
+                drop(theirs);
+                let finish = Self {
+                    child,
+                    talk: Some(ours),
+                };
+                finish.hear().map_err(NotTaken)?;
+                tracing::debug!(target: "launch", count, "mounts are taken from the host");
+                Ok(finish)
+            }
+        }
+    }
+
+    fn hear(&self) -> std::result::Result<(), String> {
+        let mut buffer = [0; LONGEST_REASON];
+        let Some(talk) = &self.talk else {
+            return Err("it was told all".to_owned());
+        };
+        let received = loop {
+            match passing::receive(talk, &mut buffer, MsgFlags::empty()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                received => break received,
+            }
+        };
+        match received.map(|(length, _)| buffer[..length].split_first()) {
+            Ok(Some((b'0', _))) => Ok(()),
+            Ok(Some((_, why))) => Err(String::from_utf8_lossy(why).into_owned()),
+            Ok(None) => Err("the process that finishes the mounts was killed".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     fn carry_out(&self, mounts: &OwnedFd) -> std::result::Result<(), String> {
         let own = owner_of_jail(mounts, Kind::Mount)
             .map_err(|error| format!("its namespaces: {error}"))?;
-        let (ours, theirs) = passing::pair().map_err(|error| error.to_string())?;
-        match process::fork().map_err(|error| format!("cannot fork: {error}"))? {
-            process::Side::Child => {
-                // An empty datagram would be the end of the conversation.
-                let said = match self.inside(&own, mounts) {
-                    Ok(()) => "0".to_owned(),
-                    Err(why) => format!("1{why}"),
-                };
-                let said = &said.as_bytes()[..said.len().min(LONGEST_REASON)];
-                process::exit_now(i32::from(passing::send(&theirs, said, None).is_err()))
-            }
-            process::Side::Parent(child) => {
-                drop(theirs);
-                let mut buffer = [0; LONGEST_REASON];
-                let received = loop {
-                    match passing::receive(&ours, &mut buffer, MsgFlags::empty()) {
-                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                        received => break received,
-                    }
-                };
-                // It may have been reaped with others; the answer tells all.
-                let _ = process::wait(child);
-                match received.map(|(length, _)| buffer[..length].split_first()) {
-                    Ok(Some((b'0', _))) => Ok(()),
-                    Ok(Some((_, why))) => Err(String::from_utf8_lossy(why).into_owned()),
-                    Ok(None) => Err("the process that finishes the mounts was killed".to_owned()),
-                    Err(error) => Err(error.to_string()),
-                }
-            }
-        }
+        let lent = [own.as_fd(), mounts.as_fd()];
+        // What it says, if it has ended, is heard below.
+        let _ = self
+            .talk
+            .as_ref()
+            .map(|talk| passing::send_many(talk, b"x", &lent));
+        self.hear()
+    }
+}
+
+/// In the process that finishes a jail.
+struct Finisher {
+    rest: Rest,
+    /// The `/proc` in which this process can be found.
+    proc: OwnedFd,
+    talk: OwnedFd,
+}
+
+impl Finisher {
+    fn serve(&self) -> io::Result<()> {
+        let sources = taken::sources(&self.rest);
+        let taken = match taken::take(&sources) {
+            Ok(taken) => taken,
+            Err(error) => return self.say(Err(error.to_string())),
+        };
+        self.say(Ok(()))?;
+        let (_, lent) = passing::receive_many(&self.talk, &mut [0; 1], MsgFlags::empty())?;
+        let [owner, mounts] = &lent[..] else {
+            // The jail is not wanted any more.
+            return Ok(());
+        };
+        self.say(self.inside(owner, mounts, taken))
     }
 
-    /// In the child.
-    fn inside(&self, owner: &OwnedFd, mounts: &OwnedFd) -> std::result::Result<(), String> {
+    fn say(&self, done: std::result::Result<(), String>) -> io::Result<()> {
+        // An empty datagram would be the end of the conversation.
+        let said = match done {
+            Ok(()) => "0".to_owned(),
+            Err(why) => format!("1{why}"),
+        };
+        let said = &said.as_bytes()[..said.len().min(LONGEST_REASON)];
+        passing::send(&self.talk, said, None)
+    }
+
+    fn inside(
+        &self,
+        owner: &OwnedFd,
+        mounts: &OwnedFd,
+        taken: Vec<OwnedFd>,
+    ) -> std::result::Result<(), String> {
         let failed = |error: io::Error| format!("cannot enter the jail: {error}");
         namespaces::enter(owner, Kind::User).map_err(failed)?;
         if self.rest.no_namespaces {
             self.limit_namespaces()?;
         }
         namespaces::enter(mounts, Kind::Mount).map_err(failed)?;
-        for left in &self.rest.places {
-            self.finish(left).map_err(|error| {
-                format!("cannot finish `{}` in the jail: {error}", left.at.display())
-            })?;
-        }
-        for bind in &self.rest.binds {
-            self.bind(bind).map_err(|error| {
-                format!(
-                    "cannot mount over `{}` in the jail: {error}",
-                    bind.at.display()
-                )
-            })?;
+        let mut taken = taken.into_iter();
+        for act in &self.rest.acts {
+            let (done, what, at) = match act {
+                Act::Change(left) => (self.change(left), "finish", &left.at),
+                Act::Cover(bind) => (self.cover(bind), "mount over", &bind.at),
+                Act::Show(show) => {
+                    let clone = taken.next().ok_or_else(|| io::Error::from(Errno::ENOENT));
+                    let shown = clone.and_then(|clone| show_at(&clone, show));
+                    (shown, "mount over", &show.at)
+                }
+            };
+            done.map_err(|error| format!("cannot {what} `{}` in the jail: {error}", at.display()))?;
         }
         Ok(())
     }
@@ -145,7 +218,7 @@ impl Finish {
     }
 
     /// A bind has the flags of the mount that it is taken from.
-    fn bind(&self, bind: &Bind) -> io::Result<()> {
+    fn cover(&self, bind: &Bind) -> io::Result<()> {
         let (from, at) = (pin(&bind.from)?, pin(&bind.at)?);
         let flags = fstatvfs(&from)?.flags();
         if !flags.contains(FsFlags::ST_RDONLY | FsFlags::ST_NOSUID | FsFlags::ST_NODEV) {
@@ -168,7 +241,7 @@ impl Finish {
         Ok(format!("self/fd/{}", place.as_raw_fd()).into())
     }
 
-    fn finish(&self, left: &Left) -> io::Result<()> {
+    fn change(&self, left: &Left) -> io::Result<()> {
         let place = pin(&left.at)?;
         let name = self.named(&place)?;
         let name = name.as_path();
@@ -243,6 +316,40 @@ fn pin_by_parts(path: &Path) -> io::Result<OwnedFd> {
     Ok(at)
 }
 
+/// Puts a mount in its place.
+fn show_at(clone: &OwnedFd, Taken { at, is_made, .. }: &Taken) -> io::Result<()> {
+    let place = match pin(at) {
+        Err(error) if *is_made && error.raw_os_error() == Some(libc::ENOENT) => {
+            let kind = fstat(clone)?.st_mode & SFlag::S_IFMT.bits();
+            make_place(at, kind == SFlag::S_IFDIR.bits())?;
+            pin(at)?
+        }
+        place => place?,
+    };
+    mounts::attach_to(clone, &place)
+}
+
+/// Makes a directory or an empty file, and directories above it, in a tmpfs of the jail's.
+fn make_place(at: &Path, is_directory: bool) -> io::Result<()> {
+    let (Some(above), Some(name)) = (at.parent(), at.file_name()) else {
+        return Err(Errno::EINVAL.into());
+    };
+    let above = match pin(above) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+            make_place(above, true)?;
+            pin(above)?
+        }
+        above => above?,
+    };
+    is_of_the_jail(&above)?;
+    if is_directory {
+        return Ok(mkdirat(&above, name, Mode::from_bits_truncate(0o755))?);
+    }
+    let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    openat(&above, name, flags, Mode::from_bits_truncate(0o444))?;
+    Ok(())
+}
+
 /// Fails unless it was made by bubblewrap: a directory or file of the user's in a tmpfs, and a file that
 /// nothing else has a name for.
 fn is_of_the_jail(place: &OwnedFd) -> io::Result<()> {
@@ -263,229 +370,4 @@ fn remount(at: &Path, how: MsFlags, options: Option<&str>) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::disallowed_methods, reason = "tests")]
-
-    use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
-    use nix::sys::statvfs::{FsFlags, statvfs};
-    use nix::sys::wait::{WaitStatus, waitpid};
-
-    use super::*;
-    use crate::sys::mounts;
-
-    type Done = std::result::Result<(), Box<dyn std::error::Error>>;
-
-    /// Mounts as bubblewrap makes them below `place`, in namespaces of a process of their own; has them
-    /// finished from outside, and lets that process look.
-    fn finished(
-        place: &Path,
-        rest: Rest,
-        look: impl FnOnce(&Path) -> Done,
-    ) -> std::result::Result<(), String> {
-        let (ours, theirs) = passing::pair().unwrap();
-        match process::fork().unwrap() {
-            process::Side::Child => {
-                drop(ours);
-                let done = as_bubblewrap(place, &theirs, look);
-                let said = done.map_or_else(|error| format!("1{error}"), |()| "0".to_owned());
-                let _ = passing::send(&theirs, said.as_bytes(), None);
-                process::exit_now(0)
-            }
-            process::Side::Parent(child) => {
-                drop(theirs);
-                let mut buffer = [0; LONGEST_REASON];
-                let received = passing::receive(&ours, &mut buffer, MsgFlags::empty()).unwrap();
-                let (1, Some(lent)) = received else {
-                    panic!("{}", String::from_utf8_lossy(&buffer[..received.0]))
-                };
-                let finish = Finish::new(rest).unwrap();
-                let done = answer(Some(finish), Some(lent), &ours);
-                if done.is_ok() {
-                    let (length, _) =
-                        passing::receive(&ours, &mut buffer, MsgFlags::empty()).unwrap();
-                    let said = String::from_utf8_lossy(&buffer[..length]).into_owned();
-                    assert_eq!(said, "0");
-                }
-                drop(ours);
-                let ended = waitpid(child, None).unwrap();
-                assert_eq!(ended, WaitStatus::Exited(child, 0));
-                done
-            }
-        }
-    }
-
-    fn as_bubblewrap(place: &Path, control: &OwnedFd, look: impl FnOnce(&Path) -> Done) -> Done {
-        let (uid, gid) = (getuid(), nix::unistd::getgid());
-        let map = |inside: u32| -> io::Result<()> {
-            let _ = fs::write("/proc/self/setgroups", "deny");
-            let outside = if inside == 0 { uid.as_raw() } else { 0 };
-            fs::write("/proc/self/uid_map", format!("{inside} {outside} 1"))?;
-            let outside = if inside == 0 { gid.as_raw() } else { 0 };
-            fs::write("/proc/self/gid_map", format!("{inside} {outside} 1"))
-        };
-        namespaces::leave(&[Kind::User, Kind::Mount])?;
-        map(0)?;
-        mounts::make_private()?;
-        mounts::tmpfs_at(place, 1 << 20, 0o755)?;
-        for name in ["sized", "made"] {
-            fs::create_dir(place.join(name))?;
-        }
-        mounts::tmpfs_at(&place.join("sized"), 1 << 20, 0o755)?;
-        fs::write(place.join("file"), "content")?;
-        symlink("file", place.join("link"))?;
-        let closed = place.join("closed");
-        fs::create_dir(&closed)?;
-        mounts::tmpfs_at(&closed, 1 << 20, 0o755)?;
-        fs::write(closed.join("cover"), "cover")?;
-        symlink("cover", closed.join("link"))?;
-        remount(&closed, MsFlags::MS_BIND | MsFlags::MS_RDONLY, None)?;
-        namespaces::leave(&[Kind::User])?;
-        map(1)?;
-        let own = namespaces::own(Kind::Mount)?;
-        passing::send(control, b"x", Some(own.as_fd()))?;
-        let mut buffer = [0; 64];
-        match passing::receive(control, &mut buffer, MsgFlags::empty())? {
-            (0, _) => Ok(()),
-            _ => look(place),
-        }
-    }
-
-    fn left(at: &Path, size: Option<u64>, mode: Option<u32>, read_only: bool) -> Left {
-        Left {
-            at: at.to_owned(),
-            size,
-            mode,
-            read_only,
-        }
-    }
-
-    fn expect(holds: bool, what: &str) -> Done {
-        if holds { Ok(()) } else { Err(what.into()) }
-    }
-
-    #[test]
-    fn sizes_modes_and_what_is_closed() {
-        let directory = tempfile::tempdir().unwrap();
-        let place = directory.path().canonicalize().unwrap();
-        let rest = Rest {
-            places: vec![
-                left(&place.join("file"), None, Some(0o444), false),
-                left(&place.join("made"), None, Some(0o700), false),
-                left(&place.join("sized"), Some(8192), Some(0o1777), false),
-                left(&place, None, None, true),
-            ],
-            no_namespaces: true,
-            ..Rest::default()
-        };
-        finished(&place, rest, |place| {
-            let mode = |name: &str| -> io::Result<u32> {
-                Ok(fs::metadata(place.join(name))?.permissions().mode() & 0o7777)
-            };
-            let modes = [mode("file")?, mode("made")?, mode("sized")?];
-            expect(
-                modes == [0o444, 0o700, 0o1777],
-                &format!("other modes: {modes:?}"),
-            )?;
-            let flags = |name: &str| statvfs(&place.join(name)).map(|found| found.flags());
-            let restricted = FsFlags::ST_NOSUID | FsFlags::ST_NODEV;
-            expect(flags("")?.contains(restricted | FsFlags::ST_RDONLY), "open")?;
-            expect(flags("sized")?.contains(restricted), "unrestricted")?;
-            expect(!flags("sized")?.contains(FsFlags::ST_RDONLY), "closed")?;
-            fs::write(place.join("sized/fits"), [0; 4096])?;
-            let full = fs::write(place.join("sized/full"), [0; 8192]);
-            expect(full.is_err(), "no limit")?;
-            let made = namespaces::leave(&[Kind::User]);
-            let refused = made.err().and_then(|error| error.raw_os_error());
-            expect(
-                refused == Some(libc::ENOSPC),
-                &format!("a user namespace: {refused:?}"),
-            )
-        })
-        .unwrap();
-    }
-
-    #[test]
-    fn what_bubblewrap_did_not_make_is_not_touched() {
-        let directory = tempfile::tempdir().unwrap();
-        let place = directory.path().canonicalize().unwrap();
-        let refused = |left: Left| {
-            let rest = Rest {
-                places: vec![left],
-                ..Rest::default()
-            };
-            finished(&place, rest, |_| Ok(())).unwrap_err()
-        };
-        for (what, why) in [
-            (left(&place.join("link"), None, Some(0o777), false), "ELOOP"),
-            (
-                left(&place.join("absent"), None, Some(0o777), false),
-                "No such",
-            ),
-            // No mount, and no file system of the jail's.
-            (
-                left(&place.join("made"), Some(4096), None, false),
-                "Invalid",
-            ),
-            (left(Path::new("/usr"), None, Some(0o777), false), "ESTALE"),
-            (left(Path::new("/proc"), Some(4096), None, false), ""),
-        ] {
-            let said = refused(what);
-            let why = match why {
-                "ELOOP" => io::Error::from_raw_os_error(libc::ELOOP).to_string(),
-                "ESTALE" => io::Error::from_raw_os_error(libc::ESTALE).to_string(),
-                other => other.to_owned(),
-            };
-            assert!(
-                said.contains("cannot finish") && said.contains(&why),
-                "{said}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_bind_is_as_read_only_as_what_it_shows() {
-        let directory = tempfile::tempdir().unwrap();
-        let place = directory.path().canonicalize().unwrap();
-        let bind = |from: &str, at: &str| Rest {
-            binds: vec![Bind {
-                from: place.join(from),
-                at: place.join(at),
-            }],
-            ..Rest::default()
-        };
-        finished(&place, bind("closed/cover", "file"), |place| {
-            let covered = place.join("file");
-            expect(fs::read(&covered)? == b"cover", "not covered")?;
-            let flags = statvfs(&covered)?.flags();
-            let closed = FsFlags::ST_RDONLY | FsFlags::ST_NOSUID | FsFlags::ST_NODEV;
-            expect(flags.contains(closed), &format!("open: {flags:?}"))?;
-            expect(fs::write(&covered, "x").is_err(), "written")
-        })
-        .unwrap();
-        // What could be changed inside covers nothing, and neither end is reached over a link.
-        for (from, at, why) in [
-            ("sized", "made", libc::ESTALE),
-            ("closed/cover", "link", libc::ELOOP),
-            ("closed/link", "file", libc::ELOOP),
-            ("closed/cover", "absent", libc::ENOENT),
-        ] {
-            let said = finished(&place, bind(from, at), |_| Ok(())).unwrap_err();
-            let why = io::Error::from_raw_os_error(why).to_string();
-            assert!(
-                said.contains("cannot mount over") && said.contains(&why),
-                "{from} {at}: {said}"
-            );
-        }
-    }
-
-    #[test]
-    fn others_mounts_are_not_entered() {
-        let finish = Finish::new(Rest::default()).unwrap();
-        let own = namespaces::own(Kind::Mount).unwrap();
-        assert!(finish.carry_out(&own).is_err());
-        let network = namespaces::own(Kind::Network).unwrap();
-        assert!(finish.carry_out(&network).is_err());
-    }
-}
+mod tests;

@@ -47,6 +47,7 @@ pub mod start_messages;
 pub mod state;
 mod store;
 pub mod supervisor;
+mod taken;
 pub mod traced;
 pub mod tracer;
 pub mod trail;

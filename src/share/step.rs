@@ -281,8 +281,9 @@ struct Begun {
 impl Begun {
     fn with_bwrap(plan: &Plan) -> Result<Self> {
         let bwrap = bubblewrap::find()?;
-        let call = bubblewrap::call(&bwrap, plan)?;
-        let started = bubblewrap::start(&bwrap, call, bubblewrap::order(plan))?;
+        let started = bubblewrap::start(&bwrap, plan, bubblewrap::order(plan))?;
+        process::release_memory();
+        process::release_text();
         Ok(Self {
             finish: started.finish,
             control: started.control,

@@ -45,6 +45,7 @@ mod project;
 mod python;
 mod races;
 mod rules;
+mod shown;
 mod site_proxy;
 mod sockets;
 mod ssh_agent;

@@ -1,4 +1,4 @@
-//! Mounts (`mount(2)`, `open_tree(2)`, `mount_setattr(2)`, `move_mount(2)`). All but [`detached`] are
+//! Mounts (`mount(2)`, `open_tree(2)`, `mount_setattr(2)`, `move_mount(2)`). All but [`detached`] and [`can_be_cloned`] are
 //! for a process with `CAP_SYS_ADMIN` in the user namespace that owns its mount namespace.
 
 use std::ffi::CStr;
@@ -161,7 +161,47 @@ fn clone_away(source: BorrowedFd<'_>, lets: Lets) -> io::Result<OwnedFd> {
     if !same_file(&fstat(&clone)?, &wanted) {
         return Err(io::Error::from_raw_os_error(libc::ESTALE));
     }
-    restrict(clone.as_fd(), lets)?;
+    restrict(clone.as_fd(), lets, libc::MS_PRIVATE, 0)?;
+    Ok(clone)
+}
+
+/// Whether the kernel can clone and restrict a tree of mounts at once (`mount_setattr(2)`, Linux 5.12), for who has the right.
+#[must_use]
+pub fn can_be_cloned() -> bool {
+    // SAFETY: the call finds no attributes of the size 0, and reads none.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            -1,
+            c"".as_ptr(),
+            0,
+            std::ptr::null::<u8>(),
+            0,
+        )
+    };
+    done < 0 && Errno::last() == Errno::EINVAL
+}
+
+/// What stands at the absolute path `from`, with all that is mounted below it: in no mount tree yet, for [`attach_to`], also by a
+/// process in another mount namespace. No link is followed. Of each of these mounts no set-id bit counts, and no more
+/// than `lets`; what is mounted below them later still arrives.
+///
+/// # Errors
+/// What the calls answer: `ELOOP` if a link stands in the path or at its end.
+pub fn tree_of(from: &Path, lets: Lets) -> io::Result<OwnedFd> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    let place = openat2(nix::fcntl::AT_FDCWD, from, how)?;
+    if fstat(&place)?.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits() {
+        return Err(Errno::ELOOP.into());
+    }
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    let clone = rustix::mount::open_tree(&place, c"", flags)?;
+    restrict(clone.as_fd(), lets, 0, libc::AT_RECURSIVE)?;
     Ok(clone)
 }
 
@@ -178,8 +218,13 @@ fn open_tree(at: Option<BorrowedFd<'_>>, path: &CStr) -> io::Result<OwnedFd> {
     Ok(rustix::mount::open_tree(at.unwrap_or(CWD), path, flags)?)
 }
 
-/// `mount_setattr(2)` on a mount: no set-id bits, perhaps no devices and no writing; and private.
-fn restrict(clone: BorrowedFd<'_>, lets: Lets) -> io::Result<()> {
+/// `mount_setattr(2)` on a mount, or on all of a tree (`AT_RECURSIVE`): no set-id bits, perhaps no devices and no writing.
+fn restrict(
+    clone: BorrowedFd<'_>,
+    lets: Lets,
+    propagation: libc::c_ulong,
+    flags: libc::c_int,
+) -> io::Result<()> {
     let set = libc::MOUNT_ATTR_NOSUID
         | match lets {
             Lets::Read => libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_RDONLY,
@@ -189,14 +234,14 @@ fn restrict(clone: BorrowedFd<'_>, lets: Lets) -> io::Result<()> {
     // SAFETY: it is made of numbers, for all of which 0 means no change.
     let mut attributes: libc::mount_attr = unsafe { std::mem::zeroed() };
     attributes.attr_set = set;
-    attributes.propagation = libc::MS_PRIVATE;
+    attributes.propagation = propagation;
     // SAFETY: the call reads an empty path and attributes of the size stated.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             clone.as_raw_fd(),
             c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
+            libc::AT_EMPTY_PATH | flags,
             &raw const attributes,
             size_of::<libc::mount_attr>(),
         )
@@ -241,6 +286,15 @@ pub fn make_read_only(at: &Path) -> io::Result<()> {
 pub fn attach(clone: impl AsFd, at: &Path) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     Ok(rustix::mount::move_mount(clone, c"", CWD, at, flags)?)
+}
+
+/// Puts a mount made by [`tree_of`] over what a descriptor shows.
+///
+/// # Errors
+/// What `move_mount(2)` (Linux 5.2) answers.
+pub fn attach_to(clone: impl AsFd, at: impl AsFd) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(rustix::mount::move_mount(clone, c"", at, c"", flags)?)
 }
 
 /// Shows a terminal, cloned by [`detached`], as `/dev/console` in a `/dev` that bubblewrap made: there

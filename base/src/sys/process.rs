@@ -1,8 +1,10 @@
 //! Processes: fork, exec, signals, limits.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -389,6 +391,32 @@ extern "C" fn release_segments(
         }
     }
     0
+}
+
+/// The shared libraries of this process, and its dynamic linker, by the paths by which they were found (`dl_iterate_phdr(3)`);
+/// none of a static program.
+pub fn libraries() -> Vec<PathBuf> {
+    unsafe extern "C" fn note(
+        object: *mut libc::dl_phdr_info,
+        _size: libc::size_t,
+        found: *mut libc::c_void,
+    ) -> libc::c_int {
+        // SAFETY: the C library hands an object of its own over, and what was given below: a list that nobody else uses.
+        let (object, found) = unsafe { (&*object, &mut *found.cast::<Vec<PathBuf>>()) };
+        if !object.dlpi_name.is_null() {
+            // SAFETY: the name of an object ends with a zero and stays as long as the object.
+            let name = unsafe { CStr::from_ptr(object.dlpi_name) };
+            let name = Path::new(OsStr::from_bytes(name.to_bytes()));
+            if name.is_absolute() {
+                found.push(name.to_owned());
+            }
+        }
+        0
+    }
+    let mut found: Vec<PathBuf> = Vec::new();
+    // SAFETY: the function keeps nothing that it is handed.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut found).cast()) };
+    found
 }
 
 /// Landlock's ABI version (`landlock_create_ruleset(2)`, `LANDLOCK_CREATE_RULESET_VERSION`);
