@@ -265,7 +265,12 @@ impl Chaperon {
 
         let turn = STARTING.lock().unwrap();
         let errors = File::create(world.0.join("errors")).unwrap();
-        let given = [order.as_fd(), errors.as_fd(), listener.as_fd(), theirs.as_fd()];
+        let given = [
+            order.as_fd(),
+            errors.as_fd(),
+            listener.as_fd(),
+            theirs.as_fd(),
+        ];
         for fd in given {
             fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
         }
