@@ -189,7 +189,10 @@ impl Ledger {
         let count = lines.len();
         let mut entries = latest(lines);
         let since = begin(days.max(MOST_DAYS));
-        entries.retain(|entry| entry.counts(since));
+        // What was not counted, and nobody asked about for so long, nobody will.
+        entries.retain(|entry| {
+            entry.counts(since) && (entry.is_counted() || entry.over.is_some() || entry.at > since)
+        });
         let old = count - entries.len();
         if old >= OLD_LINES && old * 2 >= count {
             self.file.replace(&entries)?;
@@ -201,13 +204,17 @@ impl Ledger {
         })
     }
 
-    /// Adds a line without counting.
+    /// Adds a line without looking at the others.
     ///
     /// # Errors
     /// It cannot be locked or written.
     pub async fn write(&self, entry: &Entry) -> io::Result<()> {
         let _held = self.file.lock().await?;
-        self.file.append([entry])
+        match entry.is_counted() {
+            true => self.file.append([entry]),
+            // No limit is about it.
+            false => self.file.append_loosely(entry),
+        }
     }
 
     /// The job of an entry is known.

@@ -134,9 +134,23 @@ impl LineFile {
         for line in lines {
             write(&mut text, line)?;
         }
+        self.add(&text)?.sync_data()
+    }
+
+    /// The same for a line that may be lost if the machine stops now.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn append_loosely<T: Serialize>(&self, line: &T) -> io::Result<()> {
+        let mut text = vec![b'\n'];
+        write(&mut text, line)?;
+        self.add(&text).map(drop)
+    }
+
+    fn add(&self, text: &[u8]) -> io::Result<File> {
         let mut file = open(&self.path(), |options| options.append(true))?;
-        file.write_all(&text)?;
-        file.sync_data()
+        file.write_all(text)?;
+        Ok(file)
     }
 
     /// These lines in place of those that are there: all of them, or it stays as it is.
