@@ -17,8 +17,10 @@ const HOUR: &str = "sbatch -N1 -t 60";
 /// The jobs of this project that are in the queue.
 fn queued(world: &World) -> usize {
     let jobs = world.jobs(Side::Inside);
-    let waits = |state: &&String| matches!(&***state, "HELD" | "PENDING" | "RUNNING");
-    jobs.values().flatten().filter(waits).count()
+    let words = ["-h", "-r", "-t", "pending,running", "-o", "%F"];
+    let said = world.cluster.said("squeue", words);
+    let its = said.lines().filter_map(|line| line.trim().parse().ok());
+    its.filter(|job: &u32| jobs.contains_key(job)).count()
 }
 
 /// A session in a project that has so many node-hours.
@@ -200,9 +202,9 @@ fn there_is_no_way_to_more_hours() {
     let script = format!(
         "for i in {{1..40}}; do id=$({HOUR} -H --parsable --wrap true) && break; sleep 1; done; \
          scontrol update JobId=$id TimeLimit=120 || exit 8; scontrol update JobId=$id TimeLimit=1 || exit 9; \
-         sbatch -H -t 1 --wrap true; code=$?; scancel --me; exit $code"
+         sbatch -H -N1 -t 60 --wrap true; code=$?; scancel --me; exit $code"
     );
-    let output = with_nodes(&world, 2, &script).run();
+    let output = with_nodes(&world, 3, &script).run();
     assert!(
         output.code == 1 && output.err().contains("slurm.budget."),
         "{output}"
