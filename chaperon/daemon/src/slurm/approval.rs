@@ -534,7 +534,7 @@ mod tests {
         assert!(!said("\u{1b}[2Jx").unwrap_err().contains('\u{1b}'));
         assert!(said("abcdef").unwrap_err().contains("no request"));
         let held = write();
-        assert_eq!(all(&state).unwrap(), [pending.clone()]);
+        assert_eq!(all(&state).unwrap(), std::slice::from_ref(&pending));
         assert_eq!(said(&pending.id.to_uppercase()).unwrap(), pending.id);
         assert!(said(&pending.id).unwrap_err().contains("was approved"));
         assert_eq!(

@@ -8,6 +8,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -87,6 +88,16 @@ impl Entry {
     /// Whether hours were counted when it was submitted.
     pub fn is_counted(&self) -> bool {
         self.size != Amounts::default()
+    }
+
+    /// Whether its job is not known and its intent gone, so that none can come. `directory` is that of what is known of
+    /// clusters; where it cannot be read, nobody knows.
+    pub fn came_to_nothing(&self, directory: &Path) -> bool {
+        let gone = |intent: &str| {
+            let found = fs::symlink_metadata(directory.join(intent));
+            found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        self.job == 0 && !self.intent.is_empty() && gone(&self.intent)
     }
 
     fn counts(&self, since: u64) -> bool {
@@ -379,7 +390,6 @@ pub fn resources(amounts: Amounts) -> impl Iterator<Item = Resource> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test: the panic is the failure
 mod tests {
-    use std::fs;
     use std::time::Instant;
 
     use super::*;
@@ -490,6 +500,15 @@ mod tests {
             let hold = Hold::new(ledger.clone(), entries[0].clone());
             drop(hold);
             assert!(ledger.read().unwrap()[0].void);
+            let unknown = |intent: &str| Entry {
+                job: 0,
+                intent: intent.into(),
+                ..entry(1, 1)
+            };
+            assert!(unknown("c/gone").came_to_nothing(&place.0));
+            assert!(!unknown(FILE).came_to_nothing(&place.0), "it may come");
+            assert!(!unknown("").came_to_nothing(&place.0));
+            assert!(!unknown(&format!("{FILE}/x")).came_to_nothing(&place.0));
             assert_eq!(ledger.lock(30).await.unwrap().entries.len(), 599);
         });
     }

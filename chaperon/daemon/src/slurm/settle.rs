@@ -81,7 +81,7 @@ pub async fn settle(session: &Rc<Session>) -> Result<(), Refusal> {
     let now = ledger::now();
     let changed = |entry: &Entry| {
         if entry.job == 0 {
-            let over = !entry.intent.is_empty() && !directory.join(&entry.intent).exists();
+            let over = entry.came_to_nothing(&directory);
             return over.then(|| Entry {
                 void: true,
                 ..entry.clone()
