@@ -1,7 +1,7 @@
 //! Hours of jobs: `[slurm.budget]`, counted over sessions, and `[slurm.confirm]`, with which jobs wait for the user.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use agent_sandbox_support::terminal::Terminal;
 use nix::sys::signal::{Signal, kill};
@@ -213,7 +213,7 @@ fn there_is_no_way_to_more_hours() {
     let script = "for i in {1..40}; do \
          id=$(sbatch -N1 -t 60 --parsable -o runs.txt --open-mode=append --wrap 'echo run; scontrol requeue $SLURM_JOB_ID; sleep 2; scontrol requeue $SLURM_JOB_ID; sleep 2') && break; \
          sleep 1; done; agent-sandbox wait $id; scancel --me; true";
-    with_nodes(&world, 1, script).run();
+    with_nodes(&world, 2, script).run();
     let runs = world.read("runs.txt");
     assert!(
         runs.contains("run") && runs.contains("slurm.budget."),
@@ -398,7 +398,7 @@ fn a_request_ends_with_its_command_and_with_its_chaperon() {
 }
 
 /// The process that has a file open, of those that are chaperons.
-fn chaperon_of(file: &PathBuf) -> i32 {
+fn chaperon_of(file: &Path) -> i32 {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let mut found = processes.filter_map(|process| {
         let number = process.file_name().to_str()?.parse().ok()?;
