@@ -49,6 +49,9 @@ pub struct Request {
     /// Why it was refused or failed.
     #[serde(default)]
     pub reason: Option<String>,
+    /// `asked`, `approved`, `denied` or `withdrawn`, if it needed the user's approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<String>,
     /// The jobs that it made or touched.
     #[serde(default)]
     pub jobs: Vec<u32>,

@@ -4,6 +4,7 @@
 //! options. If it names a subcommand and no `--` stands before it, it is one.
 
 mod explain;
+mod hours;
 mod notify;
 mod records;
 mod run;
@@ -17,6 +18,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use explain::ExplainWords;
 pub use explain::Question;
+use hours::{ApproveWords, BudgetWords, DenyWords, PendingWords};
 use records::{LogWords, MetricsWords, SessionsWords};
 pub use records::{Since, Wanted};
 pub use run::Around;
@@ -106,6 +108,25 @@ pub enum Call {
     },
     /// `wait JOBID...`
     Wait(WaitCall),
+    /// `budget`
+    Budget {
+        /// The options.
+        options: Options,
+    },
+    /// `pending`
+    Pending {
+        /// The options.
+        options: Options,
+    },
+    /// `approve ID`, `deny ID`
+    Decide {
+        /// The options.
+        options: Options,
+        /// The request.
+        id: String,
+        /// Whether it may go.
+        approve: bool,
+    },
     /// `sessions`
     Sessions {
         /// The options.
@@ -154,6 +175,9 @@ impl Call {
             | Self::ProfileInit { options, .. }
             | Self::Sessions { options, .. }
             | Self::Summary { options, .. }
+            | Self::Budget { options }
+            | Self::Pending { options }
+            | Self::Decide { options, .. }
             | Self::Doctor { options, .. } => options.verbose,
             Self::Trail(call) => call.options.verbose,
             Self::Notify { .. }
@@ -259,8 +283,8 @@ impl Options {
 
 /// The words that are subcommands.
 pub const SUBCOMMAND_NAMES: &[&str] = &[
-    "run", "policy", "explain", "profile", "notify", "wait", "sessions", "allow", "log", "metrics",
-    "doctor", "watch", "report", "trace",
+    "run", "policy", "explain", "profile", "notify", "wait", "budget", "pending", "approve",
+    "deny", "sessions", "allow", "log", "metrics", "doctor", "watch", "report", "trace",
 ];
 
 const SUBCOMMANDS: &str = "\
@@ -278,6 +302,10 @@ Subcommands:
   profile show NAME       What a profile says, and its text (`default`: the built-in policy)
   notify [TITLE] TEXT     Ring the terminal's bell, and ask it for a desktop notification
   wait JOBID…             Wait until jobs have ended
+  budget                  The hours that jobs used, and what is left
+  pending                 Jobs that wait for your approval
+  approve ID              Let one of them go
+  deny ID                 Refuse it
   sessions                The sessions that run on this node; for root of all users
   allow SESSION HOST…     Give a running session a host, until it ends
   report --all --since WHEN
@@ -401,6 +429,10 @@ pub fn command() -> clap::Command {
         .subcommand(page::<ProfileWords>("profile"))
         .subcommand(page::<notify::NotifyWords>("notify"))
         .subcommand(page::<wait::WaitWords>("wait"))
+        .subcommand(page::<BudgetWords>("budget"))
+        .subcommand(page::<PendingWords>("pending"))
+        .subcommand(page::<ApproveWords>("approve"))
+        .subcommand(page::<DenyWords>("deny"))
         .subcommand(page::<SessionsWords>("sessions"))
         .subcommand(page::<AllowWords>("allow"))
         .subcommand(page::<LogWords>("log"))
@@ -466,6 +498,10 @@ pub fn parse(arguments: &[OsString]) -> Result<Call, Misuse> {
         }),
         Some("notify") => sub(&first, rest).map(notify::read),
         Some("wait") => sub(&first, rest).map(wait::read),
+        Some("budget") => sub(&first, rest).map(|words: BudgetWords| words.read(options)),
+        Some("pending") => sub(&first, rest).map(|words: PendingWords| words.read(options)),
+        Some("approve") => sub(&first, rest).map(|words: ApproveWords| words.read(options)),
+        Some("deny") => sub(&first, rest).map(|words: DenyWords| words.read(options)),
         Some("sessions") => sub(&first, rest).map(|words: SessionsWords| {
             let options = options.and(words.options);
             Call::Sessions {

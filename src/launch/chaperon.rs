@@ -1,10 +1,14 @@
 //! The launcher's side of the chaperon: what it is told. It is started at the first call from inside.
 
 use std::ffi::OsStr;
+use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use agent_sandbox_wire::errand::{Errand, What};
 use agent_sandbox_wire::explain::Question;
 use agent_sandbox_wire::order::{JailPath, JobContext, Order, QueryCache};
 use anyhow::{Context, Result};
@@ -17,7 +21,7 @@ use crate::env_vars;
 use crate::failure::{self, Failure};
 use crate::host::HostFacts;
 use crate::host::files::HostFiles;
-use crate::host::slurm::{self, Conf};
+use crate::host::slurm::{self, CHAPERON, Conf};
 use crate::logging;
 use crate::own_directory;
 use crate::plan::model::network::PlannedCredential;
@@ -52,8 +56,6 @@ pub fn on_call(
         .chaperon
         .clone()
         .context("the chaperon is not installed")?;
-    let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
-    let rules = &prepared.policy.slurm;
     let mut snapshot = prepared.snapshot.clone();
     told.retain(|line| !snapshot.told.contains(line));
     snapshot.told.extend(told);
@@ -66,24 +68,7 @@ pub fn on_call(
     }
     let order = Order {
         snapshot,
-        scope: rules.scope.value,
-        queries: rules.queries.value,
-        allocation: rules.allocation.value,
-        limits: rules.limits.values(),
-        bounds: prepared.policy.job_bounds(),
-        commands: slurm
-            .commands
-            .iter()
-            .map(|(command, path)| (*command, bytes(path)))
-            .collect(),
-        agent_sandbox: bytes(&host.executable),
-        query_cache: query_cache(host.uid, rules.query_cache_seconds.value),
-        state: bytes(&host.state_directory),
         tracer: plan.trace.keeps_audit(),
-        environment: environment(host, &slurm.conf),
-        user: user(host),
-        uid: host.uid,
-        home: bytes(&host.home),
         places: plan.steps.iter().filter_map(place).collect(),
         job: job.or_else(|| {
             host.allocation.as_ref().map(|ours| JobContext {
@@ -91,11 +76,64 @@ pub fn on_call(
                 environment: ours.variables.clone(),
             })
         }),
+        ..order(prepared)
     };
     let text = postcard::to_allocvec(&order).context("cannot write the chaperon's order")?;
     let order = fds::memory_file(c"agent-sandbox-slurm", &text)?;
     let log = host.state_directory.join(LOG);
-    Ok(Some(OnCall::new(program, "serve", vec![order], log)))
+    // Where the user is told that a job waits for them.
+    let errors = io::stderr().as_fd().try_clone_to_owned()?;
+    Ok(Some(OnCall::new(
+        program,
+        "serve",
+        vec![order, errors],
+        log,
+    )))
+}
+
+/// What holds for this directory, without a session.
+fn order(prepared: &Prepared) -> Order {
+    let host = &prepared.host;
+    let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+    let rules = &prepared.policy.slurm;
+    let slurm = host.slurm.as_ref();
+    let commands = slurm.map(|slurm| &slurm.commands).into_iter().flatten();
+    Order {
+        snapshot: prepared.snapshot.clone(),
+        scope: rules.scope.value,
+        queries: rules.queries.value,
+        allocation: rules.allocation.value,
+        limits: rules.limits.values(),
+        bounds: prepared.policy.job_bounds(),
+        budgets: prepared.policy.budgets(),
+        commands: commands
+            .map(|(command, path)| (*command, bytes(path)))
+            .collect(),
+        agent_sandbox: bytes(&host.executable),
+        query_cache: query_cache(host.uid, rules.query_cache_seconds.value),
+        state: bytes(&host.state_directory),
+        tracer: None,
+        environment: slurm.map_or_else(Vec::new, |slurm| environment(host, &slurm.conf)),
+        user: user(host),
+        uid: host.uid,
+        home: bytes(&host.home),
+        places: Vec::new(),
+        job: None,
+    }
+}
+
+/// Lets the chaperon's program do something for the user; its exit code.
+///
+/// # Errors
+/// It cannot be started, or does not take the errand.
+pub fn errand(prepared: &Prepared, what: What) -> Result<u8> {
+    let mut order = order(prepared);
+    order.snapshot.session.clear();
+    order.limits.queries_per_minute = 0;
+    let program = program(CHAPERON)?;
+    let text = postcard::to_allocvec(&Errand { order, what });
+    let text = text.with_context(|| format!("cannot ask `{}`", program.display()))?;
+    ask(&program, "errand", &text)
 }
 
 /// Where answers of Slurm's are shared. A node without a place for it has none.
@@ -131,9 +169,15 @@ fn place(step: &Step) -> Option<JailPath> {
 pub fn explain(program: &Path, question: &Question) -> Result<u8> {
     let failed = || format!("cannot ask `{}`", program.display());
     let text = postcard::to_allocvec(question).with_context(failed)?;
-    let asked = fds::memory_file(c"agent-sandbox-question", &text).with_context(failed)?;
+    ask(program, "explain", &text)
+}
+
+/// Has the chaperon's program do something, by what it is told on standard input; its exit code.
+fn ask(program: &Path, verb: &str, text: &[u8]) -> Result<u8> {
+    let failed = || format!("cannot ask `{}`", program.display());
+    let asked = fds::memory_file(c"agent-sandbox-question", text).with_context(failed)?;
     let status = Command::new(program)
-        .arg("explain")
+        .arg(verb)
         .env_clear()
         .stdin(Stdio::from(asked))
         .status()
@@ -142,6 +186,15 @@ pub fn explain(program: &Path, question: &Question) -> Result<u8> {
         .code()
         .and_then(|code| u8::try_from(code).ok())
         .unwrap_or(failure::FAILED))
+}
+
+/// Becomes the shim under another name, with these words.
+///
+/// # Errors
+/// It cannot be started.
+pub fn call(program: &Path, name: &str, words: Option<&str>) -> io::Result<u8> {
+    // Nothing of this process is to be done after it.
+    Err(Command::new(program).arg0(name).args(words).exec())
 }
 
 /// A program of ours, by its name.

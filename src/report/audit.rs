@@ -116,7 +116,11 @@ fn row(one: &Of<Request>) -> String {
         request.command,
         request.verdict,
         jobs.join(","),
-        request.reason.as_deref().unwrap_or_default()
+        request
+            .reason
+            .as_deref()
+            .or(request.approval.as_deref())
+            .unwrap_or_default()
     );
     text.push_str(&one_line(line.trim_end()));
     text.push('\n');

@@ -4,20 +4,21 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use agent_sandbox_wire::budget::CALL;
 use agent_sandbox_wire::explain::Question as SlurmQuestion;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::print::{print, print_json};
 use super::{backend, plan};
 use crate::cli::{Backend, Call, Options, Question};
 use crate::failure::{Failure, one_line};
-use crate::host::slurm::CHAPERON;
+use crate::host::slurm::{CHAPERON, SHIM};
 use crate::inside::{self, Around};
 use crate::launch;
 use crate::plan::explain::hosts::{self, Peer};
 use crate::plan::explain::inside::{Answer, Document};
-use crate::plan::model::slurm::{CHAPERON_INSIDE, Use};
+use crate::plan::model::slurm::{CHAPERON_INSIDE, PROGRAM, Use};
 
 /// What is said where a tracer stands by.
 const RECORDED: &str = "what happens in this jail is recorded by the node's tracer; the user reads it outside, with `agent-sandbox \
@@ -25,7 +26,7 @@ const RECORDED: &str = "what happens in this jail is recorded by the node's trac
 
 /// What works.
 const WORKS: &str = "inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME`, `--slurm LINE` and `--backend` work, \
-                     `agent-sandbox notify TEXT` and `agent-sandbox wait JOBID`";
+                     `agent-sandbox notify TEXT`, `agent-sandbox wait JOBID` and `agent-sandbox budget`";
 
 /// Carries a call out if this is the inside of a jail; `None` outside.
 ///
@@ -81,6 +82,17 @@ fn answer(document: &Document, call: &Call) -> Result<u8> {
             }
             .hint(WORKS)
             .into());
+        }
+        Call::Budget { options } => {
+            refuse_launch_options(options)?;
+            return budget(document, options.json);
+        }
+        Call::Decide { .. } | Call::Pending { .. } => {
+            let failure =
+                Failure::new("this is the inside of a jail, and who is inside approves of no job")
+                    .hint("ask the user to run it outside")
+                    .hint(WORKS);
+            return Err(failure.into());
         }
         Call::Allow { .. } => {
             let failure = Failure::new(
@@ -187,6 +199,26 @@ fn slurm(document: &Document, line: &OsStr, json: bool) -> Result<u8> {
         rules: slurm.rules.clone(),
     };
     launch::chaperon::explain(&program, &question)
+}
+
+/// The shim asks the chaperon, under a name that is none of Slurm's commands.
+fn budget(document: &Document, json: bool) -> Result<u8> {
+    let slurm = document.slurm();
+    if slurm.availability == Use::Absent || slurm.availability == Use::Off {
+        return Err(Failure::new(
+            "Slurm cannot be used in this jail, and hours are those of its jobs",
+        )
+        .hint(slurm.why.clone())
+        .into());
+    }
+    // Never a path out of the document: whoever is misled by a forged one starts nothing of its choice.
+    let program = match document.landlock {
+        true => launch::chaperon::program(SHIM)?,
+        false => PathBuf::from(PROGRAM),
+    };
+    let words = json.then_some("--json");
+    let failed = || format!("cannot ask `{}`", program.display());
+    launch::chaperon::call(&program, CALL, words).with_context(failed)
 }
 
 /// What is said of a line, for a person or for a program.

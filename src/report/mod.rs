@@ -23,6 +23,7 @@ mod summary;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use agent_sandbox_wire::errand::What;
 use anyhow::Result;
 use serde_json::Value;
 
@@ -121,6 +122,17 @@ fn carry_out(call: Call) -> Result<u8> {
         }
         Call::Notify { title, text } => return notify(&title, &text),
         Call::Wait(call) => return wait::wait(call, print),
+        Call::Budget { options } => {
+            return errand(&options, What::Budget { json: options.json });
+        }
+        Call::Pending { options } => {
+            return errand(&options, What::Pending { json: options.json });
+        }
+        Call::Decide {
+            options,
+            id,
+            approve,
+        } => return errand(&options, What::Decide { id, approve }),
         Call::Allow { session, hosts } => launch::allow::allow(&session, &hosts)?,
         Call::Metrics { user } => metrics::show(user.as_deref())?,
         Call::Sessions { options, wanted } => sessions::list(&options, &wanted)?,
@@ -134,6 +146,11 @@ fn carry_out(call: Call) -> Result<u8> {
         Call::Trail(call) => return launch::trail::show(*call),
     }
     Ok(0)
+}
+
+/// Has the chaperon's program do something, by the policy that holds here.
+fn errand(options: &Options, what: What) -> Result<u8> {
+    launch::chaperon::errand(&launch::prepare(options, &[])?, what)
 }
 
 /// Runs a command, and says how it went where a caller wants that.

@@ -425,6 +425,8 @@ const POLICY: &[Row] = &[
             "values",
         ],
     ),
+    // How many hours jobs may take, as the chaperon counts them.
+    ("budgets", &["merged"]),
     // What a job may ask for, as the chaperon judges it.
     (
         "job_bounds",
@@ -489,7 +491,9 @@ const WIRE: &[Row] = &[
     ("step", &["capsule"]),
     // What one job may ask for.
     ("bounds", &[]),
-    ("order", &["bounds", "capsule", "command"]),
+    ("budget", &[]),
+    ("order", &["bounds", "budget", "capsule", "command"]),
+    ("errand", &["order"]),
     // What is asked about the policy, as data.
     ("explain", &["bounds", "order"]),
     ("text", &[]),

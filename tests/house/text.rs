@@ -56,6 +56,9 @@ pub(crate) const EFFECTS: &[&str] = &[
     "chaperon/daemon/src/slurm/intents.rs",
     "chaperon/daemon/src/slurm/queue.rs",
     "chaperon/daemon/src/slurm/rates.rs",
+    "chaperon/daemon/src/slurm/lines.rs",
+    "chaperon/daemon/src/slurm/ledger.rs",
+    "chaperon/daemon/src/slurm/approval.rs",
     "chaperon/daemon/src/slurm/records.rs",
     // The shim is all effects; these are those that clippy knows.
     "chaperon/shim/src/main.rs",

@@ -32,6 +32,7 @@ mod forgery;
 mod forward;
 mod group;
 mod handing;
+mod hours;
 mod inherited;
 mod injection;
 mod intents;

@@ -212,6 +212,46 @@ macro_rules! keys {
                             number(0, MOST, "submissions") "number" = Limit::new(2000);
                     }
                 ]
+                [
+                    /// `[slurm.budget]`: how many hours jobs may take together; 0 stands for "no limit of ours".
+                    budget: SlurmBudget {
+                        /// Days whose hours count.
+                        days: Number => Single<AtLeast>, number(1, MOST_DAYS, "days") "number" = AtLeast(30);
+                        /// CPU-hours of jobs of all the user's sessions in `days`.
+                        cpu_hours: Number => Single<Limit>, number(0, MOST, "hours") "number" = Limit::new(0);
+                        /// GPU-hours of jobs of all the user's sessions in `days`.
+                        gpu_hours: Number => Single<Limit>, number(0, MOST, "hours") "number" = Limit::new(0);
+                        /// Node-hours of jobs of all the user's sessions in `days`.
+                        node_hours: Number => Single<Limit>, number(0, MOST, "hours") "number" = Limit::new(0);
+                        /// CPU-hours of jobs of the project's sessions in `days`.
+                        project_cpu_hours: Number => Single<Limit>, number(0, MOST, "hours") "number" = Limit::new(0);
+                        /// GPU-hours of jobs of the project's sessions in `days`.
+                        project_gpu_hours: Number => Single<Limit>, number(0, MOST, "hours") "number" = Limit::new(0);
+                        /// Node-hours of jobs of the project's sessions in `days`.
+                        project_node_hours: Number => Single<Limit>, number(0, MOST, "hours") "number" = Limit::new(0);
+                        /// CPU-hours of jobs of a session in `days`.
+                        session_cpu_hours: Number => Single<Limit>, number(0, MOST, "hours") "number" = Limit::new(0);
+                        /// GPU-hours of jobs of a session in `days`.
+                        session_gpu_hours: Number => Single<Limit>, number(0, MOST, "hours") "number" = Limit::new(0);
+                        /// Node-hours of jobs of a session in `days`.
+                        session_node_hours: Number => Single<Limit>, number(0, MOST, "hours") "number" = Limit::new(0);
+                    }
+                ]
+                [
+                    /// `[slurm.confirm]`: above which a job waits for the user's approval; 0: none does.
+                    confirm: SlurmConfirm {
+                        /// CPU-hours of one job that need no approval.
+                        cpu_hours: Number => Single<Limit>, number(0, MOST, "hours") "number" = Limit::new(0);
+                        /// GPU-hours of one job that need no approval.
+                        gpu_hours: Number => Single<Limit>, number(0, MOST, "hours") "number" = Limit::new(0);
+                        /// Node-hours of one job that need no approval.
+                        node_hours: Number => Single<Limit>, number(0, MOST, "hours") "number" = Limit::new(0);
+                        /// Wall time of one job, in minutes, that needs no approval.
+                        minutes: Number => Single<Limit>, number(0, MOST, "minutes") "number" = Limit::new(0);
+                        /// Minutes for which a job waits for it; 0: as long as who submits it.
+                        wait_minutes: Number => Single<Limit>, number(0, MOST, "minutes") "number" = Limit::new(60);
+                    }
+                ]
             }
             /// `[trace]`: what a tracer records of the jail, if one runs.
             trace: Trace {

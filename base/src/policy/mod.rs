@@ -3,6 +3,7 @@
 //! the rows of [`crate::config::keys`].
 
 pub mod bounds;
+pub mod budgets;
 pub mod clamp;
 pub mod credentials;
 pub mod hosts;

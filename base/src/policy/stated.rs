@@ -27,6 +27,8 @@ const MOST_EVERY: i64 = 1_000_000;
 const MOST_CPUS: i64 = 8192;
 /// Who is told something older takes it for wrong, in seconds.
 const MOST_CACHED: i64 = 60;
+/// Hours of more days than a year's are nobody's budget.
+const MOST_DAYS: i64 = 366;
 /// The greatest `io.weight` (cgroup-v2.rst of the kernel's documentation).
 const MOST_WEIGHT: i64 = 10_000;
 /// What a number of the merged policy can hold.

@@ -66,6 +66,20 @@ pub enum Verdict {
     Failed,
 }
 
+/// What became of a job that needs the user's approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Approval {
+    /// It waits.
+    Asked,
+    /// The user approved it.
+    Approved,
+    /// The user denied it.
+    Denied,
+    /// Its time was over, or who submitted it ended.
+    Withdrawn,
+}
+
 /// A request, as it is recorded.
 #[derive(Clone, Debug, Serialize)]
 pub struct Entry {
@@ -80,6 +94,9 @@ pub struct Entry {
     /// Why it was refused or failed, as a code.
     #[serde(serialize_with = "as_code")]
     pub reason: Option<Reason>,
+    /// Whether the user approved it, if that was needed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
     /// The jobs that it made or touched.
     pub jobs: Vec<u32>,
     /// Jobs beyond those, if they are too many to be named.
@@ -110,6 +127,7 @@ impl Entry {
             command: String::from_utf8_lossy(&call.command).into_owned(),
             verdict: Verdict::Allowed,
             reason: None,
+            approval: None,
             jobs: Vec::new(),
             more_jobs: 0,
             suppressed: 0,
@@ -267,6 +285,7 @@ impl Audit {
                 command: String::new(),
                 verdict: Verdict::Failed,
                 reason: None,
+                approval: None,
                 jobs: Vec::new(),
                 more_jobs: 0,
                 suppressed,
@@ -455,6 +474,7 @@ mod tests {
             command: "squeue".into(),
             verdict,
             reason: None,
+            approval: None,
             jobs: Vec::new(),
             more_jobs: 0,
             suppressed: 0,

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "effects: removes its file")]
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// An intent of this chaperon's. Its file is removed with it, unless its command was started.
 #[derive(Debug)]
@@ -26,6 +26,11 @@ impl Intent {
     /// The file, for the command that writes its process id into it and keeps it open.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// From now on the file stays until [`Intent::over`].

@@ -11,7 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use agent_sandbox_chaperon::server;
+use agent_sandbox_chaperon::slurm::errand;
 use agent_sandbox_chaperon::slurm::explain::explain;
+use agent_sandbox_wire::errand::{Errand, LONGEST_ERRAND};
 use agent_sandbox_wire::explain::{LONGEST_QUESTION, Question};
 
 const USAGE: &str =
@@ -21,13 +23,13 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
     match words[..] {
-        ["serve", order, listen, life] => {
-            let numbers = [order, listen, life].map(|text| text.parse().ok());
-            let [Some(order), Some(listen), Some(life)] = numbers else {
+        ["serve", order, errors, listen, life] => {
+            let numbers = [order, errors, listen, life].map(|text| text.parse().ok());
+            let [Some(order), Some(errors), Some(listen), Some(life)] = numbers else {
                 eprint!("{USAGE}");
                 return ExitCode::from(2);
             };
-            match server::serve(order, listen, life) {
+            match server::serve(order, errors, listen, life) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
                     eprintln!("agent-sandbox-chaperon: error: {error}");
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
             }
         }
         ["explain"] => answer(),
+        ["errand"] => run_errand(),
         ["hold"] => hold(),
         _ => {
             eprint!("{USAGE}");
@@ -61,6 +64,37 @@ fn answer() -> ExitCode {
         }
         Err(error) => {
             eprintln!("agent-sandbox-chaperon: error: cannot read the question: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Does what `agent-sandbox budget` and the like ask for, on standard input.
+fn run_errand() -> ExitCode {
+    let mut text = Vec::new();
+    let read = std::io::stdin()
+        .take(LONGEST_ERRAND)
+        .read_to_end(&mut text)
+        .map_err(|error| error.to_string());
+    let errand =
+        read.and_then(|_| postcard::from_bytes::<Errand>(&text).map_err(|error| error.to_string()));
+    let done = errand
+        .map_err(|error| (format!("cannot read the errand: {error}"), Vec::new()))
+        .and_then(|errand| {
+            let done = errand::run(errand);
+            done.map_err(|refusal| (refusal.message, refusal.hints))
+        });
+    match done {
+        Ok(text) => {
+            // A reader that closed the pipe has seen enough.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err((message, hints)) => {
+            eprintln!("agent-sandbox: error: {message}");
+            for hint in hints {
+                eprintln!("agent-sandbox: hint: {hint}");
+            }
             ExitCode::FAILURE
         }
     }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use agent_sandbox_wire::budget::CALL;
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::{Call, End, Stream, ToShim};
 use agent_sandbox_wire::order::Order;
@@ -24,8 +25,9 @@ use crate::closing::{self, Received};
 use crate::conn::Conn;
 use crate::logging;
 use crate::session::Session;
+use crate::slurm::ask::{Stop, attended};
 use crate::slurm::request::{Context, Request};
-use crate::slurm::{commands, intents, submitted};
+use crate::slurm::{commands, errand, intents, submitted};
 use crate::sys;
 use crate::variables::variable;
 
@@ -44,16 +46,13 @@ const GRACE: Duration = Duration::from_secs(6);
 const LARGEST_ORDER: u64 = 16 << 20;
 
 /// Serves a session until the launcher is gone. The arguments are numbers of inherited
-/// descriptors: the order, the listening socket, and a pipe or socket that ends with the launcher.
+/// descriptors: the order, the session's standard error, the listening socket, and a pipe or socket that ends with the launcher.
 ///
 /// # Errors
 /// A descriptor is not what it should be.
-pub fn serve(order: i32, listen: i32, life: i32) -> io::Result<()> {
-    let (order, listen, life) = (
-        sys::inherited(order)?,
-        sys::inherited(listen)?,
-        sys::inherited(life)?,
-    );
+pub fn serve(order: i32, errors: i32, listen: i32, life: i32) -> io::Result<()> {
+    let [order, errors, listen, life] = [order, errors, listen, life].map(sys::inherited);
+    let (order, errors, listen, life) = (order?, errors?, listen?, life?);
     let order = read_order(order)?;
     sys::harden()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -68,7 +67,7 @@ pub fn serve(order: i32, listen: i32, life: i32) -> io::Result<()> {
         let life = std::os::unix::net::UnixStream::from(life);
         life.set_nonblocking(true)?;
         let mut life = UnixStream::from_std(life)?;
-        let session = Rc::new(Session::new(order));
+        let session = Rc::new(Session::new(order).telling(errors));
         logging::start(session.audit.layer());
         let Order {
             snapshot, scope, ..
@@ -168,6 +167,25 @@ async fn serve_one(session: &Rc<Session>, stream: UnixStream) {
     let _ = conn.send(&ToShim::End(end)).await;
 }
 
+/// `agent-sandbox budget`, inside.
+async fn budget(session: &Rc<Session>, conn: &mut Conn, call: &Call, entry: &mut Entry) -> End {
+    let json = call.arguments.iter().any(|word| word == b"--json");
+    match attended(conn, errand::budget(session, json)).await {
+        Ok(text) => {
+            let _ = conn.output(Stream::Output, text.as_bytes()).await;
+            End::SUCCESS
+        }
+        Err(Stop::Ended(end)) => end,
+        Err(Stop::Refused(refusal)) => {
+            entry.verdict = Verdict::Failed;
+            entry.reason = Some(refusal.reason);
+            let text = format!("agent-sandbox: error: {refusal}\n");
+            let _ = conn.output(Stream::Error, text.as_bytes()).await;
+            End::FAILURE
+        }
+    }
+}
+
 async fn answer(
     session: &Rc<Session>,
     conn: &mut Conn,
@@ -176,6 +194,9 @@ async fn answer(
     entry: &mut Entry,
 ) -> End {
     let name = String::from_utf8_lossy(&call.command).into_owned();
+    if call.command == CALL.as_bytes() {
+        return budget(session, conn, &call, entry).await;
+    }
     let Some(command) = Command::named(&call.command) else {
         entry.verdict = Verdict::Refused;
         let text = format!(

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -18,6 +19,7 @@ use crate::limiter::Limiter;
 use crate::query_cache::QueryCache;
 use crate::query_queue::QueryQueue;
 use crate::submitters::Submitters;
+use crate::terminal;
 use crate::variables::{Variables, variable};
 
 /// One launch and the jobs that it submits, seen from outside the jail.
@@ -52,6 +54,8 @@ pub struct Session {
     /// The cluster's name, once it is known. [`crate::slurm::cluster::name`] asks for it.
     pub cluster: OnceCell<String>,
     environment: Variables,
+    /// The session's standard error; none: nobody is told.
+    errors: Option<OwnedFd>,
 }
 
 impl Session {
@@ -85,7 +89,25 @@ impl Session {
             query_cache: Rc::new(query_cache),
             environment,
             cluster: OnceCell::new(),
+            errors: None,
             order,
+        }
+    }
+
+    /// The same, which says on this standard error what waits for the user.
+    #[must_use]
+    pub fn telling(self, errors: OwnedFd) -> Self {
+        Self {
+            errors: Some(errors),
+            ..self
+        }
+    }
+
+    /// Tells the user in front of the terminal that something waits for them: a line and the bell.
+    pub fn tell(&self, text: &str) {
+        if let Some(errors) = &self.errors {
+            terminal::ring(errors);
+            terminal::say(errors, text, None);
         }
     }
 

@@ -10,7 +10,6 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::Call;
 use agent_sandbox_wire::{SOCKET, SOCKET_VARIABLE};
 use nix::sys::stat::{Mode, umask};
@@ -21,9 +20,9 @@ pub(crate) fn socket() -> PathBuf {
 }
 
 /// Everything that the chaperon has to know.
-pub(crate) fn gather(command: Command, arguments: impl Iterator<Item = OsString>) -> Call {
+pub(crate) fn gather(name: &str, arguments: impl Iterator<Item = OsString>) -> Call {
     Call {
-        command: command.name().into(),
+        command: name.into(),
         arguments: arguments.map(OsString::into_vec).collect(),
         // A directory that was removed has no name, and a query works in it all the same.
         cwd: env::current_dir()

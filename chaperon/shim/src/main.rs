@@ -23,6 +23,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use agent_sandbox_wire::budget::CALL;
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
@@ -35,12 +36,12 @@ fn main() {
     let mut arguments = std::env::args_os();
     let own = arguments.next().unwrap_or_default();
     let name = Path::new(&own).file_name().unwrap_or_default();
-    let Some(command) = Command::named(name.as_bytes()) else {
+    let Some(name) = called(name.as_bytes()) else {
         misnamed().report("agent-sandbox-shim");
         std::process::exit(USAGE);
     };
-    let end = run(command, arguments).unwrap_or_else(|trouble| {
-        trouble.report(command.name());
+    let end = run(name, arguments).unwrap_or_else(|trouble| {
+        trouble.report(name);
         End::FAILURE
     });
     match end {
@@ -49,12 +50,18 @@ fn main() {
     }
 }
 
-fn run(command: Command, arguments: impl Iterator<Item = OsString>) -> Result<End, Trouble> {
+/// The name of one of Slurm's commands, or that under which `agent-sandbox budget` asks.
+fn called(name: &[u8]) -> Option<&'static str> {
+    let command = Command::named(name).map(Command::name);
+    command.or_else(|| (name == CALL.as_bytes()).then_some(CALL))
+}
+
+fn run(name: &'static str, arguments: impl Iterator<Item = OsString>) -> Result<End, Trouble> {
     let mut link = link::Link::open(&call::socket())?;
     // Gathered while the chaperon wakes up.
-    let call = call::gather(command, arguments);
+    let call = call::gather(name, arguments);
     link.await_greeting()?;
-    conversation::Conversation::begin(command.name(), link, call)?.hold()
+    conversation::Conversation::begin(name, link, call)?.hold()
 }
 
 fn misnamed() -> Trouble {

@@ -4,8 +4,10 @@
 #![forbid(unsafe_code)]
 
 pub mod bounds;
+pub mod budget;
 pub mod capsule;
 pub mod command;
+pub mod errand;
 pub mod explain;
 pub mod frame;
 pub mod led;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::Bounds;
+use crate::budget::Budgets;
 use crate::capsule::PolicySnapshot;
 use crate::command::Command;
 
@@ -21,6 +22,8 @@ pub struct Order {
     pub limits: Limits,
     /// What one job may ask for.
     pub bounds: Bounds,
+    /// How many hours jobs may take together, and which wait for approval.
+    pub budgets: Budgets,
     /// The real commands, by absolute paths that only administrators can change.
     pub commands: Vec<(Command, Vec<u8>)>,
     /// `agent-sandbox`, by the path that it has on every node.

@@ -37,6 +37,7 @@ pub(crate) const CHAPERON: &[Row] = &[
             "query_queue",
             "limiter",
             "submitters",
+            "terminal",
             "variables",
         ],
     ),
@@ -134,15 +135,31 @@ pub(crate) const SLURM: &[Row] = &[
     ("answers", &["ask", "parse", "request"]),
     // What the keywords of scontrol have in common.
     ("keywords", &["parse"]),
-    ("records", &["cluster"]),
+    // Lines that all sessions of a user add to.
+    ("lines", &[]),
+    ("ledger", &["lines"]),
+    ("records", &["cluster", "ledger"]),
     ("intents", &["cluster", "records"]),
     // How often a user's sessions submit.
-    ("rates", &["ask", "records", "request"]),
+    ("rates", &["ask", "lines", "records", "request"]),
     ("submitted", &["ask", "intents", "records"]),
     ("scope", &["ask", "ids", "records", "submitted"]),
     // What one job may ask for.
     ("bounds", &["ask", "options", "parse"]),
     ("limits", &["bounds", "parse"]),
+    // How many hours jobs may take together, and which wait for the user.
+    ("settle", &["ask", "bounds", "cluster", "ledger", "records"]),
+    (
+        "approval",
+        &["ask", "bounds", "ledger", "lines", "records", "request"],
+    ),
+    (
+        "hours",
+        &[
+            "approval", "bounds", "cluster", "ledger", "records", "settle",
+        ],
+    ),
+    ("errand", &["approval", "ledger", "records", "settle"]),
     ("explain", &["bounds", "limits", "options", "parse"]),
     (
         "queue",
@@ -161,10 +178,13 @@ pub(crate) const SLURM: &[Row] = &[
     (
         "submit",
         &[
+            "approval",
             "ask",
             "bounds",
             "cluster",
+            "hours",
             "ids",
+            "ledger",
             "limits",
             "messages",
             "parse",
@@ -180,8 +200,8 @@ pub(crate) const SLURM: &[Row] = &[
     (
         "control",
         &[
-            "answers", "ask", "bounds", "ids", "keywords", "limits", "messages", "parse", "queue",
-            "rates", "request", "scope",
+            "answers", "ask", "bounds", "hours", "ids", "keywords", "limits", "messages", "parse",
+            "queue", "rates", "request", "scope",
         ],
     ),
     // Shows.

@@ -256,7 +256,8 @@ fn slurm(plan: &Plan) -> &'static str {
         Use::On => {
             "Slurm works: `sbatch`, `srun`, `salloc`, `squeue`, `scancel`, `sacct` and others, for the jobs of this project; \
              each runs in a jail like this one. Use jobs for what is long or large. Write their output into the project. \
-             Wait for their end with `agent-sandbox wait JOBID...`, not in a loop of `squeue`."
+             Wait for their end with `agent-sandbox wait JOBID...`, not in a loop of `squeue`. `agent-sandbox budget` shows \
+             the hours that are left, where they are limited."
         }
         Use::Off => "Slurm is switched off here: none of its commands work.",
         Use::Absent => "This host has no Slurm.",

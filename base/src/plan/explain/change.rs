@@ -165,7 +165,10 @@ impl Ways<'_> {
                     "slurm.bounds.cpus" => (&bounds.cpus, &now.0.cpus),
                     "slurm.bounds.minutes" => (&bounds.minutes, &now.0.minutes),
                     "slurm.bounds.array" => (&bounds.array, &now.0.array),
-                    _ => return names_of(bounds, key),
+                    _ => match hours_of(layer, self.policy, key) {
+                        Some(found) => found,
+                        None => return names_of(bounds, key),
+                    },
                 };
                 // There is nothing wider than no limit.
                 let limited = now.value > 0;
@@ -173,6 +176,44 @@ impl Ways<'_> {
             }
         }
     }
+}
+
+/// What an enforced layer says of hours, and what holds.
+fn hours_of<'s, 'p>(
+    layer: &'s Stated,
+    policy: &'p Policy,
+    key: &str,
+) -> Option<(&'s Single<Limit>, &'p Sourced<u32>)> {
+    let (budget, confirm) = (&layer.slurm.budget, &layer.slurm.confirm);
+    let (now_budget, now_confirm) = (&policy.slurm.budget, &policy.slurm.confirm);
+    Some(match key {
+        "slurm.budget.cpu_hours" => (&budget.cpu_hours, &now_budget.cpu_hours),
+        "slurm.budget.gpu_hours" => (&budget.gpu_hours, &now_budget.gpu_hours),
+        "slurm.budget.node_hours" => (&budget.node_hours, &now_budget.node_hours),
+        "slurm.budget.project_cpu_hours" => {
+            (&budget.project_cpu_hours, &now_budget.project_cpu_hours)
+        }
+        "slurm.budget.project_gpu_hours" => {
+            (&budget.project_gpu_hours, &now_budget.project_gpu_hours)
+        }
+        "slurm.budget.project_node_hours" => {
+            (&budget.project_node_hours, &now_budget.project_node_hours)
+        }
+        "slurm.budget.session_cpu_hours" => {
+            (&budget.session_cpu_hours, &now_budget.session_cpu_hours)
+        }
+        "slurm.budget.session_gpu_hours" => {
+            (&budget.session_gpu_hours, &now_budget.session_gpu_hours)
+        }
+        "slurm.budget.session_node_hours" => {
+            (&budget.session_node_hours, &now_budget.session_node_hours)
+        }
+        "slurm.confirm.cpu_hours" => (&confirm.cpu_hours, &now_confirm.cpu_hours),
+        "slurm.confirm.gpu_hours" => (&confirm.gpu_hours, &now_confirm.gpu_hours),
+        "slurm.confirm.node_hours" => (&confirm.node_hours, &now_confirm.node_hours),
+        "slurm.confirm.minutes" => (&confirm.minutes, &now_confirm.minutes),
+        _ => return None,
+    })
 }
 
 /// Where an enforced layer says which names a job may use.

@@ -17,6 +17,7 @@ const NO_LIMIT: &str = "no limit";
 pub fn rules(ways: &Ways<'_>) -> Vec<Rule> {
     let slurm = &ways.policy.slurm;
     let (limits, bounds) = (&slurm.limits, &slurm.bounds);
+    let (budget, confirm) = (&slurm.budget, &slurm.confirm);
     let mode = slurm.mode.clone().map(|mode| match mode {
         SlurmMode::Off => "off",
         SlurmMode::Auto => "auto",
@@ -56,6 +57,25 @@ pub fn rules(ways: &Ways<'_>) -> Vec<Rule> {
             "slurm.limits.submissions_per_day",
             &limits.submissions_per_day,
         ),
+        ("slurm.budget.cpu_hours", &budget.cpu_hours),
+        ("slurm.budget.gpu_hours", &budget.gpu_hours),
+        ("slurm.budget.node_hours", &budget.node_hours),
+        ("slurm.budget.project_cpu_hours", &budget.project_cpu_hours),
+        ("slurm.budget.project_gpu_hours", &budget.project_gpu_hours),
+        (
+            "slurm.budget.project_node_hours",
+            &budget.project_node_hours,
+        ),
+        ("slurm.budget.session_cpu_hours", &budget.session_cpu_hours),
+        ("slurm.budget.session_gpu_hours", &budget.session_gpu_hours),
+        (
+            "slurm.budget.session_node_hours",
+            &budget.session_node_hours,
+        ),
+        ("slurm.confirm.cpu_hours", &confirm.cpu_hours),
+        ("slurm.confirm.gpu_hours", &confirm.gpu_hours),
+        ("slurm.confirm.node_hours", &confirm.node_hours),
+        ("slurm.confirm.minutes", &confirm.minutes),
         ("slurm.bounds.nodes", &bounds.nodes),
         ("slurm.bounds.gpus", &bounds.gpus),
         ("slurm.bounds.cpus", &bounds.cpus),

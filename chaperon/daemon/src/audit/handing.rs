@@ -221,6 +221,7 @@ mod tests {
             command: command.into(),
             verdict,
             reason: (verdict == Verdict::Refused).then_some(Reason::Limit("jobs")),
+            approval: None,
             jobs: jobs.to_vec(),
             more_jobs: 0,
             suppressed: 0,

@@ -5,6 +5,7 @@
 mod amounts;
 mod asked;
 mod defaults;
+mod job_size;
 mod names;
 mod node;
 mod options;
@@ -19,9 +20,10 @@ use agent_sandbox_wire::bounds::{Bounds, NameKey, SizeKey};
 use super::parse::{Origin, Parsed, option_word};
 use crate::refusal::{Reason, Refusal};
 
-pub use amounts::{array_tasks, count_nodes};
+pub use amounts::{array_tasks, count_nodes, total_gpus};
 pub use asked::{Amount, Asked, Value};
 pub use defaults::{Defaults, step, submission};
+pub use job_size::JobSize;
 pub use names::NameList;
 pub use node::Node;
 pub use options::unknown as unknown_options;
@@ -107,8 +109,8 @@ impl Chosen {
     }
 
     /// What of Slurm's own choice has to be known, because conditions or sizes are about it: account, partition. Without
-    /// a partition a job may be in another one than the default (of its reservation, for example).
-    pub fn lacks(&self, bounds: &Bounds) -> (bool, bool) {
+    /// a partition a job may be in another one than the default (of its reservation, for example). `counted`: hours are.
+    pub fn lacks(&self, bounds: &Bounds, counted: bool) -> (bool, bool) {
         let mut conditions = bounds.sets.iter().map(|set| &set.when);
         let accounts = conditions.clone().any(|when| when.accounts.is_some());
         let partitions = conditions.any(|when| when.partitions.is_some());
@@ -116,7 +118,7 @@ impl Chosen {
         let of_nodes = sizes.any(|size| OF_NODES.contains(&size.key));
         (
             accounts && self.place.account.is_none(),
-            (partitions || of_nodes) && self.place.partitions.is_empty(),
+            (partitions || of_nodes || counted) && self.place.partitions.is_empty(),
         )
     }
 
@@ -186,15 +188,7 @@ pub fn judge(
     if let (true, Ok((least, most))) = (of_nodes.filter_map(bounded).next().is_some(), nodes) {
         // Otherwise the job may get more nodes than were counted, or grow later. A variable may count less than other
         // options for srun.
-        added.extend(match parsed.last("nodes") {
-            None if least == most => Some(format!("--nodes={most}").into()),
-            None => Some(format!("--nodes={least}-{most}").into()),
-            Some(given) if matches!(given.origin, Origin::Variable(_)) => {
-                let value = given.value.as_deref();
-                value.map(|value| option_word("--nodes", value))
-            }
-            Some(_) => None,
-        });
+        added.extend(pinned_nodes(parsed, (least, most)));
     }
     if let (Some(most), false) = (bounded(SizeKey::Minutes), parsed.has("time")) {
         added.push(format!("--time={most}").into());
@@ -205,6 +199,19 @@ pub fn judge(
         added.push(format!("--mem={}M", mebibytes.min(within).max(1)).into());
     }
     Judgement { breaches, added }
+}
+
+/// The word that keeps a job on as many nodes as were counted, if its own do not.
+fn pinned_nodes(parsed: &Parsed, (least, most): (u64, u64)) -> Option<OsString> {
+    match parsed.last("nodes") {
+        None if least == most => Some(format!("--nodes={most}").into()),
+        None => Some(format!("--nodes={least}-{most}").into()),
+        Some(given) if matches!(given.origin, Origin::Variable(_)) => {
+            let value = given.value.as_deref();
+            value.map(|value| option_word("--nodes", value))
+        }
+        Some(_) => None,
+    }
 }
 
 /// What of an option is not allowed to a job that is there.

@@ -370,6 +370,8 @@ fn keys(command: Command) -> &'static [&'static str] {
             "slurm.limits.jobs",
             "slurm.limits.submissions_per_minute",
             "slurm.limits.submissions_per_day",
+            "slurm.budget.",
+            "slurm.confirm.",
             "slurm.bounds.",
         ],
         Command::Scancel => &["slurm.scope", "slurm.allocation"],

@@ -262,6 +262,7 @@ mod tests {
             error: None,
             input: None,
             array: false,
+            hours: None,
         })
         .unwrap()
     }

@@ -200,7 +200,7 @@ pub async fn one_at_a_time(
     session: &Rc<Session>,
     work: impl Future<Output = Result<Captured, Refusal>> + 'static,
 ) -> Result<Captured, Refusal> {
-    if session.order.bounds.are_none() {
+    if session.order.bounds.are_none() && !session.order.budgets.are_counted() {
         return work.await;
     }
     let session = Rc::clone(session);

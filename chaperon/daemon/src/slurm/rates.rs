@@ -10,36 +10,26 @@
     reason = "effects: a file that chaperons share, and the time"
 )]
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_sandbox_wire::order::Limits;
 use serde::{Deserialize, Serialize};
 
 use super::ask::{Stop, patiently};
+use super::lines::{LineFile, random};
 use super::records;
 use super::request::Context;
-use crate::locks;
 use crate::refusal::{Reason, Refusal};
 use crate::session::Session;
 
-/// The lines, and what is locked while they are counted: they are written anew beside themselves.
+/// The lines.
 const FILE: &str = "submissions";
-const LOCK: &str = "submissions.lock";
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 3600);
-
-/// How long another chaperon may hold the lock: it reads and writes a file. And how often it is tried for.
-const PATIENCE: Duration = Duration::from_secs(30);
-const AGAIN: Duration = Duration::from_millis(5);
-
-/// How long one that is taken back waits for the lock, with all else of its chaperon.
-const PATIENCE_BACK: Duration = Duration::from_millis(500);
 
 /// The longest that is waited before submissions are counted again: others may have taken theirs back.
 const NEXT: Duration = Duration::from_secs(1);
@@ -84,8 +74,8 @@ impl Drop for Reservation {
                 ..self.line.clone()
             };
             // What cannot be taken back counts.
-            if let Ok(_lock) = lock_now(&self.directory) {
-                let _ = append(&self.directory, &line);
+            if let Ok(_lock) = file(&self.directory).lock_now() {
+                let _ = file(&self.directory).append([&line]);
             }
         }
     }
@@ -143,7 +133,7 @@ async fn take(session: &Session) -> Result<Turn, Refusal> {
             place.display()
         ))
     };
-    let _lock = lock(&directory).await.map_err(failed)?;
+    let _lock = file(&directory).lock().await.map_err(failed)?;
     let lines = read(&directory).map_err(failed)?;
     let now = now();
     if let Some(wait) = judge(&lines, limits, now)? {
@@ -156,7 +146,7 @@ async fn take(session: &Session) -> Result<Turn, Refusal> {
         void: false,
     };
     renew(&directory, &lines, now).map_err(failed)?;
-    append(&directory, &line).map_err(failed)?;
+    file(&directory).append([&line]).map_err(failed)?;
     Ok(Turn::Now(Some(Reservation {
         directory,
         line,
@@ -207,77 +197,9 @@ fn since(lines: &[Line], now: Duration, window: Duration) -> Vec<u64> {
     all
 }
 
-async fn lock(directory: &Path) -> io::Result<Option<File>> {
-    let file = lock_file(directory)?;
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match try_lock(&file)? {
-            Lock::Held => return Ok(Some(file)),
-            Lock::Unknown => return Ok(None),
-            Lock::Others if Instant::now() >= end => return Err(io::ErrorKind::TimedOut.into()),
-            Lock::Others => tokio::time::sleep(AGAIN).await,
-        }
-    }
-}
-
-/// The same where nothing else can be done meanwhile.
-fn lock_now(directory: &Path) -> io::Result<Option<File>> {
-    let file = lock_file(directory)?;
-    let end = Instant::now() + PATIENCE_BACK;
-    loop {
-        match try_lock(&file)? {
-            Lock::Held => return Ok(Some(file)),
-            Lock::Unknown => return Ok(None),
-            Lock::Others if Instant::now() >= end => return Err(io::ErrorKind::TimedOut.into()),
-            Lock::Others => std::thread::sleep(AGAIN),
-        }
-    }
-}
-
-fn lock_file(directory: &Path) -> io::Result<File> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)?;
-    open(&directory.join(LOCK), |options| options.truncate(false))
-}
-
-/// What became of an attempt at the lock.
-#[derive(Debug, PartialEq, Eq)]
-enum Lock {
-    Held,
-    Others,
-    /// The file system has no locks (NFS without its lock service; Lustre without `flock`, which says `ENOSYS`).
-    Unknown,
-}
-
-fn try_lock(file: &File) -> io::Result<Lock> {
-    match locks::try_lock(file) {
-        Ok(true) => Ok(Lock::Held),
-        Ok(false) => Ok(Lock::Others),
-        Err(error) => match error.raw_os_error() {
-            Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS) => Ok(Lock::Unknown),
-            _ => Err(error),
-        },
-    }
-}
-
-/// The submissions of the file, without those that were none. A line that was not written to its end is none.
+/// The submissions of the file, without those that were none.
 fn read(directory: &Path) -> io::Result<Vec<Line>> {
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(directory.join(FILE));
-    let mut text = Vec::new();
-    match opened {
-        Ok(mut file) => file.read_to_end(&mut text)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let lines = text.split(|&byte| byte == b'\n');
-    let lines: Vec<Line> = lines
-        .filter_map(|line| serde_json::from_slice(line).ok())
-        .collect();
+    let lines: Vec<Line> = file(directory).read()?;
     let void = lines.iter().filter(|line| line.void).map(|line| line.id);
     let void: std::collections::BTreeSet<u64> = void.collect();
     Ok(lines
@@ -294,51 +216,11 @@ fn renew(directory: &Path, lines: &[Line], now: Duration) -> io::Result<()> {
     if old < OLD_LINES || old * 2 < lines.len() {
         return Ok(());
     }
-    let mut text = Vec::new();
-    for line in kept {
-        write(&mut text, line)?;
-    }
-    // Whole or not at all.
-    let aside = directory.join(format!(".{FILE}.{}", std::process::id()));
-    let written = open(&aside, |options| options.truncate(true))
-        .and_then(|mut file| {
-            file.write_all(&text)?;
-            file.sync_data()
-        })
-        .and_then(|()| fs::rename(&aside, directory.join(FILE)));
-    if written.is_err() {
-        let _ = fs::remove_file(&aside);
-    }
-    written
+    file(directory).replace(kept)
 }
 
-/// A line more, behind whatever stands there. NFS says only when it is synchronised that it could not be written.
-fn append(directory: &Path, line: &Line) -> io::Result<()> {
-    let mut text = vec![b'\n'];
-    write(&mut text, line)?;
-    let mut file = open(&directory.join(FILE), |options| options.append(true))?;
-    file.write_all(&text)?;
-    file.sync_data()
-}
-
-fn write(text: &mut Vec<u8>, line: &Line) -> io::Result<()> {
-    serde_json::to_writer(&mut *text, line)?;
-    text.push(b'\n');
-    Ok(())
-}
-
-fn open(path: &Path, how: impl Fn(&mut OpenOptions) -> &mut OpenOptions) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).mode(0o600);
-    how(&mut options)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)
-}
-
-fn random() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(u64::from_ne_bytes(bytes))
+fn file(directory: &Path) -> LineFile {
+    LineFile::new(directory, FILE)
 }
 
 fn millis(time: Duration) -> u64 {
@@ -355,6 +237,10 @@ fn now() -> Duration {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test: the panic is the failure
 mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::io::Write;
+
+    use super::super::lines::PATIENCE_BACK;
     use super::*;
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
@@ -422,13 +308,13 @@ mod tests {
     #[test]
     fn what_was_taken_back_does_not_count_and_torn_lines_harm_nothing() {
         let place = Directory::new("void");
-        append(&place.0, &line(1, MINUTE)).unwrap();
-        let mut file = OpenOptions::new()
+        file(&place.0).append([&line(1, MINUTE)]).unwrap();
+        let mut torn = OpenOptions::new()
             .append(true)
             .open(place.0.join(FILE))
             .unwrap();
-        file.write_all(b"{\"at\":17,\"id\":2,\"sess").unwrap();
-        append(&place.0, &line(3, MINUTE)).unwrap();
+        torn.write_all(b"{\"at\":17,\"id\":2,\"sess").unwrap();
+        file(&place.0).append([&line(3, MINUTE)]).unwrap();
         let reserved = Reservation {
             directory: place.0.clone(),
             line: line(3, MINUTE),
@@ -443,8 +329,8 @@ mod tests {
     #[test]
     fn what_is_taken_back_waits_for_the_lock() {
         let place = Directory::new("back");
-        append(&place.0, &line(1, MINUTE)).unwrap();
-        let held = lock_now(&place.0).unwrap();
+        file(&place.0).append([&line(1, MINUTE)]).unwrap();
+        let held = file(&place.0).lock_now().unwrap();
         let reserved = Reservation {
             directory: place.0.clone(),
             line: line(1, MINUTE),
@@ -459,24 +345,12 @@ mod tests {
         assert!(read(&place.0).unwrap().is_empty());
     }
 
-    /// A lock that fails for another reason than that there are none is no lock.
-    #[test]
-    fn only_a_file_system_without_locks_goes_without() {
-        let place = Directory::new("locks");
-        assert_eq!(try_lock(&lock_file(&place.0).unwrap()).unwrap(), Lock::Held);
-        // It cannot be written: fcntl(2) says EBADF.
-        assert!(try_lock(&File::open(place.0.join(LOCK)).unwrap()).is_err());
-    }
-
     #[test]
     fn ten_thousand_lines_are_counted_and_old_ones_left_out() {
         let place = Directory::new("many");
-        let mut text = Vec::new();
-        for id in 0..10_000 {
-            let ago = Duration::from_secs(if id < 6_000 { 90_000 } else { 600 });
-            write(&mut text, &line(id, ago)).unwrap();
-        }
-        fs::write(place.0.join(FILE), text).unwrap();
+        let ago = |id| Duration::from_secs(if id < 6_000 { 90_000 } else { 600 });
+        let all: Vec<Line> = (0..10_000).map(|id| line(id, ago(id))).collect();
+        file(&place.0).replace(&all).unwrap();
         let lines = read(&place.0).unwrap();
         assert_eq!(since(&lines, NOW, DAY).len(), 4_000);
         renew(&place.0, &lines, NOW).unwrap();
@@ -494,12 +368,12 @@ mod tests {
                         .enable_time()
                         .build();
                     runtime.unwrap().block_on(async {
-                        let _lock = lock(&place).await.unwrap().unwrap();
+                        let _lock = file(&place).lock().await.unwrap().unwrap();
                         let lines = read(&place).unwrap();
                         if judge(&lines, limits(0, 20), NOW).is_err() {
                             return false;
                         }
-                        append(&place, &line(id, MINUTE)).unwrap();
+                        file(&place).append([&line(id, MINUTE)]).unwrap();
                         true
                     })
                 })

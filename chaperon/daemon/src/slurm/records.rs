@@ -17,6 +17,7 @@ use agent_sandbox_wire::order::Scope;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::cluster;
+use super::ledger::{Entry, Ledger};
 use crate::cache::{Cache, Known};
 use crate::refusal::Refusal;
 use crate::session::Session;
@@ -111,6 +112,9 @@ pub struct Record {
     pub input: Option<Text>,
     /// Whether it is an array, so that the default of the output is `slurm-%A_%a.out`.
     pub array: bool,
+    /// Its hours, as they were counted before it was submitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hours: Option<Entry>,
 }
 
 impl Record {
@@ -127,6 +131,7 @@ impl Record {
             error: None,
             input: None,
             array: false,
+            hours: None,
         }
     }
 
@@ -187,6 +192,19 @@ pub async fn record(session: &Session, job: u32, record: &[u8]) -> Result<(), Re
             directory.display()
         ))
     })?;
+    let hours = serde_json::from_slice::<Record>(record).ok();
+    if let Some(entry) = hours.and_then(|record| record.hours) {
+        let ledger = Ledger::new(&of_slurm(session));
+        let cluster = cluster::name(session).await?;
+        let bound = ledger.bind(&entry, cluster, job).await;
+        bound.map_err(|error| {
+            let place = ledger.path();
+            Refusal::mistake(format!(
+                "cannot count the hours of job {job} in `{}`: {error}",
+                place.display()
+            ))
+        })?;
+    }
     let mut cache = session.records.borrow_mut();
     cache.settled = None;
     cache.added += 1;
@@ -372,6 +390,7 @@ mod tests {
             error: None,
             input: None,
             array: false,
+            hours: None,
         }
     }
 

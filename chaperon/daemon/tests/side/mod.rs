@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent_sandbox_wire::bounds::Bounds;
+use agent_sandbox_wire::budget::Budgets;
 use agent_sandbox_wire::capsule::{Options, PolicySnapshot};
 use agent_sandbox_wire::command::Command as Name;
 use agent_sandbox_wire::frame::{self, PREFACE};
@@ -238,6 +239,7 @@ impl Chaperon {
                 submissions_per_day: 0,
             },
             bounds: Bounds::default(),
+            budgets: Budgets::default(),
             commands: STAND_INS
                 .iter()
                 .map(|(name, _)| (*name, bytes(&world.0.join("bin").join(name.name()))))
@@ -262,7 +264,13 @@ impl Chaperon {
         let (life, theirs) = UnixStream::pair().unwrap();
 
         let turn = STARTING.lock().unwrap();
-        let given = [order.as_fd(), listener.as_fd(), theirs.as_fd()];
+        let errors = File::create(world.0.join("errors")).unwrap();
+        let given = [
+            order.as_fd(),
+            errors.as_fd(),
+            listener.as_fd(),
+            theirs.as_fd(),
+        ];
         for fd in given {
             fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
         }

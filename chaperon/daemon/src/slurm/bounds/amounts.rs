@@ -118,7 +118,7 @@ pub(super) fn named_gpus(text: &OsStr) -> Option<u64> {
 }
 
 /// GPUs of the totals of a job, where those of a type may stand beside all of them: `gres/gpu=4,gres/gpu:a100=4`.
-pub(super) fn total_gpus(text: &OsStr) -> Option<u64> {
+pub fn total_gpus(text: &OsStr) -> Option<u64> {
     let all = named_devices(text)?;
     let (plain, typed): (Devices, Devices) = all.into_iter().partition(|(kind, _)| kind.is_empty());
     Some(sum(&plain).max(sum(&typed)))

@@ -8,7 +8,8 @@ use agent_sandbox_wire::command::Command;
 
 use super::node::node;
 use super::{
-    Chosen, Judgement, OF_NODES, Place, Rules, StandingJob, judge, options, unknown_options,
+    Chosen, JobSize, Judgement, OF_NODES, Place, Rules, StandingJob, job_size, judge, options,
+    unknown_options,
 };
 use crate::refusal::Refusal;
 use crate::session::Session;
@@ -24,7 +25,8 @@ pub struct Defaults {
     pub partition: Option<String>,
 }
 
-/// Judges a submission, and asks Slurm for what has to be known for that.
+/// Judges a submission, and asks Slurm for what has to be known for that. What is added to its options, and how much it takes if
+/// hours are counted.
 ///
 /// # Errors
 /// It is too much, nobody can tell how much it is, or Slurm does not answer.
@@ -32,11 +34,12 @@ pub async fn submission(
     session: &Rc<Session>,
     parsed: &Parsed,
     tasks: u32,
-) -> Result<Vec<OsString>, Refusal> {
+) -> Result<(Vec<OsString>, Option<JobSize>), Refusal> {
     let bounds = &session.order.bounds;
+    let counted = session.order.budgets.are_counted();
     super::first(unknown_options(bounds).into_iter().collect())?;
     let mut chosen = Chosen::of(bounds, parsed, &Defaults::default());
-    let (account, partition) = chosen.lacks(bounds);
+    let (account, partition) = chosen.lacks(bounds, counted);
     if account || partition {
         let mut defaults = Defaults::default();
         if account {
@@ -55,13 +58,24 @@ pub async fn submission(
         let rules = Rules::about(bounds, &chosen.place);
         rules.most(key).is_some()
     };
-    let node = match OF_NODES.into_iter().any(bounded) {
+    let partitions = chosen.place.partitions.clone();
+    let node = match counted || OF_NODES.into_iter().any(bounded) {
         true => Some(node(session, &chosen.place).await?),
         false => None,
     };
-    let Judgement { breaches, added } = judge(bounds, parsed, chosen, node.as_ref(), tasks);
+    let Judgement {
+        breaches,
+        mut added,
+    } = judge(bounds, parsed, chosen, node.as_ref(), tasks);
     super::first(breaches)?;
-    Ok(added)
+    let size = match node.filter(|_| counted) {
+        Some(node) => {
+            let on = (&node, tasks);
+            Some(job_size::count(session, parsed, on, &partitions, &mut added).await?)
+        }
+        None => None,
+    };
+    Ok((added, size))
 }
 
 /// Judges a step in a job: by its options alone, for it takes nothing that its job does not have.

@@ -88,11 +88,11 @@ impl Node {
 
 /// `KEY=VALUE` words.
 #[derive(Clone)]
-struct Words<'a>(Vec<(&'a str, &'a str)>);
+pub(super) struct Words<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Words<'a> {
     /// Of a line that has many.
-    fn of_line(line: &'a str) -> Self {
+    pub(super) fn of_line(line: &'a str) -> Self {
         let words = line.split_ascii_whitespace();
         Self(words.filter_map(|word| word.split_once('=')).collect())
     }
@@ -104,7 +104,7 @@ impl<'a> Words<'a> {
         Self(words.collect())
     }
 
-    fn value(&self, key: &str) -> Option<&'a str> {
+    pub(super) fn value(&self, key: &str) -> Option<&'a str> {
         let mut words = self.0.iter();
         words
             .find(|(known, _)| *known == key)

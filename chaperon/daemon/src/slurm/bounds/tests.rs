@@ -449,13 +449,13 @@ fn rules_are_about_the_jobs_that_they_name() {
     }
     let parsed = parsed(Command::Sbatch, "-N8");
     let nothing = Chosen::of(&bounds, &parsed, &Defaults::default());
-    assert_eq!(nothing.lacks(&bounds), (true, true));
+    assert_eq!(nothing.lacks(&bounds, false), (true, true));
     let defaults = Defaults {
         account: Some("staff".into()),
         partition: Some("cpu".into()),
     };
     let chosen = Chosen::of(&bounds, &parsed, &defaults);
-    assert_eq!(chosen.lacks(&bounds), (false, false));
+    assert_eq!(chosen.lacks(&bounds, false), (false, false));
     let judged = judge(&bounds, &parsed, chosen, None, 0);
     assert_eq!(judged.breaches, []);
     assert_eq!(

@@ -16,7 +16,7 @@ use crate::slurm::ids::{self, Selector};
 use crate::slurm::keywords::KeywordRequest;
 use crate::slurm::rates::{self, Reservation};
 use crate::slurm::request::Context;
-use crate::slurm::{queue, scope};
+use crate::slurm::{hours, queue, scope};
 use crate::spawn::{self, Start};
 
 /// Words that name jobs, as Slurm takes them: `12,13_4`, `jobid=12`.
@@ -113,7 +113,17 @@ pub(in crate::slurm) async fn jobs(
         let own = session.clone();
         let work = async move {
             within_bounds(&own, &inside).await?;
-            queue::requeue(&own, inside, start).await
+            let mut again = Vec::new();
+            if own.order.budgets.are_counted() {
+                for one in &inside {
+                    let part = one.rest.strip_prefix('_');
+                    let task = part.is_some_and(|part| part.parse::<u32>().is_ok());
+                    again.push(hours::again(&own, one.job, !task).await?);
+                }
+            }
+            let said = queue::requeue(&own, inside, start).await?;
+            hours::done(again, said.end).await;
+            Ok(said)
         };
         attended(context.conn, queue::one_at_a_time(&session, work)).await?
     } else {

@@ -14,6 +14,7 @@ use crate::session::Session;
 use crate::slurm::answers::reply;
 use crate::slurm::ask::{Stop, act, attended};
 use crate::slurm::bounds::{self, StandingJob, unknown_options};
+use crate::slurm::hours;
 use crate::slurm::ids;
 use crate::slurm::keywords::{KeywordRequest, means};
 use crate::slurm::parse::{Duration, duration, is_dependency, is_mail};
@@ -169,7 +170,10 @@ pub(in crate::slurm) async fn run(
     let own = session.clone();
     let work = async move {
         judge(&own, &jobs, &changes).await?;
-        act(&own, Command::Scontrol, arguments, Vec::new()).await
+        let longer = count(&own, &jobs, &changes).await?;
+        let said = act(&own, Command::Scontrol, arguments, Vec::new()).await?;
+        hours::done(longer, said.end).await;
+        Ok(said)
     };
     let work = queue::one_at_a_time(&session, work);
     let said = attended(context.conn, work).await?;
@@ -197,6 +201,50 @@ async fn judge(
         }
     }
     Ok(())
+}
+
+/// Counts the hours that jobs take then, where they are counted.
+async fn count(
+    session: &Rc<Session>,
+    jobs: &[ids::Selector],
+    changes: &[Change],
+) -> Result<Vec<hours::Change>, Refusal> {
+    let mut all = Vec::new();
+    let Some((key, source)) = session.order.budgets.reason() else {
+        return Ok(all);
+    };
+    for change in changes {
+        match bounded::growth(change) {
+            Growth::No => {}
+            Growth::Unknown => return Err(bounded::refused(change.name, key, Some(source))),
+            Growth::Nodes(nodes) => {
+                for job in jobs {
+                    if nodes > hours::nodes(session, job.job).await? {
+                        return Err(bounded::refused(change.name, key, Some(source)));
+                    }
+                }
+            }
+            Growth::Minutes(minutes) => {
+                for job in jobs {
+                    all.extend(hours::lengthen(session, job.job, minutes).await?);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// What a change makes of the hours of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    /// No more of them.
+    No,
+    /// It has so many nodes.
+    Nodes(u64),
+    /// It runs for so many minutes.
+    Minutes(u64),
+    /// Slurm alone would know.
+    Unknown,
 }
 
 /// The jobs and the changes.

@@ -34,6 +34,7 @@ fn record() -> Record {
         error: None,
         input: None,
         array: false,
+        hours: None,
     }
 }
 

@@ -180,6 +180,7 @@ mod tests {
             error: None,
             input: None,
             array: false,
+            hours: None,
         }
     }
 

@@ -7,6 +7,7 @@
 //! that was checked against the scope.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -20,13 +21,16 @@ use crate::closing::Received;
 use crate::intent::Intent;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::slurm::approval::{self, Title};
 use crate::slurm::ask::{Stop, patiently};
+use crate::slurm::bounds::JobSize;
+use crate::slurm::ledger::Hold;
 use crate::slurm::messages::{Messages, Speaker};
 use crate::slurm::parse::{Directives, Parsed, parse, written};
 use crate::slurm::rates::Reservation;
 use crate::slurm::records::{self, Record};
 use crate::slurm::request::Context;
-use crate::slurm::{bounds, queue, rates, submitted};
+use crate::slurm::{bounds, hours, queue, rates, submitted};
 use crate::spawn::{self, Running, Start, Way};
 use crate::variables::{Variables, set};
 
@@ -51,12 +55,15 @@ pub(super) struct Judged {
     variables: Variables,
     /// What keeps it from growing later.
     bounds: Vec<OsString>,
+    /// What it takes, if hours are counted.
+    size: Option<JobSize>,
 }
 
 /// The real command's words, environment and streams are the chaperon's.
 pub(super) struct Written {
     start: Start,
     messages: Messages,
+    size: Option<JobSize>,
 }
 
 /// What is about to be submitted stands in the state directory, and there is room for it in the queue.
@@ -68,6 +75,8 @@ pub(super) struct Recorded {
     intent: Option<Intent>,
     /// None likewise, or without a limit.
     reservation: Option<Reservation>,
+    /// None likewise.
+    hold: Option<Hold>,
 }
 
 /// What the real command is given beside the user's options.
@@ -160,12 +169,12 @@ impl Submission<Typed> {
         tasks: u32,
     ) -> Result<Submission<Judged>, Stop> {
         let session = Rc::clone(&context.session);
-        let bounds = match self.target.job() {
+        let (bounds, size) = match self.target.job() {
             Some(job) => {
                 context.entry.jobs.push(job);
                 let judged = bounds::step(&session, &self.parsed, job);
                 patiently(context.conn, judged).await??;
-                Vec::new()
+                (Vec::new(), None)
             }
             None => {
                 let judged = bounds::submission(&session, &self.parsed, tasks);
@@ -179,6 +188,7 @@ impl Submission<Typed> {
             words,
             variables,
             bounds,
+            size,
         }))
     }
 
@@ -232,8 +242,10 @@ impl Submission<Judged> {
             words,
             variables,
             bounds,
+            size,
             ..
         } = &mut self.stage;
+        let size = size.take();
         let mut words = std::mem::take(words);
         words.extend(own.before);
         words.append(bounds);
@@ -255,7 +267,11 @@ impl Submission<Judged> {
             kept: own.kept,
             changes: true,
         };
-        self.next(|_| Written { start, messages })
+        self.next(|_| Written {
+            start,
+            messages,
+            size,
+        })
     }
 }
 
@@ -269,32 +285,84 @@ impl Submission<Written> {
         context: &mut Context<'_>,
         record: &Record,
     ) -> Result<Submission<Recorded>, Stop> {
-        let record = records::draft(record)?;
         let session = Rc::clone(&context.session);
         let test = self.parsed.has("test-only");
         let batch = self.stage.start.command == Command::Sbatch;
-        let (mut intent, mut reservation) = (None, None);
+        let size = self.stage.size;
+        let (mut intent, mut reservation, mut hold) = (None, None, None);
+        let mut entry = None;
         if self.target.job().is_none() && !test {
+            if let Some(size) = &size {
+                patiently(context.conn, hours::check(&session, size)).await??;
+                approval::wait(context, size, || self.title(record)).await?;
+            }
             reservation = rates::wait(context).await?;
+            entry = Some(hours::draft(&session, size.as_ref())?);
         }
+        let record = records::draft(&Record {
+            hours: entry.clone(),
+            ..record.clone()
+        })?;
         // A step makes no job, and a test neither; sbatch says of a test, too, that there is no room.
         if self.target.job().is_none() && (batch || !test) {
             let entered = queue::enter(&session, &self.parsed, &record, batch);
             intent = Some(patiently(context.conn, entered).await??);
+        }
+        if let (Some(entry), Some(intent)) = (entry, &intent) {
+            let held = hours::hold(&session, entry, intent);
+            hold = Some(patiently(context.conn, held).await??);
         }
         tracing::debug!(target: "slurm", intent = intent.is_some(), test, "submission recorded");
         if test {
             intent = None;
             patiently(context.conn, session.limiter.turn()).await?;
         }
-        Ok(self.next(|Written { start, messages }| Recorded {
-            start,
-            messages,
-            record,
-            intent,
-            reservation,
-        }))
+        Ok(self.next(
+            |Written {
+                 start, messages, ..
+             }| Recorded {
+                start,
+                messages,
+                record,
+                intent,
+                reservation,
+                hold,
+            },
+        ))
     }
+}
+
+impl Submission<Written> {
+    /// What the user is told of it whose approval it needs.
+    fn title(&self, record: &Record) -> Title {
+        let words = |words: &[u8]| String::from_utf8_lossy(words).into_owned();
+        let operands = self.parsed.operands.iter();
+        let operands: Vec<&[u8]> = operands.map(|word| word.as_bytes()).collect();
+        let name = self.parsed.value("job-name");
+        let runs = match self.stage.start.command {
+            Command::Sbatch => words(&record.command.0),
+            _ => words(&operands.join(&b' ')),
+        };
+        Title {
+            name: name.map_or_else(
+                || words(&base_name(runs.as_bytes())),
+                |name| words(name.as_bytes()),
+            ),
+            runs,
+        }
+    }
+}
+
+/// The last part of the first word's path.
+fn base_name(command: &[u8]) -> Vec<u8> {
+    let word = command
+        .split(|&byte| byte == b' ')
+        .next()
+        .unwrap_or_default();
+    word.rsplit(|&byte| byte == b'/')
+        .next()
+        .unwrap_or_default()
+        .to_vec()
 }
 
 impl Submission<Recorded> {
@@ -309,12 +377,16 @@ impl Submission<Recorded> {
             record,
             intent,
             reservation,
+            hold,
         } = self.stage;
         let batch = start.command == Command::Sbatch;
         let file = intent.as_ref().map(Intent::file);
         let mut running = spawn::start_with(session, start, file)?;
         if let Some(reservation) = reservation {
             reservation.started();
+        }
+        if let Some(hold) = hold {
+            hold.started();
         }
         // It may be ended before it says the id of a job that Slurm has.
         let number = intent

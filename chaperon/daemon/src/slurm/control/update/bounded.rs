@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use agent_sandbox_wire::bounds::{BoundSet, Bounds, NameKey, SizeBound, SizeKey};
 
-use super::{Change, Kind, counts, relative};
+use super::{Change, Growth, Kind, counts, relative};
 use crate::refusal::{Reason, Refusal};
 use crate::slurm::bounds::{self, Amount, Place, Rules, StandingJob, count_nodes};
 use crate::slurm::parse::Duration;
@@ -140,7 +140,7 @@ fn time(change: &Change) -> Option<Amount> {
     }
 }
 
-fn refused(name: &str, key: &'static str, source: Option<&str>) -> Refusal {
+pub(super) fn refused(name: &str, key: &'static str, source: Option<&str>) -> Refusal {
     let place = source.map_or(String::new(), |source| format!(", {source}"));
     Refusal::rule(
         format!(
@@ -150,6 +150,30 @@ fn refused(name: &str, key: &'static str, source: Option<&str>) -> Refusal {
         "submit the job again",
     )
     .because(Reason::Key(key))
+}
+
+/// What a change makes of the hours of a job.
+pub(super) fn growth(change: &Change) -> Growth {
+    let most = |numbers: Vec<u64>| numbers.into_iter().max().unwrap_or(u64::MAX);
+    match (change.kind, change.name) {
+        (Kind::Limit, "TimeLimit") => match time(change) {
+            None => Growth::No,
+            Some(Amount::Of(minutes)) => Growth::Minutes(minutes),
+            Some(Amount::Endless) => Growth::Unknown,
+        },
+        (Kind::Nodes, "ExcNodeList") => Growth::No,
+        (Kind::Nodes, _) => {
+            Growth::Nodes(count_nodes(OsStr::new(&change.value)).unwrap_or(u64::MAX))
+        }
+        (Kind::Count, "NumNodes" | "ReqNodes") => {
+            Growth::Nodes(most(counts(&change.value).unwrap_or_default()))
+        }
+        (Kind::Size | Kind::Count, _) => Growth::Unknown,
+        // More memory than its CPUs have gives more CPUs; other partitions, whole nodes.
+        (_, "MinMemoryNode" | "MinMemoryCPU" | "OverSubscribe" | "Shared" | "CoreSpec")
+        | (_, "ThreadSpec" | "Partition") => Growth::Unknown,
+        _ => Growth::No,
+    }
 }
 
 /// Refuses what makes a job larger in a way that is not counted here, where its size is bounded.
@@ -220,6 +244,39 @@ mod tests {
             let of = OPTIONS.iter().filter(|(key, _)| *key == name).count();
             let expected = usize::from(!matches!(kind, Kind::Refused(_)));
             assert_eq!(of, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_makes_hours_more_is_counted_or_unknown() {
+        let of = |word: &str| {
+            let (_, changes) = read(&words(&["JobId=5", word])).unwrap();
+            growth(&changes[0])
+        };
+        for (word, expected) in [
+            ("TimeLimit=90", Growth::Minutes(90)),
+            ("TimeLimit=2-0", Growth::Minutes(2880)),
+            ("TimeLimit-=5", Growth::No),
+            ("TimeLimit=-5", Growth::No),
+            ("TimeLimit+=5", Growth::Unknown),
+            ("TimeLimit=+5", Growth::Unknown),
+            ("TimeLimit=0", Growth::Unknown),
+            ("TimeLimit=UNLIMITED", Growth::Unknown),
+            ("TimeMin=90", Growth::No),
+            ("NumNodes=2-4", Growth::Nodes(4)),
+            ("ReqNodes=3", Growth::Nodes(3)),
+            ("NodeList=n[1-3]", Growth::Nodes(3)),
+            ("ExcNodeList=n[1-3]", Growth::No),
+            ("NumCPUs=8", Growth::Unknown),
+            ("NumTasks=8", Growth::Unknown),
+            ("MinCPUsNode=8", Growth::Unknown),
+            ("MinMemoryNode=8G", Growth::Unknown),
+            ("OverSubscribe=NO", Growth::Unknown),
+            ("Partition=x", Growth::Unknown),
+            ("ArrayTaskThrottle=9", Growth::No),
+            ("Nice=5", Growth::No),
+        ] {
+            assert_eq!(of(word), expected, "{word}");
         }
     }
 
