@@ -64,7 +64,10 @@ pub fn on_call(
         let placeholder = |one: &PlannedCredential| (one.name.clone(), one.placeholder.clone());
         snapshot.placeholders = all.map(placeholder).collect();
     }
+    let request = plan.trace.request.as_ref();
+    let tracer = request.filter(|_| snapshot.traced);
     let order = Order {
+        tracer: tracer.map(|request| bytes(request.socket.path())),
         snapshot,
         scope: rules.scope.value,
         queries: rules.queries.value,

@@ -121,6 +121,12 @@ pub(crate) const HOUSES: &[House] = &[
         uses: tracer::TRACER,
     },
     House {
+        root: "ebpf/attest/src/",
+        krate: "agent_sandbox_attest",
+        within: &[],
+        uses: tracer::ATTEST,
+    },
+    House {
         root: "ebpf/trail/src/",
         krate: "agent_sandbox_trail",
         within: &[],
@@ -536,7 +542,9 @@ const EVENTS: &[Row] = &[
     ("pattern", &[]),
     ("raw", &[]),
     ("record", &[]),
-    ("protocol", &["raw"]),
+    // What is signed of a job.
+    ("mark", &[]),
+    ("protocol", &["mark", "raw"]),
     ("sys", &[]),
     ("client", &["protocol", "sys"]),
     ("trails", &["client", "protocol", "record", "sys"]),

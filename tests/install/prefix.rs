@@ -9,6 +9,7 @@ use crate::world::{Done, TestPrefix, built, root, same_trees, tree, version};
 const INSTALLED: [&str; 18] = [
     "bin/agent-sandbox",
     "lib/systemd/system/agent-sandbox-tracer.service",
+    "libexec/agent-sandbox/agent-sandbox-attest",
     "libexec/agent-sandbox/agent-sandbox-chaperon",
     "libexec/agent-sandbox/agent-sandbox-filter",
     "libexec/agent-sandbox/agent-sandbox-shim",

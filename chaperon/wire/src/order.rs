@@ -41,6 +41,8 @@ pub struct Order {
     pub places: Vec<JailPath>,
     /// The job in which this session runs, on a compute node.
     pub job: Option<JobContext>,
+    /// Where the node's tracer listens, if the session is traced: it may mark jobs.
+    pub tracer: Option<Vec<u8>>,
 }
 
 /// Where the chaperons of a user on a node find answers that Slurm gave one of them.

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::mark::DIGEST;
 use crate::raw::Kind;
 
 /// Where the tracer listens, if the policy does not say otherwise.
@@ -59,6 +60,17 @@ pub enum Request {
     Status {
         /// [`VERSION`].
         version: u32,
+    },
+    /// Sign a batch script for this session of mine, which must be traced. Answered by [`Response::Marked`].
+    Mark {
+        /// [`VERSION`].
+        version: u32,
+        /// The session.
+        session: String,
+        /// The cluster that the job is for.
+        cluster: String,
+        /// SHA-256 of the script.
+        script: [u8; DIGEST],
     },
 }
 
@@ -223,6 +235,8 @@ pub enum Response {
         /// What to do instead.
         hint: Option<String>,
     },
+    /// The script's mark, as [`crate::mark::Mark`] writes it.
+    Marked(String),
 }
 
 /// A file with records of one trail.

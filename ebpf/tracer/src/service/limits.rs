@@ -17,7 +17,10 @@ const BURST_SECONDS: i64 = 5;
 #[must_use]
 pub fn cost(request: &Request, descriptors: usize) -> u32 {
     match request {
-        Request::Register(_) | Request::Status { .. } | Request::Open { .. } => 1,
+        Request::Register(_)
+        | Request::Status { .. }
+        | Request::Open { .. }
+        | Request::Mark { .. } => 1,
         Request::Forbid { .. } => 2 + u32::try_from(descriptors / 25).unwrap_or(u32::MAX),
         Request::Begin | Request::End | Request::Files { .. } => COSTLY,
     }
