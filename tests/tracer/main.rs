@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 #![allow(clippy::disallowed_methods)] // effects: starts processes, makes throw-away projects
 
+mod attest;
 mod deeds;
 mod ends;
 mod jobs;
@@ -34,3 +35,6 @@ mod cluster;
 #[allow(dead_code, unused_imports)] // here less is asked of it
 #[path = "../slurm/world.rs"]
 mod world;
+#[allow(dead_code)] // here less is asked of it
+#[path = "../slurm/own.rs"]
+mod own;

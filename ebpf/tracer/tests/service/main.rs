@@ -13,6 +13,7 @@ mod fake;
 mod hostile;
 mod lifetimes;
 mod limits;
+mod marks;
 mod others;
 mod reading;
 mod reluctant;
