@@ -32,9 +32,9 @@ mod chosen;
 #[allow(dead_code)] // here less is asked of it
 #[path = "../slurm/cluster.rs"]
 mod cluster;
-#[allow(dead_code, unused_imports)] // here less is asked of it
-#[path = "../slurm/world.rs"]
-mod world;
 #[allow(dead_code)] // here less is asked of it
 #[path = "../slurm/own.rs"]
 mod own;
+#[allow(dead_code, unused_imports)] // here less is asked of it
+#[path = "../slurm/world.rs"]
+mod world;

@@ -177,7 +177,10 @@ mod tests {
             ("session=s1a2b3", "session=s1\n"),
             ("node=login1", "node=login1\0"),
             ("signature=00", "signature=0"),
-            ("signature=000102030405060708090a", "signature=000102030405060708090A"),
+            (
+                "signature=000102030405060708090a",
+                "signature=000102030405060708090A",
+            ),
             ("signature=00", "signature=+0"),
             ("time=1764000000", "time=-1"),
         ] {

@@ -4,8 +4,7 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 
 use super::*;
 
-const SCRIPT: &[u8] =
-    b"#!/usr/bin/agent-sandbox job\n# agent-sandbox capsule 5 8\nBQAAAAAA\n";
+const SCRIPT: &[u8] = b"#!/usr/bin/agent-sandbox job\n# agent-sandbox capsule 5 8\nBQAAAAAA\n";
 const NOW: u64 = 1_764_000_000;
 
 fn pair(seed: u8) -> Ed25519KeyPair {
@@ -13,7 +12,8 @@ fn pair(seed: u8) -> Ed25519KeyPair {
 }
 
 fn keys() -> Keys {
-    let key = |node: &str, seed| format!("{node} ed25519 {}\n", hex(pair(seed).public_key().as_ref()));
+    let key =
+        |node: &str, seed| format!("{node} ed25519 {}\n", hex(pair(seed).public_key().as_ref()));
     // login1 has had its key replaced.
     Keys::parse(&[key("login1", 1), key("login2", 2), key("login1", 3)].concat()).unwrap()
 }

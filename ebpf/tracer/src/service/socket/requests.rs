@@ -76,8 +76,7 @@ impl<K: Kernel> Service<K> {
                 session,
                 cluster,
                 script,
-            } => version(is)
-                .and_then(|()| self.mark(client.peer.uid, session, cluster, &script)),
+            } => version(is).and_then(|()| self.mark(client.peer.uid, session, cluster, &script)),
         };
         client.answer(&answered.unwrap_or_else(Response::from));
     }
