@@ -8,8 +8,10 @@
 #![allow(clippy::disallowed_methods)] // effects: starts processes, makes throw-away projects
 
 mod attest;
+mod attested;
 mod deeds;
 mod ends;
+mod forged;
 mod jobs;
 mod kept;
 mod nodes;

@@ -1,8 +1,6 @@
 //! Requests: what may be asked on a connection, and what is answered.
-#![allow(clippy::disallowed_methods, reason = "effects: reads the clock")]
 
 use std::os::fd::OwnedFd;
-use std::time::SystemTime;
 
 use agent_sandbox_events::mark::{Claim, DIGEST, is_name};
 use agent_sandbox_events::protocol::{
@@ -14,6 +12,7 @@ use super::client::{Client, Tracing};
 use crate::service::core::register::Caller;
 use crate::service::kernel::Kernel;
 use crate::service::refusal::{Refusal, instead, no};
+use crate::trail::Now;
 
 /// A refusal to read.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
@@ -174,13 +173,12 @@ impl<K: Kernel> Service<K> {
         if !all.any(|trail| trail.uid == uid && trail.session.as_ref() == Some(&session)) {
             return Err(no("no session of yours with this name is traced here"));
         }
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let claim = Claim {
             cluster,
             uid,
             session,
             node: self.core.node().to_owned(),
-            time: now.map_or(0, |time| time.as_secs()),
+            time: Now::read().seconds(),
         };
         Ok(Response::Marked(key.sign(claim, script).to_string()))
     }
