@@ -2,6 +2,8 @@
 //! a mark that Slurm's own part verifies, and any other is refused. The one to hold is the user without a jail.
 
 use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 
 use agent_sandbox_events::mark::LINE;
 
@@ -146,9 +148,18 @@ fn a_marked_script_is_good_for_itself_alone(attested: &Attested, alice: &World, 
     fs::remove_file(alice.project().join("ran.txt")).unwrap();
     alice.outside(&format!("{submit} marked.sh")).run().good();
     assert_eq!(alice.read("ran.txt"), "ran in 1 jail\n");
-    // What would start before the jail.
+    // What would start before the jail: it does, where nobody verifies.
+    let (library, left) = preloaded(attested, alice);
+    let preload = format!("ALL,LD_PRELOAD={library}");
+    alice
+        .outside(&format!(
+            "sbatch -W -A proj1 -o o.txt --export={preload} marked.sh"
+        ))
+        .run()
+        .good();
+    fs::remove_file(&left).unwrap();
     for (variable, said) in [
-        ("ALL,LD_PRELOAD=/home/x.so", "LD_PRELOAD"),
+        (preload.as_str(), "LD_PRELOAD"),
         ("ALL,LD_AUDIT=/home/x.so", "LD_AUDIT"),
         ("ALL,BASH_ENV=/home/x.sh", "BASH_ENV"),
         ("NONE", "SLURM_GET_USER_ENV"),
@@ -157,6 +168,7 @@ fn a_marked_script_is_good_for_itself_alone(attested: &Attested, alice: &World, 
         let call = alice.outside(&format!("{submit} --export={variable} marked.sh"));
         refused(&call.run(), &format!("its environment has {said}"));
     }
+    assert!(!left.exists());
     // Another script under the same mark.
     let text = String::from_utf8(script.to_vec()).unwrap();
     let launcher = attested.cluster().launcher.display().to_string();
@@ -224,6 +236,25 @@ fn a_marked_script_is_good_for_itself_alone(attested: &Attested, alice: &World, 
         .run();
     refused(&said, "it was marked for another user");
     made_by_hand(attested, alice, body, mark);
+}
+
+/// A library that leaves a file when a program loads it, and the file.
+fn preloaded(attested: &Attested, alice: &World) -> (String, PathBuf) {
+    let left = alice.place(Side::Outside).join("preloaded");
+    let (source, library) = ["pre.c", "pre.so"]
+        .map(|name| attested.place.path().join(name))
+        .into();
+    let text = format!(
+        "#include <fcntl.h>\n__attribute__((constructor)) static void load(void) {{ open({left:?}, O_CREAT | O_WRONLY, 0644); }}\n"
+    );
+    fs::write(&source, text).unwrap();
+    let made = Command::new("/usr/bin/gcc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status()
+        .unwrap();
+    assert!(made.success());
+    (library.display().to_string(), left)
 }
 
 fn jobs_are_not_moved_in(attested: &Attested, alice: &World) {
