@@ -75,6 +75,14 @@ fn jobs_of_the_jail_pass_and_show_it(attested: &Attested, alice: &World) -> Vec<
     for name in ["a1.txt", "a2.txt"] {
         assert_eq!(alice.read(name), "ran in 1 jail\n");
     }
+    // A job that a job submits is marked by the tracer of its node.
+    let inner = format!("sbatch -W -A {ACCOUNT} -o inner.txt --wrap '{session}'");
+    alice.write("outer.sh", format!("#!/bin/sh\n{inner}\n"));
+    alice
+        .inside(&format!("sbatch -W -A {ACCOUNT} -o o.txt outer.sh"))
+        .run()
+        .good();
+    assert_eq!(alice.read("inner.txt"), "ran in 1 jail\n");
     // The mark is seen by everybody, names the session and the node, and stays.
     let said = alice
         .inside(&format!(
