@@ -83,7 +83,7 @@ $(SITE_RECORD):
 	@mkdir -p '$(@D)'
 	@printf '%s\n' '$(SITE_DIR)' > '$@'
 
-# The shim runs in jails whose libraries nobody knows here: it is linked statically.
+# The shim runs in jails whose libraries nobody knows here, and what verifies marks on Slurm's controller: they are linked statically.
 $(BIN): $(SOURCES) $(SITE_RECORD)
 	@chaperon/static $(PROFILE) > /dev/null
 	AGENT_SANDBOX_SITE_DIR='$(SITE_DIR)' $(CARGO) build --locked --package agent-sandbox --bins \

@@ -66,8 +66,12 @@ pub fn on_call(
         let placeholder = |one: &PlannedCredential| (one.name.clone(), one.placeholder.clone());
         snapshot.placeholders = all.map(placeholder).collect();
     }
+    let request = plan.trace.request.as_ref();
+    let signer = request.filter(|_| snapshot.traced);
+    let signer = signer.map(|request| request.socket.path().as_os_str().as_bytes().to_vec());
     let order = Order {
         snapshot,
+        signer,
         tracer: plan.trace.keeps_audit(),
         places: plan.steps.iter().filter_map(place).collect(),
         job: job.or_else(|| {
@@ -113,6 +117,7 @@ fn order(prepared: &Prepared) -> Order {
         query_cache: query_cache(host.uid, rules.query_cache_seconds.value),
         state: bytes(&host.state_directory),
         tracer: None,
+        signer: None,
         environment: slurm.map_or_else(Vec::new, |slurm| environment(host, &slurm.conf)),
         user: user(host),
         uid: host.uid,

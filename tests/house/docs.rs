@@ -50,7 +50,7 @@ pub(crate) fn places(suite: &str) -> Vec<String> {
     let krate = match suite {
         "wire" | "shim" => format!("chaperon/{suite}"),
         "chaperon" => "chaperon/daemon".to_owned(),
-        "events" | "tracer" | "trail" => format!("ebpf/{suite}"),
+        "attest" | "events" | "tracer" | "trail" => format!("ebpf/{suite}"),
         "hosts" | "filter" | "ssh" => format!("network/{suite}"),
         // Unit tests.
         "lib" => return vec!["src/".to_owned(), "base/src/".to_owned()],

@@ -121,6 +121,12 @@ pub(crate) const HOUSES: &[House] = &[
         uses: tracer::TRACER,
     },
     House {
+        root: "ebpf/attest/src/",
+        krate: "agent_sandbox_attest",
+        within: &[],
+        uses: tracer::ATTEST,
+    },
+    House {
         root: "ebpf/trail/src/",
         krate: "agent_sandbox_trail",
         within: &[],
@@ -540,9 +546,10 @@ const EVENTS: &[Row] = &[
     ("pattern", &[]),
     ("raw", &[]),
     ("record", &[]),
-    // What is handed over for root's audit record, and how.
+    // What is handed over for root's audit record, and what is signed of a job.
     ("audit", &[]),
-    ("protocol", &["audit", "raw"]),
+    ("mark", &[]),
+    ("protocol", &["audit", "mark", "raw"]),
     ("sys", &[]),
     ("client", &["protocol", "sys"]),
     ("handover", &["audit", "client", "protocol", "sys"]),

@@ -6,9 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use crate::world::{Done, TestPrefix, built, root, same_trees, tree, version};
 
 /// What a prefix holds, a few of each kind.
-const INSTALLED: [&str; 18] = [
+const INSTALLED: [&str; 19] = [
     "bin/agent-sandbox",
     "lib/systemd/system/agent-sandbox-tracer.service",
+    "libexec/agent-sandbox/agent-sandbox-attest",
     "libexec/agent-sandbox/agent-sandbox-chaperon",
     "libexec/agent-sandbox/agent-sandbox-filter",
     "libexec/agent-sandbox/agent-sandbox-shim",

@@ -62,6 +62,7 @@ pub(crate) fn built() -> &'static Path {
         let done = done.unwrap_or_else(|e| panic!("cannot run {}: {e}", pages.display()));
         assert!(done.success());
         for name in [
+            "agent-sandbox-attest",
             "agent-sandbox-chaperon",
             "agent-sandbox-filter",
             "agent-sandbox-shim",

@@ -7,8 +7,11 @@
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 #![allow(clippy::disallowed_methods)] // effects: starts processes, makes throw-away projects
 
+mod attest;
+mod attested;
 mod deeds;
 mod ends;
+mod forged;
 mod jobs;
 mod kept;
 mod nodes;
@@ -31,6 +34,9 @@ mod chosen;
 #[allow(dead_code)] // here less is asked of it
 #[path = "../slurm/cluster.rs"]
 mod cluster;
+#[allow(dead_code)] // here less is asked of it
+#[path = "../slurm/own.rs"]
+mod own;
 #[allow(dead_code, unused_imports)] // here less is asked of it
 #[path = "../slurm/world.rs"]
 mod world;

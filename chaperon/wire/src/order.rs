@@ -46,6 +46,8 @@ pub struct Order {
     pub places: Vec<JailPath>,
     /// The job in which this session runs, on a compute node.
     pub job: Option<JobContext>,
+    /// The socket of the node's tracer, if it traces the session: it may sign batch scripts.
+    pub signer: Option<Vec<u8>>,
 }
 
 /// Where the chaperons of a user on a node find answers that Slurm gave one of them.

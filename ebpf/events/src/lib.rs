@@ -1,6 +1,7 @@
 //! What the probes see ([`raw`]), what the tracer makes of it ([`record`]), and how the launcher and
 //! whoever reads a trail ask the tracer ([`protocol`], [`client`]), how trails are read ([`trails`]), how the launcher
-//! calls who shows them ([`ask`]), and what is handed to root's audit record ([`audit`], [`handover`]). All sides use this crate; it decides nothing.
+//! calls who shows them ([`ask`]), what the tracer signs for jobs ([`mark`]), and what is handed to root's audit record
+//! ([`audit`], [`handover`]). All sides use this crate; it decides nothing.
 
 #![deny(unsafe_code)]
 
@@ -8,6 +9,7 @@ pub mod ask;
 pub mod audit;
 pub mod client;
 pub mod handover;
+pub mod mark;
 pub mod pattern;
 pub mod protocol;
 pub mod raw;

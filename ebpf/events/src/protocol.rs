@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::audit::Handed;
+use crate::mark::DIGEST;
 use crate::raw::Kind;
 
 /// Where the tracer listens, if the policy does not say otherwise.
@@ -63,6 +64,17 @@ pub enum Request {
     },
     /// Something for root's audit record, from outside of every jail. Is answered by [`Response::Done`].
     Audit(Box<Handed>),
+    /// Sign a batch script for this session of mine, which must be traced. Answered by [`Response::Marked`].
+    Mark {
+        /// [`VERSION`].
+        version: u32,
+        /// The session.
+        session: String,
+        /// The cluster that the job is for.
+        cluster: String,
+        /// SHA-256 of the script.
+        script: [u8; DIGEST],
+    },
 }
 
 /// Which trails.
@@ -226,6 +238,8 @@ pub enum Response {
         /// What to do instead.
         hint: Option<String>,
     },
+    /// The script's mark, as [`crate::mark::Mark`] writes it.
+    Marked(String),
 }
 
 /// A file with records of one trail.

@@ -32,6 +32,8 @@ pub enum Command {
     Check,
     /// Remove the probes of a tracer that does not run any more: nothing is recorded or denied after it
     Unpin,
+    /// Print the node's name and the public key by which its marks of jobs are verified; makes the key if there is none
+    Key,
     /// Started by the tracer itself: loads an object, pins it, ends
     #[command(hide = true)]
     Load(Load),

@@ -46,6 +46,7 @@ fn perform(command: Command, options: Options) -> Result<ExitCode> {
             let objects = Probes::unpin_all(&settings)?;
             println!("removed the pins of {objects} objects");
         }
+        Command::Key => println!("{}", service::mark_key(&wanted(options))?),
         Command::Load(order) => return load(&order, options.objects.as_deref()),
         Command::Prove { directory } => kernel::exercise(&directory)?,
         Command::Nothing => {}

@@ -1,20 +1,48 @@
 -- Slurm's job_submit/lua for a site with agent-sandbox: marks the jobs that its sessions submit, so that
--- `sacct -o JobID,User,AdminComment` shows them, and keeps those of some accounts to some partitions.
+-- `sacct -o JobID,User,AdminComment` shows them, keeps those of some accounts to some partitions, and keeps
+-- accounts and partitions for agents free of jobs that are not in the jail.
 --
 -- Place: beside slurm.conf, which says `JobSubmitPlugins=lua`. slurmctld reads the file again when it
 -- has changed. Try it on a test cluster first: an error in it stops every submission.
 --
--- A mark is no proof. Whoever submits outside of a session can write a script that looks like one of a
--- session's, and a job of theirs that is in no jail has no mark. What holds a session's jobs is
--- /etc/agent-sandbox/enforced.toml on each node; this file is for people who read accounting, and for
--- rules of courtesy.
+-- What is written into AdminComment:
+--   agent-sandbox session=ID node=NAME   a tracer of the site's signed the job's batch script: it starts in the jail
+--   agent-sandbox                        it looks like one of a session's, which is no proof
+-- docs/admin/enforced-use.md says what both are worth.
 
--- What is written into AdminComment. Users cannot set or change that field.
+-- How AdminComment begins. Users cannot set or change that field.
 local MARK = "agent-sandbox"
 
 -- Accounts whose sessions may submit only into these partitions. Accounts that are not named may use any.
 local PARTITIONS = {
     students = { teaching = true },
+}
+
+-- Accounts and partitions that are for agents alone: a job of theirs must be a batch script that a tracer signed.
+-- Names of accounts in lower case: Slurm takes them in any.
+local AGENTS = {
+    accounts = {},
+    partitions = {},
+}
+
+-- What verifies signatures, copied to the controller; the nodes' public keys, on a local disk; agent-sandbox on
+-- the nodes, which is root's there; ClusterName of slurm.conf.
+local VERIFY = "/usr/local/libexec/agent-sandbox/agent-sandbox-attest"
+local KEYS = "/etc/agent-sandbox/mark.keys"
+local LAUNCHER = "/usr/local/bin/agent-sandbox"
+local CLUSTER = "cluster"
+
+-- No line with a mark is longer, in bytes.
+local LONGEST = 2200
+
+-- Variables by which something of the user's would run on the node before agent-sandbox does. The chaperon sets none.
+local LOADING = {
+    "LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "LD_ORIGIN_PATH", "LD_DEBUG", "LD_DEBUG_OUTPUT", "LD_PROFILE",
+    "LD_PROFILE_OUTPUT", "LD_HWCAP_MASK", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH", "NLSPATH",
+    -- A TaskProlog of the site's may be a shell's.
+    "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "IFS",
+    -- slurmd starts a login shell of the user's for it (`--export=NONE`, `--get-user-env`).
+    "SLURM_GET_USER_ENV",
 }
 
 -- The first two lines of a batch script of a session's: the kernel hands it to agent-sandbox, which
@@ -35,10 +63,64 @@ local function of_session(job_desc)
     return is_capsule(job_desc.script) or is_task(job_desc.argv)
 end
 
+local function is_set(text)
+    return text ~= nil and text ~= ""
+end
+
+local function lower(name)
+    return name ~= nil and string.lower(name) or nil
+end
+
+-- Asks the verifier. What it says on success, or nil and why not.
+local function verified(script, uid)
+    local answer = os.tmpname()
+    local command = string.format(
+        "'%s' verify --keys '%s' --launcher '%s' --cluster '%s' --uid %d > '%s' 2> /dev/null",
+        VERIFY, KEYS, LAUNCHER, CLUSTER, uid, answer
+    )
+    local pipe = io.popen(command, "w")
+    if pipe ~= nil then
+        pipe:write(script)
+        pipe:close()
+    end
+    local file = io.open(answer)
+    local line = file ~= nil and file:read("*l") or ""
+    if file ~= nil then
+        file:close()
+    end
+    os.remove(answer)
+    local session, node = string.match(line or "", "^accepted session=([%w._-]+) node=([%w._-]+) time=%d+$")
+    if session ~= nil then
+        return string.format("%s session=%s node=%s", MARK, session, node)
+    end
+    return nil, string.match(line or "", "^refused: (.+)$") or "the controller cannot verify it"
+end
+
+-- What AdminComment gets of a job whose batch script starts in the jail, or nil and why that is not shown.
+local function attested(job_desc)
+    local script = job_desc.script
+    if not is_set(script) then
+        return nil, "only a batch script can be verified, and this is srun or salloc"
+    end
+    if string.find(string.sub(script, -LONGEST), "\n# agent%-sandbox mark [^\n]*\n?$") == nil then
+        return nil, "it carries no mark of a login node's tracer"
+    end
+    if is_set(job_desc.container) then
+        return nil, "in a container it would be another program that starts it"
+    end
+    local environment = job_desc.environment
+    for _, name in ipairs(LOADING) do
+        if environment[name] ~= nil then
+            return nil, "its environment has " .. name .. ", by which something else could start before the jail"
+        end
+    end
+    return verified(script, job_desc.user_id)
+end
+
 -- The partitions of a job: those that it names, or the default one.
 local function partitions(named, part_list)
     local names = {}
-    if named ~= nil and named ~= "" then
+    if is_set(named) then
         for name in string.gmatch(named, "[^,]+") do
             names[#names + 1] = name
         end
@@ -50,6 +132,28 @@ local function partitions(named, part_list)
         end
     end
     return names
+end
+
+-- What of a job is for agents alone, in words; nil if nothing is.
+local function for_agents(account, named, reservation, part_list)
+    if account ~= nil and AGENTS.accounts[account] then
+        return "account " .. account
+    end
+    for _, name in ipairs(partitions(named, part_list)) do
+        if AGENTS.partitions[name] then
+            return "partition " .. name
+        end
+    end
+    -- A job that names none may get the one of its reservation.
+    if not is_set(named) and is_set(reservation) and next(AGENTS.partitions) ~= nil then
+        for name in string.gmatch(reservation, "[^,]+") do
+            local found = slurm.reservations[name]
+            if found == nil or AGENTS.partitions[found.partition or ""] then
+                return "the partition of reservation " .. name
+            end
+        end
+    end
+    return nil
 end
 
 -- Says to the user what is refused, and answers whether something is.
@@ -77,24 +181,62 @@ local function refused(account, named, part_list)
     return false
 end
 
+local function refuse_unjailed(what, why)
+    slurm.log_user(
+        "%s is for jobs that start in the jail of agent-sandbox, and this one does not show that it does: %s",
+        what,
+        why
+    )
+    slurm.log_user("hint: submit it with sbatch from inside of agent-sandbox, or use another account and partition")
+    return slurm.ERROR
+end
+
 function slurm_job_submit(job_desc, part_list, submit_uid)
+    local account = lower(is_set(job_desc.account) and job_desc.account or job_desc.default_account)
+    local agents = for_agents(account, job_desc.partition, job_desc.reservation, part_list)
+    local comment, why
+    if agents ~= nil or is_capsule(job_desc.script) then
+        -- Whatever goes wrong here concerns jobs for agents, and no others.
+        local done
+        done, comment, why = pcall(attested, job_desc)
+        if not done then
+            slurm.log_error("agent-sandbox: %s", tostring(comment))
+            comment, why = nil, "the controller cannot verify it"
+        end
+    end
+    if agents ~= nil and comment == nil then
+        return refuse_unjailed(agents, why)
+    end
     if not of_session(job_desc) then
+        -- Nobody brings a mark along.
+        if is_set(job_desc.admin_comment) and string.sub(job_desc.admin_comment, 1, #MARK) == MARK then
+            job_desc.admin_comment = ""
+        end
         return slurm.SUCCESS
     end
-    if refused(job_desc.account or job_desc.default_account, job_desc.partition, part_list) then
+    if refused(account, job_desc.partition, part_list) then
         return slurm.ERROR
     end
-    job_desc.admin_comment = MARK
+    job_desc.admin_comment = comment or MARK
     return slurm.SUCCESS
 end
 
--- A job that waits can be moved (`scontrol update`): the rule holds there, too.
+-- A job that waits can be moved (`scontrol update`): the rules hold there, too.
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
-    if job_rec.admin_comment ~= MARK then
+    local comment = job_rec.admin_comment or ""
+    local account = lower(is_set(job_desc.account) and job_desc.account or job_rec.account)
+    local named = is_set(job_desc.partition) and job_desc.partition or job_rec.partition
+    local moved = is_set(job_desc.account) or is_set(job_desc.partition) or is_set(job_desc.reservation)
+    if moved and modify_uid ~= 0 and string.sub(comment, 1, #MARK + 9) ~= MARK .. " session=" then
+        local agents = for_agents(account, named, job_desc.reservation, part_list)
+        if agents ~= nil then
+            return refuse_unjailed(agents, "it was submitted without a mark")
+        end
+    end
+    if string.sub(comment, 1, #MARK) ~= MARK then
         return slurm.SUCCESS
     end
-    local account = job_desc.account or job_rec.account
-    if refused(account, job_desc.partition or job_rec.partition, part_list) then
+    if refused(account, named, part_list) then
         return slurm.ERROR
     end
     return slurm.SUCCESS

@@ -249,10 +249,19 @@ pub(crate) const SUBMIT: &[Row] = &[
     ("no_job", &[]),
     ("target", &[]),
     ("capsule", &["export"]),
+    // The tracer's word for a script.
+    ("mark", &[]),
     ("submission", &["capsule", "directory", "no_job", "target"]),
     (
         "sbatch",
-        &["directory", "own_words", "target", "streams", "submission"],
+        &[
+            "directory",
+            "mark",
+            "own_words",
+            "target",
+            "streams",
+            "submission",
+        ],
     ),
     (
         "srun",

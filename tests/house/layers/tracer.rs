@@ -19,6 +19,14 @@ pub(super) const TRACER: &[Row] = &[
     ),
 ];
 
+/// What verifies marks of jobs.
+pub(super) const ATTEST: &[Row] = &[
+    ("cli", &[]),
+    ("keys", &[]),
+    ("verify", &["keys"]),
+    ("main", &["cli", "keys", "verify"]),
+];
+
 /// What shows trails: live, as a report, or of one command.
 pub(super) const TRAIL: &[Row] = &[
     ("text", &[]),

@@ -254,6 +254,7 @@ impl Chaperon {
             home: b"/home/ada".to_vec(),
             places: Vec::new(),
             job: None,
+            signer: None,
         };
         change(&mut order);
         let file = world.0.join("order");

@@ -21,6 +21,8 @@ pub struct Config {
     pub state: PathBuf,
     /// The BPF file system in which everything is pinned.
     pub bpffs: PathBuf,
+    /// The key by which jobs are marked; there are no marks where there is none.
+    pub mark_key: PathBuf,
     /// Which probes.
     pub object: Object,
     /// Size of the ring buffer, in bytes: a power of two (`BPF_MAP_TYPE_RINGBUF`).
@@ -158,6 +160,7 @@ impl Default for Config {
             socket: agent_sandbox_events::protocol::SOCKET.into(),
             state: "/run/agent-sandbox".into(),
             bpffs: "/sys/fs/bpf".into(),
+            mark_key: "/var/lib/agent-sandbox/mark.key".into(),
             object: Object::default(),
             ring_bytes: 4 << 20,
             demand: Required::default(),
@@ -238,6 +241,7 @@ impl Config {
             ("socket", &self.socket),
             ("state", &self.state),
             ("bpffs", &self.bpffs),
+            ("mark_key", &self.mark_key),
         ];
         for (key, path) in paths {
             if !path.is_absolute() {

@@ -39,7 +39,7 @@ fn is_ours(meta: &std::fs::Metadata) -> bool {
 /// Refuses a path that somebody else can lead elsewhere: every directory above it must be root's or of who runs
 /// the service, and nobody else may write there. In one that everybody may write only their own (`/tmp`), names of
 /// others are safe; the last directory must not be such a one.
-fn only_ours_above(path: &Path) -> Result<()> {
+pub(super) fn only_ours_above(path: &Path) -> Result<()> {
     let name = path.display();
     let parent = path
         .parent()

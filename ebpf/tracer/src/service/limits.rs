@@ -19,7 +19,10 @@ pub fn cost(request: &Request, descriptors: usize) -> u32 {
     match request {
         // What is too much of it costs: a session that hands over must not make the next one's launch wait.
         Request::Audit(_) => 0,
-        Request::Register(_) | Request::Status { .. } | Request::Open { .. } => 1,
+        Request::Register(_)
+        | Request::Status { .. }
+        | Request::Open { .. }
+        | Request::Mark { .. } => 1,
         Request::Forbid { .. } => 2 + u32::try_from(descriptors / 25).unwrap_or(u32::MAX),
         Request::Begin | Request::End | Request::Files { .. } => COSTLY,
     }

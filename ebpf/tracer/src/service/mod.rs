@@ -11,6 +11,7 @@ pub mod files;
 pub mod forbidden;
 pub mod kernel;
 pub mod limits;
+pub mod mark_key;
 pub mod mounts;
 pub mod process;
 pub mod refusal;
@@ -29,6 +30,7 @@ use crate::kernel::{Choice, Probes};
 use crate::logging::TARGET;
 use crate::trail::{self, Now, Trails};
 use config::{Config, Object};
+use mark_key::MarkKey;
 use socket::Service;
 
 /// Descriptors that the service needs at most: three for each connection and each trace, and those that
@@ -142,17 +144,21 @@ pub fn run(options: &Options) -> Result<()> {
     let trails = Trails::open(&trail_settings, Now::read())
         .with_context(|| format!("cannot keep records in `{}`", records.display()))?;
     let socket = config.socket.display().to_string();
+    let key = MarkKey::read(&config.mark_key)?;
+    let marks = key.is_some();
     let mut service = Service::new(config, node, lock, kernel, trails)?;
+    service.sign_with(key);
     info!(
         target: TARGET,
-        "{} on Linux {}, {}; listens on {socket}",
+        "{} on Linux {}, {}{}; listens on {socket}",
         about.object,
         about.kernel,
         if about.enforces {
             "denies"
         } else {
             "denies nothing"
-        }
+        },
+        if marks { ", marks jobs" } else { "" }
     );
     for line in about.proved.iter().chain(&about.refused) {
         info!(target: TARGET, "{line}");
@@ -166,6 +172,21 @@ pub fn run(options: &Options) -> Result<()> {
     });
     files::notify("STOPPING=1");
     served
+}
+
+/// The line that whoever verifies marks of this node needs: its name and the public key. The key is made if there
+/// is none.
+///
+/// # Errors
+/// It cannot be made or read, or others than root could have it.
+pub fn mark_key(options: &Options) -> Result<String> {
+    let config = config(options)?;
+    let node = node()?;
+    let key = match MarkKey::read(&config.mark_key)? {
+        Some(key) => key,
+        None => MarkKey::make(&config.mark_key)?,
+    };
+    Ok(format!("{node} ed25519 {}", key.public()))
 }
 
 /// The directory above the trails, which the trails make for themselves.

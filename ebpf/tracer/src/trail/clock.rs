@@ -31,6 +31,17 @@ impl Now {
         }
     }
 
+    /// Whole seconds since 1970.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a clock that was read from an unsigned number"
+    )]
+    pub fn seconds(&self) -> u64 {
+        self.wall as u64
+    }
+
     /// Nanoseconds of a processor that this thread has taken (`CLOCK_THREAD_CPUTIME_ID`): what others take does not count.
     #[must_use]
     pub fn of_this_thread() -> u64 {

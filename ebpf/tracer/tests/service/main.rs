@@ -14,6 +14,7 @@ mod fake;
 mod hostile;
 mod lifetimes;
 mod limits;
+mod marks;
 mod others;
 mod reading;
 mod reluctant;

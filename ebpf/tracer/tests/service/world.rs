@@ -15,6 +15,7 @@ use agent_sandbox_events::protocol::{
 };
 use agent_sandbox_events::trails::Reader;
 use agent_sandbox_tracer::service::config::Config;
+use agent_sandbox_tracer::service::mark_key::MarkKey;
 use agent_sandbox_tracer::service::socket::{Service, Turn};
 use agent_sandbox_tracer::service::{files, trail_settings};
 use agent_sandbox_tracer::trail::{Now, Trails};
@@ -54,6 +55,7 @@ impl World {
             audit: directory.path().join("audit"),
             socket: directory.path().join("run/tracer.sock"),
             state: directory.path().join("state"),
+            mark_key: directory.path().join("mark.key"),
             ..Config::default()
         };
         set(&mut config);
@@ -73,7 +75,10 @@ impl World {
         let settings = trail_settings(&self.config, "node1")?;
         let trails = Trails::open(&settings, Now::read())?;
         let (config, kernel) = (self.config.clone(), self.kernel.clone());
-        Service::new(config, "node1".to_owned(), lock, kernel, trails)
+        let key = MarkKey::read(&config.mark_key)?;
+        let mut service = Service::new(config, "node1".to_owned(), lock, kernel, trails)?;
+        service.sign_with(key);
+        Ok(service)
     }
 
     pub fn start(&mut self) {

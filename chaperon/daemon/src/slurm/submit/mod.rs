@@ -4,6 +4,7 @@
 mod capsule;
 mod directory;
 mod export;
+mod mark;
 mod multi_prog;
 mod no_job;
 mod own_words;

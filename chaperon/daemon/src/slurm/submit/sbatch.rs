@@ -16,6 +16,7 @@ use agent_sandbox_wire::message::End;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use self::script::Script;
+use super::mark;
 use super::own_words::start_directory;
 use super::streams::appends;
 use super::submission::{Judged, Own, Submission, Typed};
@@ -56,14 +57,15 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     let words = own_words(&session, submission.parsed(), &script, &file);
     let streams = requested(submission.parsed());
     let record = record(context, &submission, &script, &streams);
-    let text = capsule(context, &submission, script, streams)?;
-    script::check_size(&session, text.0, text.1.len()).await?;
+    let (size, mut text) = capsule(context, &submission, script, streams)?;
+    mark::add(&session, &mut text).await;
+    script::check_size(&session, size, text.len()).await?;
     let own = Own {
         behind: words,
         last: quiet(submission.parsed()),
         ..Own::default()
     };
-    let input = Way::Passed(memory_file(&text.1)?.into());
+    let input = Way::Passed(memory_file(&text)?.into());
     drop(text);
     let submission = submission.write(context, own, [input, Way::Pipe, Way::Pipe]);
     let submission = submission.record(context, &record).await?;

@@ -161,6 +161,12 @@ impl<K: Kernel> Core<K> {
         Ok(core)
     }
 
+    /// The node's name.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
     /// Goes on by another configuration, as far as it may change.
     pub fn reconfigure(&mut self, config: Config) {
         self.usage.limit(config.limits);

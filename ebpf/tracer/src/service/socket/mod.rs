@@ -24,6 +24,7 @@ use super::core::{BUDGET, Core, SECOND, SLICE, TICK};
 use super::files;
 use super::kernel::Kernel;
 use super::limits::{Verdict, cost};
+use super::mark_key::MarkKey;
 use super::refusal::{instead, no};
 use crate::logging::TARGET;
 use crate::trail::{Now, Trails};
@@ -77,6 +78,8 @@ pub struct Service<K> {
     next_client: u64,
     busy: bool,
     accepting: bool,
+    /// The key by which jobs are marked.
+    mark_key: Option<MarkKey>,
     listener: OwnedFd,
     signals: SignalFd,
     epoll: Epoll,
@@ -115,6 +118,7 @@ impl<K: Kernel> Service<K> {
             next_client: FIRST_CLIENT,
             busy: true,
             accepting: true,
+            mark_key: None,
             listener,
             signals,
             epoll,
@@ -127,6 +131,11 @@ impl<K: Kernel> Service<K> {
         service.epoll.add(&service.listener, readable(LISTENER))?;
         service.epoll.add(&service.signals, readable(SIGNALS))?;
         Ok(service)
+    }
+
+    /// Marks jobs by this key from now on.
+    pub fn sign_with(&mut self, key: Option<MarkKey>) {
+        self.mark_key = key;
     }
 
     /// Serves until a signal ends it. `reload` gives the configuration anew.
@@ -142,11 +151,19 @@ impl<K: Kernel> Service<K> {
                     return Ok(());
                 }
                 Turn::Reload => match reload() {
-                    Ok(config) => self.core.reconfigure(config),
+                    Ok(config) => self.reconfigure(config),
                     Err(error) => warn!(target: TARGET, "goes on as before: {error:#}"),
                 },
             }
         }
+    }
+
+    fn reconfigure(&mut self, config: Config) {
+        match MarkKey::read(&config.mark_key) {
+            Ok(key) => self.mark_key = key,
+            Err(error) => warn!(target: TARGET, "marks jobs as before: {error:#}"),
+        }
+        self.core.reconfigure(config);
     }
 
     /// Waits, and does what is due.

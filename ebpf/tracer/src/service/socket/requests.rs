@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use agent_sandbox_events::mark::{Claim, DIGEST, is_name};
 use agent_sandbox_events::protocol::{
     DESCRIPTORS, OPENED, Register, Request, Response, Status, VERSION,
 };
@@ -11,6 +12,7 @@ use super::client::{Client, Tracing};
 use crate::service::core::register::Caller;
 use crate::service::kernel::Kernel;
 use crate::service::refusal::{Refusal, instead, no};
+use crate::trail::Now;
 
 /// A refusal to read.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
@@ -71,6 +73,12 @@ impl<K: Kernel> Service<K> {
             Request::Audit(handed) => version(handed.version)
                 .and_then(|()| self.core.audit(&caller(client), &handed))
                 .map(|()| Response::Done),
+            Request::Mark {
+                version: is,
+                session,
+                cluster,
+                script,
+            } => version(is).and_then(|()| self.mark(client.peer.uid, session, cluster, &script)),
         };
         client.answer(&answered.unwrap_or_else(Response::from));
     }
@@ -144,6 +152,38 @@ impl<K: Kernel> Service<K> {
         let opened: Vec<Option<OwnedFd>> = opened.collect::<Result<_, _>>().map_err(unreadable)?;
         let there = opened.iter().map(Option::is_some).collect();
         Ok((there, opened.into_iter().flatten().collect()))
+    }
+
+    /// Signs a script. That it is one which enters the jail is for the verifier to see, who has it; what is signed here is
+    /// who asked, where and when, and that there is a trail of the session.
+    fn mark(
+        &self,
+        uid: u32,
+        session: String,
+        cluster: String,
+        script: &[u8; DIGEST],
+    ) -> Result<Response, Refusal> {
+        let Some(key) = &self.mark_key else {
+            return Err(instead(
+                "jobs are not marked here",
+                "admin: `agent-sandbox-tracer key` makes the key, and a reload has it used",
+            ));
+        };
+        if !is_name(&session) || !is_name(&cluster) {
+            return Err(no("no name of a session, or none of a cluster"));
+        }
+        let mut all = self.core.registry.iter().map(|(_, trace)| &trace.trail);
+        if !all.any(|trail| trail.uid == uid && trail.session.as_ref() == Some(&session)) {
+            return Err(no("no session of yours with this name is traced here"));
+        }
+        let claim = Claim {
+            cluster,
+            uid,
+            session,
+            node: self.core.node().to_owned(),
+            time: Now::read().seconds(),
+        };
+        Ok(Response::Marked(key.sign(claim, script).to_string()))
     }
 
     fn status(&mut self) -> Response {

@@ -1,0 +1,73 @@
+//! The program that verifies marks of jobs.
+
+#![deny(unsafe_code)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "effects: reads a script and the site's keys, and the clock"
+)]
+
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use agent_sandbox_attest::cli::{Cli, Command, Verify};
+use agent_sandbox_attest::keys::Keys;
+use agent_sandbox_attest::verify::{self, Demands};
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser as _;
+
+/// A script is never longer, in bytes (`max_script_size`, `slurm.conf(5)`, is 4 MiB by default).
+const LONGEST: u64 = 64 << 20;
+
+/// It was judged, and is refused.
+const REFUSED: u8 = 1;
+/// It could not be judged.
+const FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    let Command::Verify(asked) = Cli::parse().command;
+    // Whoever calls reads one line, also where nothing could be judged.
+    let (line, code) = match judge(&asked) {
+        Ok(Ok(line)) => (format!("accepted {line}"), 0),
+        Ok(Err(refused)) => (format!("refused: {refused}"), REFUSED),
+        Err(error) => (format!("refused: it cannot be verified: {error:#}"), FAILED),
+    };
+    match writeln!(io::stdout(), "{line}") {
+        Ok(()) => ExitCode::from(code),
+        Err(_) => ExitCode::from(FAILED),
+    }
+}
+
+fn judge(asked: &Verify) -> Result<Result<String, verify::Refused>> {
+    let mut script = Vec::new();
+    // All of it, also if it is refused then: who writes into a pipe that nobody reads any more gets a signal.
+    let mut input = io::stdin().lock();
+    input
+        .by_ref()
+        .take(LONGEST + 1)
+        .read_to_end(&mut script)
+        .context("cannot read the script")?;
+    io::copy(&mut input, &mut io::sink()).context("cannot read the script")?;
+    ensure!(
+        script.len() as u64 <= LONGEST,
+        "the script is longer than {LONGEST} bytes"
+    );
+    let name = asked.keys.display();
+    let text = std::fs::read_to_string(&asked.keys)
+        .with_context(|| format!("cannot read the keys `{name}`"))?;
+    let keys = Keys::parse(&text).with_context(|| format!("`{name}`"))?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let demands = Demands {
+        keys: &keys,
+        launchers: &asked.launcher,
+        cluster: &asked.cluster,
+        uid: asked.uid,
+        now: (!asked.submitted).then_some(now.as_secs()),
+    };
+    Ok(verify::verify(&script, &demands).map(|claim| {
+        format!(
+            "session={} node={} time={}",
+            claim.session, claim.node, claim.time
+        )
+    }))
+}
