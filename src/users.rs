@@ -164,6 +164,20 @@ fn has_all_users() -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
+/// Whether a directory is one that root alone can change. `None`: there is nothing.
+pub fn is_roots_alone(directory: &Path) -> Option<bool> {
+    let there = fs::symlink_metadata(directory).ok()?;
+    Some(there.is_dir() && there.uid() == 0 && there.mode() & 0o022 == 0)
+}
+
+/// A path without links.
+///
+/// # Errors
+/// It is not there, or cannot be looked at.
+pub fn real_path(path: &Path) -> io::Result<PathBuf> {
+    fs::canonicalize(path)
+}
+
 /// The user of that name or number.
 ///
 /// # Errors

@@ -2,7 +2,6 @@
 //! was collected from many nodes.
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use agent_sandbox_events::audit::DIRECTORY;
@@ -129,8 +128,7 @@ pub(super) fn not_root() -> Failure {
 
 /// Root's own record on this node, if there is one that nobody else can write.
 fn roots_own() -> Option<PathBuf> {
-    let there = std::fs::symlink_metadata(DIRECTORY).ok()?;
-    if there.is_dir() && there.uid() == 0 && there.mode() & 0o022 == 0 {
+    if users::is_roots_alone(Path::new(DIRECTORY))? {
         return Some(DIRECTORY.into());
     }
     failure::say(&format!(
@@ -243,7 +241,7 @@ pub(super) fn is_in(wanted: &Wanted, project: &Path) -> bool {
     };
     let absolute = std::path::absolute(wanted);
     // As a launch names it, where it is there.
-    let real = std::fs::canonicalize(wanted);
+    let real = users::real_path(wanted);
     [absolute, real]
         .into_iter()
         .flatten()

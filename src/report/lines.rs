@@ -175,7 +175,7 @@ impl<'a> Lines<'a> {
                 }
             }
             // To a microsecond, as root keeps times.
-            if !((*time - last).abs() < 1e-6) {
+            if last.is_nan() || (*time - last).abs() >= 1e-6 {
                 same.clear();
                 last = *time;
             }
