@@ -33,7 +33,7 @@ SITE_DIR    ?= $(or $(shell cat '$(SITE_RECORD)' 2>/dev/null),/etc/agent-sandbox
 SOURCES     := $(shell find src base landlock chaperon network ebpf profiles docs/pages docs/reference/cli.md build.rs Cargo.toml Cargo.lock \
                  -type f 2>/dev/null)
 
-.PHONY: help demo recording quick fuzz test test-agents bench build static install uninstall lint clean
+.PHONY: help demo recording quick fuzz test matrix test-agents bench build static install uninstall lint clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -61,6 +61,9 @@ fuzz: ## policies, plans and messages of chance, for as long as that takes (P=wi
 
 test: ## install what the tests need, build, run all of them, count (SHORT=1: without what differs little)
 	@tests/run $(if $(SHORT),--short)
+
+matrix: ## the suites that need Slurm on each release of it, in roots of Debian's (as root; RELEASE="24.11 26.05": these)
+	@tests/matrix $(RELEASE)
 
 test-agents: ## the real agents alone: install them, drive each from end to end in the jail
 	@tests/run agents

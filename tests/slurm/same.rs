@@ -163,7 +163,9 @@ fn scancel_asks_before_it_cancels() {
         named() { sed -E 's/two-[0-9]+/two/g'; }
         echo n | t scancel -i $a; show; printf 'y\n' | t scancel -i $a; show
         echo n | t scancel --interactive -n $n | named; printf 'y\n' | SCANCEL_INTERACTIVE=true t scancel -v -n $n | named; show
-        echo y | t scancel -i 99999999; echo y | t scancel -vi -n nosuch; t scancel -i $b < /dev/null"#,
+        echo y | t scancel -i 99999999; echo y | t scancel -vi -n nosuch
+        # Later ones ask for ever where nobody answers.
+        case $(scancel --version) in *' 22.'*) t scancel -i $b < /dev/null ;; esac"#,
     );
 }
 
