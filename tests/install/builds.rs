@@ -24,7 +24,7 @@ impl Builder {
                  case \"$*\" in *--target*musl*) d={target}/$(uname -m)-unknown-linux-musl ;; *) d={target} ;; esac\n\
                  case \"$*\" in *--release*) d=$d/release ;; *) d=$d/debug ;; esac\n\
                  mkdir -p \"$d/examples\"\n\
-                 for p in '' -chaperon -filter -shim -tracer -trail; do : > \"$d/agent-sandbox$p\"; done\n\
+                 for p in '' -attest -chaperon -filter -shim -tracer -trail; do : > \"$d/agent-sandbox$p\"; done\n\
                  printf '#!/bin/sh\\nmkdir -p \"$1/man/man1\"\\n' > \"$d/examples/pages\"\n\
                  chmod 755 \"$d/examples/pages\"\n",
                 log = log.display(),

@@ -32,7 +32,10 @@ fn sessions_of_the_book_about_slurm() {
 fn check(world: &World, document: &str, steps: &[Step]) {
     // The first line starts the jail; the others are typed inside.
     let (first, inner) = steps.split_first().unwrap();
-    assert_eq!(first.command, "agent-sandbox -q bash", "{document}");
+    let words = first.command.strip_prefix("agent-sandbox -q ");
+    let words = words.and_then(|words| words.strip_suffix("bash"));
+    let words = words.unwrap_or_else(|| panic!("{document}: {}", first.command));
+    let settings: Vec<&str> = words.split("--set ").map(str::trim).collect();
     let mut script = String::new();
     for step in inner {
         if let Some(file) = step.command.strip_prefix("cat ")
@@ -48,7 +51,11 @@ fn check(world: &World, document: &str, steps: &[Step]) {
         }
         script.push_str(&format!("{{ {}\n}} 2>&1\nprintf '\\036'\n", step.command));
     }
-    let output = world.inside(&script).run();
+    let mut call = world.inside(&script);
+    for setting in settings.iter().filter(|text| !text.is_empty()) {
+        call = call.set(setting);
+    }
+    let output = call.run();
     let said = world.without_session(&String::from_utf8_lossy(&output.stdout));
     let said: Vec<&str> = said.split('\x1e').collect();
     assert_eq!(
