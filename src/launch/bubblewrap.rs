@@ -163,8 +163,6 @@ fn begin(
         finish,
     } = start(program, &plan, order)?;
     drop(plan);
-    process::release_memory();
-    process::release_text();
     company.finish = finish;
     Ok((Jail::built(&bwrap, complaint), control))
 }

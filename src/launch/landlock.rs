@@ -33,7 +33,7 @@ use crate::plan::Plan;
 use crate::plan::build::forward;
 use crate::plan::model::stage::HOME;
 use crate::session_directory::SessionDirectory;
-use crate::sys::{passing, process};
+use crate::sys::passing;
 
 /// A jail that is about to be started.
 struct Planning {
@@ -284,7 +284,6 @@ impl Ready for Planning {
         })
         .context("cannot start the mediator")?;
         let since = mediator::ending::start_of(mediator).context("cannot look at the mediator")?;
-        process::release_memory();
         Ok(Box::new(Begun {
             mediator,
             since,

@@ -34,7 +34,7 @@ use crate::failure::{self, Failure};
 use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request, Service};
 use crate::init::gone;
 use crate::logging;
-use crate::sys::{passing, process};
+use crate::sys::{memory, passing, process};
 
 mod group;
 mod refusals;
@@ -55,6 +55,9 @@ const HANDED_ON: [Signal; 8] = [
 const STOPPING: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
 /// When Slurm's words are looked for once more after a signal: it says some of them just behind it.
 const LISTEN_AGAIN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];
+/// A command that has run for so long runs for longer: the launcher, which waits from then on, gives back memory that planning took.
+/// No launch waits for that.
+const SETTLING: Duration = Duration::from_millis(100);
 
 /// How a launch went.
 #[derive(Debug)]
@@ -135,6 +138,7 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
         lent: None,
         ungrouped: None,
         listen_again: Vec::new(),
+        settles: None,
         mediator: None,
         timer: None,
         stopped: None,
@@ -182,6 +186,8 @@ struct Supervisor<'a> {
     ungrouped: Option<io::Error>,
     /// When the announcements is looked at again.
     listen_again: Vec<Instant>,
+    /// When memory is given back.
+    settles: Option<Instant>,
     /// Continues the launcher when something is due.
     timer: Option<Timer>,
     /// By which signal the command has stopped, if the launcher goes on only to do what is due.
@@ -275,6 +281,10 @@ impl Supervisor<'_> {
             if self.listen_again.iter().any(|at| *at <= now) {
                 self.listen_again.retain(|at| *at > now);
                 self.tell();
+            }
+            if self.settles.is_some_and(|at| at <= now) {
+                self.settles = None;
+                memory::release();
             }
             // A command that has ended needs no help.
             let due = match self.outcome {
@@ -397,7 +407,8 @@ impl Supervisor<'_> {
     fn timeout(&self) -> PollTimeout {
         let deadline = self.company.deadline.next();
         let deadline = deadline.filter(|_| self.outcome.is_none());
-        let Some(next) = self.listen_again.iter().copied().chain(deadline).min() else {
+        let listens = self.listen_again.iter().copied();
+        let Some(next) = listens.chain(self.settles).chain(deadline).min() else {
             return PollTimeout::NONE;
         };
         // Rounded up: at the end of the wait the moment has come.
@@ -423,6 +434,7 @@ impl Supervisor<'_> {
                 if let Some(announcements) = &mut self.company.announcements {
                     announcements.skip();
                 }
+                self.settles = Some(Instant::now() + SETTLING);
             }
             // The descriptors were taken as they came.
             Report::Listening(_) | Report::Namespaces | Report::Watched => {}

@@ -170,3 +170,42 @@ fn an_idle_session_ends_after_a_warning() {
     });
     assert_eq!(works.wait().unwrap().code(), Some(5));
 }
+
+/// Of a mapping of a process: how large it is, and how much of it is in memory, in kB.
+fn mapping(process: u32, name: &str) -> (u64, u64) {
+    let text = std::fs::read_to_string(format!("/proc/{process}/smaps")).unwrap();
+    let mut lines = text.lines().skip_while(|line| !line.ends_with(name));
+    let mut number = |key: &str| -> u64 {
+        let line = lines.find(|line| line.starts_with(key)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    (number("Size:"), number("Rss:"))
+}
+
+/// As many launchers wait on a login node as it has sessions.
+#[test]
+fn a_launcher_that_waits_has_little_in_memory() {
+    let world = World::new();
+    for backend in ["bwrap", "landlock"] {
+        let started = world.project.join(backend);
+        let script = format!("touch {backend}; sleep 100");
+        let words = ["--backend", backend, "sh", "-c", &script];
+        let mut child = world.quiet(words).start();
+        until("the command", || started.exists());
+        let launcher = child.id();
+        // What planning took is gone: all pages of a stack are in memory until they are given back.
+        until("the stack to be given back", || {
+            let (size, resident) = mapping(launcher, "[stack]");
+            resident + 32 <= size
+        });
+        let (size, resident) = mapping(launcher, "[heap]");
+        assert!(
+            size > 400 && resident < 256,
+            "{backend}: {resident} of {size} kB"
+        );
+        let status = std::fs::read_to_string(format!("/proc/{launcher}/status")).unwrap();
+        assert!(status.contains("\nThreads:\t1\n"), "{status}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

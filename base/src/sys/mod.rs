@@ -5,6 +5,7 @@
 
 pub mod fds;
 pub mod instead;
+pub mod memory;
 pub mod mounts;
 pub mod namespaces;
 pub mod notify;

@@ -18,7 +18,7 @@ pub enum Side {
     Parent(Pid),
 }
 
-/// Forks. Every caller is single-threaded (the launcher and init never start a thread), so the
+/// Forks. Every caller is single-threaded (the launcher and init start no thread but one that is over, [`super::memory`]), so the
 /// child may go on with the whole of its memory, locks and allocator included.
 ///
 /// # Errors
