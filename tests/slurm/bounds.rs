@@ -35,14 +35,16 @@ partitions = ["debug"]
 "#;
 
 /// What is too much, and the line that says so.
-const REFUSED: [(&str, u32); 47] = [
+const REFUSED: [(&str, u32); 49] = [
     ("-p secret", 2),
     ("-p long,secret", 2),
     ("--part=secret", 2),
     ("-psecret", 2),
+    ("-p ,", 2),
     ("-A root", 3),
     ("-A proj1,root", 3),
     ("-q high", 4),
+    ("-q ,", 4),
     ("--reservation=course", 5),
     ("-C v100", 6),
     ("-C [a100|v100]", 6),
@@ -298,6 +300,10 @@ fn jobs_that_are_there_are_judged(site: &Site) {
         ("Partition=secret", 2),
         ("Account=root", 3),
         ("QOS=high", 4),
+        ("Partition=", 2),
+        ("Partition=,", 2),
+        ("Account=", 3),
+        ("QOS=", 4),
         ("ReservationName=course", 5),
         ("Features=v100", 6),
         ("Licenses=abaqus:1", 7),
