@@ -113,17 +113,14 @@ pub(in crate::slurm) async fn jobs(
         let own = session.clone();
         let work = async move {
             within_bounds(&own, &inside).await?;
-            let mut again = Vec::new();
             if own.order.budgets.are_counted() {
                 for one in &inside {
                     let part = one.rest.strip_prefix('_');
                     let task = part.is_some_and(|part| part.parse::<u32>().is_ok());
-                    again.push(hours::again(&own, one.job, !task).await?);
+                    hours::again(&own, one.job, !task).await?;
                 }
             }
-            let said = queue::requeue(&own, inside, start).await?;
-            hours::done(again, said.end).await;
-            Ok(said)
+            queue::requeue(&own, inside, start).await
         };
         attended(context.conn, queue::one_at_a_time(&session, work)).await?
     } else {

@@ -170,10 +170,8 @@ pub(in crate::slurm) async fn run(
     let own = session.clone();
     let work = async move {
         judge(&own, &jobs, &changes).await?;
-        let longer = count(&own, &jobs, &changes).await?;
-        let said = act(&own, Command::Scontrol, arguments, Vec::new()).await?;
-        hours::done(longer, said.end).await;
-        Ok(said)
+        count(&own, &jobs, &changes).await?;
+        act(&own, Command::Scontrol, arguments, Vec::new()).await
     };
     let work = queue::one_at_a_time(&session, work);
     let said = attended(context.conn, work).await?;
@@ -208,10 +206,9 @@ async fn count(
     session: &Rc<Session>,
     jobs: &[ids::Selector],
     changes: &[Change],
-) -> Result<Vec<hours::Change>, Refusal> {
-    let mut all = Vec::new();
+) -> Result<(), Refusal> {
     let Some((key, source)) = session.order.budgets.reason() else {
-        return Ok(all);
+        return Ok(());
     };
     for change in changes {
         match bounded::growth(change) {
@@ -226,12 +223,12 @@ async fn count(
             }
             Growth::Minutes(minutes) => {
                 for job in jobs {
-                    all.extend(hours::lengthen(session, job.job, minutes).await?);
+                    hours::lengthen(session, job.job, minutes).await?;
                 }
             }
         }
     }
-    Ok(all)
+    Ok(())
 }
 
 /// What a change makes of the hours of a job.
