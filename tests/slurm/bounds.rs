@@ -324,6 +324,23 @@ fn jobs_that_are_there_are_judged(site: &Site) {
         refused_by(&said, place);
     }
     assert_eq!(site.shown(&job), before);
+    // Others' changes would wait while so many are judged.
+    let many: Vec<String> = (0..101).map(|task| format!("{job}_{task}")).collect();
+    let many = many.join(",");
+    for verb in ["update Comment=x JobId=", "release ", "requeue "] {
+        let said = world.inside(&format!("scontrol {verb}{many}")).run();
+        assert!(
+            said.code != 0 && said.err().contains("101 jobs at once"),
+            "{said}"
+        );
+    }
+    world
+        .inside(&format!(
+            "scontrol update JobId={}{job} Comment=x",
+            format!("{job},").repeat(5000)
+        ))
+        .run()
+        .good();
     world
         .inside(&format!(
             "scontrol update JobId={job} TimeLimit=9 Partition=debug Comment='Partition=secret'"
