@@ -200,8 +200,20 @@ pub(crate) const SLURM: &[Row] = &[
     (
         "control",
         &[
-            "answers", "ask", "bounds", "hours", "ids", "keywords", "limits", "messages", "parse",
-            "queue", "rates", "request", "scope",
+            "answers",
+            "ask",
+            "bounds",
+            "hours",
+            "ids",
+            "keywords",
+            "limits",
+            "messages",
+            "parse",
+            "queue",
+            "rates",
+            "request",
+            "scope",
+            "submitted",
         ],
     ),
     // Shows.

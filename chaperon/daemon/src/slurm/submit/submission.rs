@@ -366,6 +366,12 @@ fn base_name(command: &[u8]) -> Vec<u8> {
 }
 
 impl Submission<Recorded> {
+    /// Has the real command read this.
+    pub(super) fn reading(mut self, input: Way) -> Self {
+        self.stage.start.input = input;
+        self
+    }
+
     /// Starts the real command.
     ///
     /// # Errors
