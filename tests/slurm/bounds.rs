@@ -302,7 +302,7 @@ fn jobs_that_are_there_are_judged(site: &Site) {
         ("QOS=high", 4),
         ("Partition=", 2),
         ("Partition=,", 2),
-        ("Account=", 3),
+        ("Account=", 24),
         ("QOS=", 4),
         ("ReservationName=course", 5),
         ("Features=v100", 6),

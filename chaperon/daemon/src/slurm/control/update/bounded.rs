@@ -461,8 +461,14 @@ mod tests {
             (&["Licenses=matlab:2"], None),
             (&["L=matlab,other"], Some("licenses")),
             // Slurm would take its default.
-            (&["Partition="], Some("partitions")),
-            (&["Partition=,"], Some("partitions")),
+            (
+                &["Partition=", "QOS=short", "TimeLimit=30"],
+                Some("partitions"),
+            ),
+            (
+                &["Partition=,", "QOS=short", "TimeLimit=30"],
+                Some("partitions"),
+            ),
             (&["Partition=cpu,"], Some("partitions")),
             (&["Account="], Some("accounts")),
             (&["Partition=gpu", "TimeLimit=30", "QOS="], Some("qos")),
