@@ -331,7 +331,10 @@ fn a_job_above_the_users_threshold_waits_for_approval() {
         "{list}"
     );
     assert!(list.contains("slurm.confirm.node_hours"), "{list}");
-    assert!(list.contains("`plain`"), "{list}");
+    assert!(list.contains("called `plain`"), "{list}");
+    // By which one sees that the file has changed.
+    let held = "script of 54 bytes, SHA-256 ";
+    assert!(list.contains(held), "{list}");
     assert_eq!(queued(&world), 0, "it waits");
     // Nobody else answers.
     let other = World::of(world.cluster, &world.cluster.bob);

@@ -159,7 +159,10 @@ pub(crate) const SLURM: &[Row] = &[
             "approval", "bounds", "cluster", "ledger", "records", "settle",
         ],
     ),
-    ("errand", &["approval", "ledger", "records", "settle"]),
+    (
+        "errand",
+        &["approval", "bounds", "ledger", "records", "settle"],
+    ),
     ("explain", &["bounds", "limits", "options", "parse"]),
     (
         "queue",

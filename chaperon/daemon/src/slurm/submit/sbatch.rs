@@ -23,6 +23,7 @@ use super::submission::{Judged, Own, Submission, Typed};
 use super::target::Target;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::slurm::approval;
 use crate::slurm::ask::{Stop, patiently, settle};
 use crate::slurm::parse::{Parsed, directives, mistaken, option_word, table};
 use crate::slurm::records::{Kind, Record, Text};
@@ -57,11 +58,13 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     let words = own_words(&session, submission.parsed(), &script, &file);
     let streams = requested(submission.parsed());
     let record = record(context, &submission, &script, &streams);
+    let held = approval::Script::of(&script.content);
     let (size, mut text) = capsule(context, &submission, script, streams)?;
     script::check_size(&session, size, text.len() + mark::most(&session)).await?;
     let own = Own {
         behind: words,
         last: quiet(submission.parsed()),
+        script: Some(held),
         ..Own::default()
     };
     let submission = submission.write(context, own, [Way::Null, Way::Pipe, Way::Pipe]);
