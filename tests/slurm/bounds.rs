@@ -35,14 +35,16 @@ partitions = ["debug"]
 "#;
 
 /// What is too much, and the line that says so.
-const REFUSED: [(&str, u32); 47] = [
+const REFUSED: [(&str, u32); 49] = [
     ("-p secret", 2),
     ("-p long,secret", 2),
     ("--part=secret", 2),
     ("-psecret", 2),
+    ("-p ,", 2),
     ("-A root", 3),
     ("-A proj1,root", 3),
     ("-q high", 4),
+    ("-q ,", 4),
     ("--reservation=course", 5),
     ("-C v100", 6),
     ("-C [a100|v100]", 6),
@@ -298,6 +300,10 @@ fn jobs_that_are_there_are_judged(site: &Site) {
         ("Partition=secret", 2),
         ("Account=root", 3),
         ("QOS=high", 4),
+        ("Partition=", 2),
+        ("Partition=,", 2),
+        ("Account=", 24),
+        ("QOS=", 4),
         ("ReservationName=course", 5),
         ("Features=v100", 6),
         ("Licenses=abaqus:1", 7),
@@ -318,6 +324,23 @@ fn jobs_that_are_there_are_judged(site: &Site) {
         refused_by(&said, place);
     }
     assert_eq!(site.shown(&job), before);
+    // Others' changes would wait while so many are judged.
+    let many: Vec<String> = (0..101).map(|task| format!("{job}_{task}")).collect();
+    let many = many.join(",");
+    for verb in ["update Comment=x JobId=", "release ", "requeue "] {
+        let said = world.inside(&format!("scontrol {verb}{many}")).run();
+        assert!(
+            said.code != 0 && said.err().contains("101 jobs at once"),
+            "{said}"
+        );
+    }
+    world
+        .inside(&format!(
+            "scontrol update JobId={}{job} Comment=x",
+            format!("{job},").repeat(5000)
+        ))
+        .run()
+        .good();
     world
         .inside(&format!(
             "scontrol update JobId={job} TimeLimit=9 Partition=debug Comment='Partition=secret'"

@@ -221,6 +221,41 @@ fn there_is_no_way_to_more_hours() {
     );
 }
 
+/// `slurmctld` does one key, or some tasks, and then refuses the rest: what it did counts.
+#[test]
+fn a_change_of_which_slurm_does_a_part_counts() {
+    let Some(world) = World::new() else { return };
+    for (made, change, longer) in [
+        (
+            "sbatch -H -N1 -t 1 --parsable --wrap true",
+            "TimeLimit=60 Nice=-100",
+            "1:00:00",
+        ),
+        // Of a task that runs nobody may make the limit longer.
+        (
+            "sbatch -N1 -n1 -t 1 --parsable --array=1-3%1 -o none --wrap 'sleep 50'",
+            "TimeLimit=20",
+            "20:00",
+        ),
+    ] {
+        let script = format!(
+            "id=$({made}) || exit 7; for i in {{1..60}}; do squeue -h -j $id -t running,pending -o '%t %r' | grep -q '^R\\|Held' && break; sleep 0.5; done; \
+             scontrol update JobId=$id {change} && exit 8; squeue -h -r -j $id -o 'limit %l'; \
+             sbatch -H -N1 -t 90 --wrap true; code=$?; scancel --me; exit $code"
+        );
+        let output = with_nodes(&world, 2, &script).run();
+        if !output.out().contains(&format!("limit {longer}\n")) {
+            println!("not checked: {change}: this Slurm refuses all of it or none: {output}");
+            continue;
+        }
+        assert!(
+            output.code == 1 && output.err().contains("slurm.budget."),
+            "{change}: {output}"
+        );
+        until("an empty queue", || queued(&world) == 0);
+    }
+}
+
 /// From inside nobody reaches the ledger, or the answer of a request.
 #[test]
 fn the_ledger_and_the_answers_are_out_of_reach() {
@@ -296,7 +331,10 @@ fn a_job_above_the_users_threshold_waits_for_approval() {
         "{list}"
     );
     assert!(list.contains("slurm.confirm.node_hours"), "{list}");
-    assert!(list.contains("`plain`"), "{list}");
+    assert!(list.contains("called `plain`"), "{list}");
+    // By which one sees that the file has changed.
+    let held = "script of 54 bytes, SHA-256 ";
+    assert!(list.contains(held), "{list}");
     assert_eq!(queued(&world), 0, "it waits");
     // Nobody else answers.
     let other = World::of(world.cluster, &world.cluster.bob);

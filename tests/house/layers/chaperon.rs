@@ -159,7 +159,10 @@ pub(crate) const SLURM: &[Row] = &[
             "approval", "bounds", "cluster", "ledger", "records", "settle",
         ],
     ),
-    ("errand", &["approval", "ledger", "records", "settle"]),
+    (
+        "errand",
+        &["approval", "bounds", "ledger", "records", "settle"],
+    ),
     ("explain", &["bounds", "limits", "options", "parse"]),
     (
         "queue",
@@ -200,8 +203,20 @@ pub(crate) const SLURM: &[Row] = &[
     (
         "control",
         &[
-            "answers", "ask", "bounds", "hours", "ids", "keywords", "limits", "messages", "parse",
-            "queue", "rates", "request", "scope",
+            "answers",
+            "ask",
+            "bounds",
+            "hours",
+            "ids",
+            "keywords",
+            "limits",
+            "messages",
+            "parse",
+            "queue",
+            "rates",
+            "request",
+            "scope",
+            "submitted",
         ],
     ),
     // Shows.

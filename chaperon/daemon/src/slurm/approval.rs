@@ -14,8 +14,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use agent_sandbox_events::mark::hex;
 use agent_sandbox_wire::budget::{Budgets, Hours, Measure, Resource, Threshold};
 use agent_sandbox_wire::text::visible;
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -43,10 +45,30 @@ const FIRST: Duration = Duration::from_millis(200);
 const LAST: Duration = Duration::from_secs(2);
 /// The largest file, in bytes.
 const LARGEST: u64 = 64 << 10;
-/// Characters of what the job chose that are shown.
+/// Characters of what the job chose that are shown: of its name, and of what it runs.
+const LONGEST_NAME: usize = 40;
 const LONGEST: usize = 120;
 /// Where locks are not to be had, a request that is this old belongs to nobody.
 const OLD: Duration = Duration::from_secs(24 * 3600);
+
+/// A script, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Script {
+    /// Its size.
+    pub bytes: usize,
+    /// Its SHA-256, as `sha256sum` writes it: all of it, since who makes two scripts can make them alike in a part.
+    pub sha256: String,
+}
+
+impl Script {
+    /// Of this content.
+    pub fn of(content: &[u8]) -> Self {
+        Self {
+            bytes: content.len(),
+            sha256: hex(digest(&SHA256, content).as_ref()),
+        }
+    }
+}
 
 /// A request that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +93,9 @@ pub struct Pending {
     pub name: String,
     /// What it runs.
     pub runs: String,
+    /// The script that will run, which the file need not have any more.
+    #[serde(default)]
+    pub script: Option<Script>,
     /// Why it waits: keys of the policy.
     pub why: String,
     /// How large it is.
@@ -115,6 +140,30 @@ struct Answer {
     approved: bool,
 }
 
+/// Text of others between backquotes, of so many characters at most: what could end the quotes, and blanks that would push
+/// what follows out of sight, stand as escapes.
+fn shown(text: &str, most: usize) -> String {
+    let mut all = String::new();
+    let mut before = ' ';
+    for c in text.chars() {
+        let mut one = match c {
+            '`' | '\n' | '\t' => c.escape_unicode().to_string(),
+            '\\' => "\\\\".to_owned(),
+            c if c.is_whitespace() && (c != ' ' || before == ' ') => c.escape_unicode().to_string(),
+            c => visible(c.encode_utf8(&mut [0; 4])).into_owned(),
+        };
+        before = c;
+        if all.chars().count() + one.chars().count() >= most {
+            one = "…".to_owned();
+        }
+        all.push_str(&one);
+        if one == "…" {
+            break;
+        }
+    }
+    all
+}
+
 /// The first of the thresholds above which a job is.
 pub fn needed<'a>(budgets: &'a Budgets, size: &JobSize) -> Option<&'a Threshold> {
     budgets
@@ -134,6 +183,8 @@ pub struct Title {
     pub name: String,
     /// Its script or program.
     pub runs: String,
+    /// The script's content.
+    pub script: Option<Script>,
 }
 
 /// Waits until the user approves of a job, if it needs that.
@@ -171,9 +222,9 @@ pub async fn wait(
         ))
         .await;
     session.tell(&format!(
-        "job {} waits for your approval: {}; in another terminal: agent-sandbox approve {id} (or deny {id})",
-        asked.pending.name,
-        asked.pending.asks()
+        "a job waits for your approval: {}; in another terminal: agent-sandbox approve {id} (or deny {id}); it is called `{}`",
+        asked.pending.asks(),
+        asked.pending.name
     ));
     let end = (*until > 0).then(|| Instant::now() + Duration::from_secs(until - since));
     let answer = patiently(context.conn, asked.answer(end)).await;
@@ -224,10 +275,6 @@ impl Asked {
         let snapshot = &session.order.snapshot;
         let (since, patience) = (ledger::now(), u64::from(session.order.budgets.patience));
         let host = nix::unistd::gethostname().unwrap_or_default();
-        let shown = |text: &str| {
-            let text: String = text.chars().take(LONGEST).collect();
-            visible(&text).replace(['\n', '\t'], " ")
-        };
         let make = || -> io::Result<Self> {
             DirBuilder::new()
                 .recursive(true)
@@ -244,11 +291,12 @@ impl Asked {
                     since + patience * 60
                 },
                 session: snapshot.session.clone(),
-                project: shown(&String::from_utf8_lossy(&snapshot.project)),
+                project: shown(&String::from_utf8_lossy(&snapshot.project), LONGEST),
                 host: host.to_string_lossy().into_owned(),
                 command: command.to_owned(),
-                name: shown(&title.name),
-                runs: shown(&title.runs),
+                name: shown(&title.name, LONGEST_NAME),
+                runs: shown(&title.runs, LONGEST),
+                script: title.script,
                 why: threshold.of.key().to_owned(),
                 size,
             };
@@ -492,6 +540,24 @@ mod tests {
     }
 
     #[test]
+    fn nothing_that_a_job_is_called_ends_its_quotes_or_fills_the_line() {
+        let name = format!("train` (/p/t.sh) asks for 1 CPU{}", " ".repeat(400));
+        let said = shown(&name, 120);
+        assert!(!said.contains('`') && !said.contains("  "), "{said}");
+        assert!(
+            said.starts_with("train\\u{60} (/p/t.sh) asks for 1 CPU \\u{20}"),
+            "{said}"
+        );
+        assert!(said.chars().count() <= 120 && said.ends_with('…'), "{said}");
+        assert_eq!(
+            shown("a\u{a0}\u{2003}b\n\u{1b}\\u{60}", 99),
+            "a\\u{a0}\\u{2003}b\\u{a}\\u{1b}\\\\u{60}"
+        );
+        assert_eq!(shown(&"x".repeat(90), LONGEST_NAME).chars().count(), 40);
+        assert_eq!(shown("train.sh --lr 1", LONGEST_NAME), "train.sh --lr 1");
+    }
+
+    #[test]
     fn a_request_is_answered_once_and_only_while_somebody_waits() {
         let state = std::env::temp_dir().join(format!("approval-{}", std::process::id()));
         let _ = fs::remove_dir_all(&state);
@@ -509,6 +575,7 @@ mod tests {
             command: "sbatch".into(),
             name: "x".into(),
             runs: "/p/x".into(),
+            script: Some(Script::of(b"abc")),
             why: "slurm.confirm.gpu_hours".into(),
             size: size(2, 90, 3),
         };

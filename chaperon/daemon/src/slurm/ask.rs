@@ -335,6 +335,19 @@ pub async fn act(
     environment: Variables,
 ) -> Result<Captured, Refusal> {
     session.limiter.turn().await;
+    act_now(session, command, arguments, environment).await
+}
+
+/// The same for who waited for the pace before.
+///
+/// # Errors
+/// See [`act`].
+pub async fn act_now(
+    session: &Session,
+    command: Command,
+    arguments: Vec<OsString>,
+    environment: Variables,
+) -> Result<Captured, Refusal> {
     let _room = room(session).await?;
     let mut start = Start::change(command, arguments);
     start.environment = environment;

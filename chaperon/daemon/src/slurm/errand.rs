@@ -8,7 +8,7 @@ use agent_sandbox_wire::budget::{Budgets, Holder, HourLimit, Hours, Resource};
 use agent_sandbox_wire::errand::{Errand, What};
 use serde_json::{Value, json};
 
-use super::approval::{self, Pending, Unanswered};
+use super::approval::{self, Pending, Script, Unanswered};
 use super::ledger::{self, Ledger, Sum, Whose};
 use super::records;
 use super::settle::settle;
@@ -51,23 +51,33 @@ fn pending(session: &Session, json: bool) -> Result<String, Refusal> {
     }
     let mut text = String::new();
     for one in &all {
-        let minutes = ledger::now().saturating_sub(one.since) / 60;
-        let _ = write!(
-            text,
-            "{}  {} `{}` ({}) asks for {}\n        project {}, session {} on {}; waits for {minutes} minutes (`{}`)\n",
-            one.id,
-            one.command,
-            one.name,
-            one.runs,
-            one.asks(),
-            one.project,
-            one.session,
-            one.host,
-            one.why
-        );
+        text.push_str(&lines(one, ledger::now()));
     }
     text.push_str("answer with: agent-sandbox approve ID, or agent-sandbox deny ID\n");
     Ok(text)
+}
+
+/// A request for people. What the job chose comes last, and between quotes.
+fn lines(one: &Pending, now: u64) -> String {
+    let minutes = now.saturating_sub(one.since) / 60;
+    let script = one.script.as_ref().map(|script| {
+        let Script { bytes, sha256 } = script;
+        format!("        script of {bytes} bytes, SHA-256 {sha256}\n")
+    });
+    format!(
+        "{}  {}\n        {} in session {} on {}; waits for {minutes} minutes (`{}`)\n{}        project `{}`\n        \
+         called `{}`, runs `{}`\n",
+        one.id,
+        one.asks(),
+        one.command,
+        one.session,
+        one.host,
+        one.why,
+        script.unwrap_or_default(),
+        one.project,
+        one.name,
+        one.runs
+    )
 }
 
 fn as_json(one: &Pending) -> Value {
@@ -82,6 +92,8 @@ fn as_json(one: &Pending) -> Value {
         "command": one.command,
         "name": one.name,
         "runs": one.runs,
+        "script_bytes": one.script.as_ref().map(|script| script.bytes),
+        "script_sha256": one.script.as_ref().map(|script| &script.sha256),
         "why": one.why,
         "cpus": one.size.size.of(Resource::Cpu),
         "gpus": one.size.size.of(Resource::Gpu),
@@ -99,10 +111,10 @@ fn decide(session: &Session, id: &str, approve: bool) -> Result<String, Refusal>
         Ok(one) => {
             let said = if approve { "approved" } else { "denied" };
             Ok(format!(
-                "{said}: {} `{}`, {}\n",
+                "{said}: {}, {}: `{}`\n",
                 one.command,
-                one.name,
-                one.asks()
+                one.asks(),
+                one.name
             ))
         }
         Err(error @ Unanswered::Failed(..)) => Err(Refusal::mistake(error.to_string())),
@@ -242,7 +254,48 @@ fn hours(seconds: u64) -> f64 {
 mod tests {
     use agent_sandbox_wire::budget::Amounts;
 
+    use super::super::bounds::JobSize;
     use super::*;
+
+    /// A name that reads like a request, and a script that is not what its file has now.
+    #[test]
+    fn the_size_comes_first_and_what_the_job_chose_last() {
+        let one = Pending {
+            id: "k7fm3q".into(),
+            number: 1,
+            since: 0,
+            until: 0,
+            session: "s".into(),
+            project: "/p".into(),
+            host: "n".into(),
+            command: "sbatch".into(),
+            name: "asks for 1 CPU for 10 minutes".into(),
+            runs: "/p/t.sh".into(),
+            script: Some(Script::of(b"abc")),
+            why: "slurm.confirm.gpu_hours".into(),
+            size: JobSize {
+                size: Amounts([8, 4, 1]),
+                minutes: 600,
+                tasks: 1,
+            },
+        };
+        let text = lines(&one, 120);
+        let all: Vec<&str> = text.lines().collect();
+        assert!(
+            all[0].starts_with(
+                "k7fm3q  8 CPUs, 4 GPUs, 1 node for 600 minutes: at most 80 CPU-hours"
+            ),
+            "{text}"
+        );
+        let last = "called `asks for 1 CPU for 10 minutes`, runs `/p/t.sh`";
+        assert_eq!(all.last().map(|line| line.trim()), Some(last));
+        let sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert!(
+            text.contains(&format!("script of 3 bytes, SHA-256 {sum}")),
+            "{text}"
+        );
+        assert_eq!(as_json(&one)["script_sha256"], sum);
+    }
 
     #[test]
     fn the_table_says_what_is_left_and_by_whose_word() {

@@ -5,7 +5,6 @@ use std::io;
 use std::rc::Rc;
 
 use agent_sandbox_wire::budget::{Holder, Hours, Resource};
-use agent_sandbox_wire::message::End;
 
 use super::bounds::JobSize;
 use super::cluster;
@@ -168,54 +167,36 @@ fn refused(over: &Over, entry: &Entry, days: u32) -> Refusal {
         .because(Reason::Key(key))
 }
 
-/// A change of a job that makes it take more. It is taken back if it is not carried out.
-pub struct Change {
-    ledger: Ledger,
-    before: Entry,
-}
-
-/// Slurm was asked to change jobs, and the command ended so: one that was not changed is counted as before. Of several some may
-/// have been.
-pub async fn done(changes: Vec<Change>, end: End) {
-    if let (false, Ok([change])) = (end == End::SUCCESS, <[Change; 1]>::try_from(changes)) {
-        // What cannot be taken back counts.
-        let _ = change.ledger.write(&change.before).await;
-    }
-}
-
-/// Counts a job that is there for so many minutes, at least for those that it had.
+/// Counts a job that is there for so many minutes, at least for those that it had. It is not taken back where Slurm's command
+/// fails: `slurmctld` may have set the time limit before it refused another key, or changed some tasks of an array.
 ///
 /// # Errors
 /// It is not in the ledger, there is no room for it, or it needs the user's approval.
-pub async fn lengthen(
-    session: &Rc<Session>,
-    job: u32,
-    minutes: u64,
-) -> Result<Option<Change>, Refusal> {
-    let before = known(session, job).await?;
-    if minutes <= before.minutes {
-        return Ok(None);
+pub async fn lengthen(session: &Rc<Session>, job: u32, minutes: u64) -> Result<(), Refusal> {
+    let mut entry = known(session, job).await?;
+    if minutes <= entry.minutes {
+        return Ok(());
     }
-    let mut entry = before.clone();
+    let before = entry.each();
     entry.minutes = minutes;
-    let more = entry.each().minus(before.each());
+    let more = entry.each().minus(before);
     let runs = entry.tasks.saturating_add(entry.again);
     entry.held = entry.held.plus(more.times(runs));
-    change(session, before, entry).await.map(Some)
+    change(session, entry).await
 }
 
-/// Counts a job that is put back into the queue once more, or all of its tasks.
+/// Counts a job that is put back into the queue once more, or all of its tasks, whatever Slurm says: it may have done so with
+/// some of them. What it did not do comes back when the job ends.
 ///
 /// # Errors
 /// See [`lengthen`].
-pub async fn again(session: &Rc<Session>, job: u32, whole: bool) -> Result<Change, Refusal> {
-    let before = known(session, job).await?;
-    let runs = if whole { before.tasks } else { 1 };
-    let mut entry = before.clone();
+pub async fn again(session: &Rc<Session>, job: u32, whole: bool) -> Result<(), Refusal> {
+    let mut entry = known(session, job).await?;
+    let runs = if whole { entry.tasks } else { 1 };
     entry.again = entry.again.saturating_add(runs);
     entry.held = entry.held.plus(entry.each().times(runs));
     entry.over = None;
-    change(session, before, entry).await
+    change(session, entry).await
 }
 
 /// The most nodes that a job was counted with.
@@ -248,7 +229,7 @@ async fn known(session: &Rc<Session>, job: u32) -> Result<Entry, Refusal> {
     })
 }
 
-async fn change(session: &Rc<Session>, before: Entry, entry: Entry) -> Result<Change, Refusal> {
+async fn change(session: &Rc<Session>, entry: Entry) -> Result<(), Refusal> {
     let size = JobSize {
         size: entry.size,
         minutes: entry.minutes,
@@ -268,9 +249,5 @@ async fn change(session: &Rc<Session>, before: Entry, entry: Entry) -> Result<Ch
     }
     let locked = within(session, &entry).await?;
     let written = locked.write(std::slice::from_ref(&entry));
-    written.map_err(|error| failed(session, &error))?;
-    Ok(Change {
-        ledger: Ledger::new(&records::of_slurm(session)),
-        before,
-    })
+    written.map_err(|error| failed(session, &error))
 }

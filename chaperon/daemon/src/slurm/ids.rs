@@ -1,6 +1,7 @@
 //! Names of jobs, array tasks, components and steps, as Slurm writes them: `123`, `123_4`,
 //! `123_[1-5,7]`, `123+1`, `123.0`, `123.batch`, `123_4.0` (`sbatch(1)`, `scancel(1)`, `sacct(1)`).
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -31,7 +32,7 @@ enum Part {
 }
 
 /// A job, or parts of it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selector {
     /// The job's number; of an array or a heterogeneous job the first one.
     pub job: u32,
@@ -61,7 +62,7 @@ impl fmt::Display for Selector {
 }
 
 /// Parses a list: names with commas between them. Empty elements are left out, as `strtok(3)` does
-/// for Slurm.
+/// for Slurm; a name that is there several times is there once.
 ///
 /// # Errors
 /// The first thing that is no name, in Slurm's words; or there is none at all.
@@ -84,7 +85,14 @@ pub fn parse_list(text: &OsStr) -> Result<Vec<Selector>, Refusal> {
     if all.is_empty() {
         return Err(wrong(text));
     }
-    Ok(all)
+    Ok(distinct(all))
+}
+
+/// Each once, in the order of the first ones.
+pub fn distinct(mut all: Vec<Selector>) -> Vec<Selector> {
+    let mut seen = HashSet::new();
+    all.retain(|one| seen.insert(one.clone()));
+    all
 }
 
 /// Splits at the commas outside brackets.
@@ -266,6 +274,8 @@ mod tests {
         );
         assert_eq!(list("123_4.0,"), ["123_4.0"]);
         assert_eq!(list("123_*"), ["123_*"]);
+        assert_eq!(list("5,7,05,5_1,5,5_01"), ["5", "7", "5_1"]);
+        assert_eq!(list(&"5,".repeat(MOST)), ["5"]);
     }
 
     #[test]

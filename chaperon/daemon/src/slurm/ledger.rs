@@ -196,6 +196,10 @@ impl Ledger {
     /// They cannot be locked or read.
     pub async fn lock(&self, days: u32) -> io::Result<Locked> {
         let held = self.file.lock().await?;
+        self.locked(held, days)
+    }
+
+    fn locked(&self, held: Held, days: u32) -> io::Result<Locked> {
         let lines: Vec<Entry> = self.file.read()?;
         let count = lines.len();
         let mut entries = latest(lines);
@@ -206,7 +210,7 @@ impl Ledger {
         });
         let old = count - entries.len();
         if old >= OLD_LINES && old * 2 >= count {
-            self.file.replace(&entries)?;
+            self.file.replace(&held, &entries)?;
         }
         Ok(Locked {
             file: self.file.clone(),
@@ -495,6 +499,9 @@ mod tests {
             }
             let entries = ledger.read().unwrap();
             assert_eq!((entries.len(), entries[7].held.0[0]), (600, 7200));
+            // Where the file system has no locks, all lines stay.
+            assert_eq!(ledger.locked(None, 30).unwrap().entries, entries);
+            assert_eq!(ledger.file.read::<Entry>().unwrap().len(), 1800);
             drop(ledger.lock(30).await.unwrap());
             assert_eq!(ledger.file.read::<Entry>().unwrap(), entries);
             let hold = Hold::new(ledger.clone(), entries[0].clone());
@@ -547,7 +554,10 @@ mod tests {
         let place = Place::new("many");
         let ledger = Ledger::new(&place.0);
         let all: Vec<Entry> = (1..=10_000).map(|id| entry(id, 1)).collect();
-        ledger.file.replace(&all).unwrap();
+        ledger
+            .file
+            .replace(&ledger.file.lock_now().unwrap(), &all)
+            .unwrap();
         let begun = Instant::now();
         let sum = sum(&ledger.read().unwrap(), 30, Holder::Project, &WHOSE);
         let took = begun.elapsed();

@@ -153,14 +153,19 @@ impl LineFile {
         Ok(file)
     }
 
-    /// These lines in place of those that are there: all of them, or it stays as it is.
+    /// These lines in place of those that are there: all of them, or it stays as it is. Without a lock somebody may add one
+    /// meanwhile, which would be lost: then it stays.
     ///
     /// # Errors
     /// They cannot be written.
     pub fn replace<'a, T: Serialize + 'a>(
         &self,
+        held: &Held,
         lines: impl IntoIterator<Item = &'a T>,
     ) -> io::Result<()> {
+        if held.is_none() {
+            return Ok(());
+        }
         let mut text = Vec::new();
         for line in lines {
             write(&mut text, line)?;
@@ -242,7 +247,9 @@ mod tests {
         torn.write_all(b"{\"at\":17,\"id").unwrap();
         file.append(&[3]).unwrap();
         assert_eq!(file.read::<u32>().unwrap(), [1, 2, 3]);
-        file.replace(&[7]).unwrap();
+        file.replace(&None, &[7]).unwrap();
+        assert_eq!(file.read::<u32>().unwrap(), [1, 2, 3], "nobody holds it");
+        file.replace(&file.lock_now().unwrap(), &[7]).unwrap();
         assert_eq!(file.read::<u32>().unwrap(), [7]);
         fs::remove_dir_all(&place).unwrap();
     }

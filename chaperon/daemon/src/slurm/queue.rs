@@ -43,6 +43,12 @@ const TURN: Duration = Duration::from_millis(10);
 /// How long another session may hold it. It asks Slurm once meanwhile.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How long jobs may be judged while others wait for the lock: each may be asked about, at the pace of the session.
+const JUDGING: Duration = Duration::from_secs(30);
+
+/// The most jobs that are judged for one change.
+const MOST_JUDGED: usize = 100;
+
 /// A lock of the user's jobs on this cluster.
 struct Locked<'a> {
     _here: MutexGuard<'a, ()>,
@@ -191,29 +197,73 @@ async fn lines(session: &Rc<Session>, words: &[&str]) -> Result<Vec<Line>, Refus
         .collect())
 }
 
-/// Judges and changes jobs that are there while no other session of the user's does: two changes that are allowed one by one
-/// could be too much together. The lock is held until Slurm has done it, whatever becomes of who asked.
+/// Whether so many jobs may be judged for one change: others' changes wait meanwhile.
 ///
 /// # Errors
-/// What `work` says; the lock cannot be had.
+/// They are too many.
+pub fn check_few(session: &Session, jobs: usize) -> Result<(), Refusal> {
+    match are_judged(session) && jobs > MOST_JUDGED {
+        true => Err(too_many(jobs)),
+        false => Ok(()),
+    }
+}
+
+fn too_many(jobs: usize) -> Refusal {
+    Refusal::rule(
+        format!(
+            "{jobs} jobs at once: where the policy bounds jobs or their hours, {MOST_JUDGED} are changed at once"
+        ),
+        "name fewer jobs, several times; an array is one job",
+    )
+}
+
+fn are_judged(session: &Session) -> bool {
+    !session.order.bounds.are_none() || session.order.budgets.are_counted()
+}
+
+/// Judges and changes jobs that are there while no other session of the user's does: two changes that are allowed one by one
+/// could be too much together. The lock is held until Slurm has done it, whatever becomes of who asked; so nobody waits for the
+/// session's pace with it, except for what is judged, and that has an end.
+///
+/// # Errors
+/// What `judge` and `work` say; the lock cannot be had; it takes too long to judge.
 pub async fn one_at_a_time(
     session: &Rc<Session>,
+    judge: impl Future<Output = Result<(), Refusal>> + 'static,
     work: impl Future<Output = Result<Captured, Refusal>> + 'static,
 ) -> Result<Captured, Refusal> {
-    if session.order.bounds.are_none() && !session.order.budgets.are_counted() {
+    session.limiter.turn().await;
+    if !are_judged(session) {
+        judge.await?;
         return work.await;
     }
     let session = Rc::clone(session);
     let work = async move {
         let _locked = lock_file(&session, &session.changing, "changes.lock").await?;
+        in_time(JUDGING, judge).await?;
         work.await
     };
     let lost = |_| Refusal::mistake("the request to Slurm was given up");
     tokio::task::spawn_local(work).await.map_err(lost)?
 }
 
+async fn in_time(
+    most: Duration,
+    judge: impl Future<Output = Result<(), Refusal>>,
+) -> Result<(), Refusal> {
+    let late = |_| {
+        let text = format!(
+            "the jobs could not be held against the policy in {} seconds",
+            most.as_secs()
+        );
+        Refusal::mistake(text)
+            .hint("name fewer jobs at once, or wait until fewer queries of this session do")
+    };
+    tokio::time::timeout(most, judge).await.map_err(late)?
+}
+
 /// Has jobs requeued, if there is room for those of them that are over. The lock is held until Slurm
-/// has done it, whatever becomes of who asked.
+/// has done it, whatever becomes of who asked, who waited for the pace and had what is on its way looked up.
 ///
 /// # Errors
 /// There are too many jobs, or Slurm cannot be asked.
@@ -223,8 +273,6 @@ pub async fn requeue(
     start: Start,
 ) -> Result<Captured, Refusal> {
     let most = session.order.limits.jobs;
-    submitted::resolve(session).await?;
-    session.limiter.turn().await;
     if most == 0 {
         return spawn::capture(session, start, &[]).await;
     }
@@ -266,4 +314,27 @@ fn names(jobs: &[Selector], &(job, task): &Line) -> bool {
             .and_then(|rest| rest.parse::<u32>().ok());
         number.is_none() || number == task
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test: the panic is the failure
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_judges_keeps_nobody_waiting_for_long() {
+        assert!(too_many(MOST_JUDGED + 1).message.contains("101 jobs"));
+        assert!(JUDGING * 3 < PATIENCE);
+        let run = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        run.unwrap().block_on(async {
+            let short = Duration::from_millis(20);
+            let late = in_time(short, std::future::pending()).await;
+            assert!(late.unwrap_err().message.contains("could not be held"));
+            let said = in_time(short, async { Err(Refusal::mistake("no")) }).await;
+            assert_eq!(said.unwrap_err().message, "no");
+            assert!(in_time(short, async { Ok(()) }).await.is_ok());
+        });
+    }
 }

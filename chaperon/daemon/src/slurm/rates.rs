@@ -19,7 +19,7 @@ use agent_sandbox_wire::order::Limits;
 use serde::{Deserialize, Serialize};
 
 use super::ask::{Stop, patiently};
-use super::lines::{LineFile, random};
+use super::lines::{Held, LineFile, random};
 use super::records;
 use super::request::Context;
 use crate::refusal::{Reason, Refusal};
@@ -133,7 +133,7 @@ async fn take(session: &Session) -> Result<Turn, Refusal> {
             place.display()
         ))
     };
-    let _lock = file(&directory).lock().await.map_err(failed)?;
+    let held = file(&directory).lock().await.map_err(failed)?;
     let lines = read(&directory).map_err(failed)?;
     let now = now();
     if let Some(wait) = judge(&lines, limits, now)? {
@@ -145,7 +145,7 @@ async fn take(session: &Session) -> Result<Turn, Refusal> {
         session: session.order.snapshot.session.clone(),
         void: false,
     };
-    renew(&directory, &lines, now).map_err(failed)?;
+    renew(&directory, &held, &lines, now).map_err(failed)?;
     file(&directory).append([&line]).map_err(failed)?;
     Ok(Turn::Now(Some(Reservation {
         directory,
@@ -209,14 +209,14 @@ fn read(directory: &Path) -> io::Result<Vec<Line>> {
 }
 
 /// Leaves out what is too old to count, if that is much.
-fn renew(directory: &Path, lines: &[Line], now: Duration) -> io::Result<()> {
+fn renew(directory: &Path, held: &Held, lines: &[Line], now: Duration) -> io::Result<()> {
     let begin = millis(now.saturating_sub(DAY));
     let kept = lines.iter().filter(|line| line.at > begin);
     let old = lines.len() - kept.clone().count();
     if old < OLD_LINES || old * 2 < lines.len() {
         return Ok(());
     }
-    file(directory).replace(kept)
+    file(directory).replace(held, kept)
 }
 
 fn file(directory: &Path) -> LineFile {
@@ -350,10 +350,12 @@ mod tests {
         let place = Directory::new("many");
         let ago = |id| Duration::from_secs(if id < 6_000 { 90_000 } else { 600 });
         let all: Vec<Line> = (0..10_000).map(|id| line(id, ago(id))).collect();
-        file(&place.0).replace(&all).unwrap();
+        file(&place.0)
+            .replace(&file(&place.0).lock_now().unwrap(), &all)
+            .unwrap();
         let lines = read(&place.0).unwrap();
         assert_eq!(since(&lines, NOW, DAY).len(), 4_000);
-        renew(&place.0, &lines, NOW).unwrap();
+        renew(&place.0, &file(&place.0).lock_now().unwrap(), &lines, NOW).unwrap();
         assert_eq!(read(&place.0).unwrap().len(), 4_000);
     }
 

@@ -25,7 +25,10 @@ use agent_sandbox_wire::logging::VARIABLE;
 use agent_sandbox_wire::message::{Call, End, FromShim, How, Source, Stream, ToShim};
 use agent_sandbox_wire::order::{Allocation, Limits, Order, Queries, Scope};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg, setsockopt, sockopt};
+use nix::sys::socket::{
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept, bind,
+    listen, sendmsg, setsockopt, socket, sockopt,
+};
 
 /// What every stand-in does first: it writes down its words, environment, directory and input. The
 /// shell does all of it itself: srun can start no other program.
@@ -145,6 +148,16 @@ impl World {
         std::os::unix::fs::symlink("/dev/full", self.0.join("log")).unwrap();
     }
 
+    /// What stands for a tracer that signs, and never answers.
+    pub(crate) fn signer(&self) -> Signer {
+        let path = self.0.join("signer");
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
+        bind(socket.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        listen(&socket, Backlog::new(8).unwrap()).unwrap();
+        Signer { socket, path }
+    }
+
     pub(crate) fn has_seen(&self, command: &str) -> bool {
         self.seen(command).path("arguments").exists()
     }
@@ -152,6 +165,28 @@ impl World {
     /// What a stand-in got.
     pub(crate) fn seen(&self, command: &str) -> Seen {
         Seen(self.0.join("seen").join(command))
+    }
+}
+
+pub(crate) struct Signer {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Signer {
+    pub(crate) fn path(&self) -> Vec<u8> {
+        self.path.to_str().unwrap().into()
+    }
+
+    /// Whether somebody asked that was not told of yet.
+    pub(crate) fn is_asked(&self) -> bool {
+        match accept(self.socket.as_raw_fd()) {
+            Ok(connection) => nix::unistd::close(connection).is_ok(),
+            Err(errno) => {
+                assert_eq!(errno, nix::errno::Errno::EAGAIN);
+                false
+            }
+        }
     }
 }
 

@@ -198,10 +198,12 @@ impl StandingJob {
 
     /// Takes a new value for a key of `scontrol update`, if it is one of names; whether it is.
     pub fn becomes(&mut self, key: &str, value: &str) -> bool {
+        // Without a name it would get Slurm's default, whatever that is.
+        let named = || names::list(value.as_ref()).filter(|names| !names.is_empty());
         let (key, names) = match key {
-            "Partition" => (NameKey::Partitions, names::list(value.as_ref())),
-            "Account" => (NameKey::Accounts, names::list(value.as_ref())),
-            "QOS" => (NameKey::Qos, names::list(value.as_ref())),
+            "Partition" => (NameKey::Partitions, named()),
+            "Account" => (NameKey::Accounts, named()),
+            "QOS" => (NameKey::Qos, named()),
             "ReservationName" => (NameKey::Reservations, names::list(value.as_ref())),
             "Features" => (NameKey::Constraints, names::features(value.as_ref())),
             "Licenses" => (NameKey::Licenses, names::licenses(value.as_ref())),

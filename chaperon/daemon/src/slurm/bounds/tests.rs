@@ -315,6 +315,11 @@ fn every_name_is_judged_in_every_form() {
         "--prefer=v100",
         "--batch=v100",
         "-L abaqus",
+        // Slurm takes no name between commas for its default, some versions at least.
+        "-p ,",
+        "-p short,",
+        "-A ,",
+        "-q ,",
         "-L matlab:2,abaqus:1",
         "-L matlab@other:2",
         "-L matlab;abaqus",

@@ -10,13 +10,13 @@ use crate::audit::Verdict;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::slurm::answers::{acted, reply};
-use crate::slurm::ask::{Stop, act, attended};
+use crate::slurm::ask::{Stop, act_now, attended};
 use crate::slurm::bounds::{self, StandingJob};
 use crate::slurm::ids::{self, Selector};
 use crate::slurm::keywords::KeywordRequest;
 use crate::slurm::rates::{self, Reservation};
 use crate::slurm::request::Context;
-use crate::slurm::{hours, queue, scope};
+use crate::slurm::{hours, queue, scope, submitted};
 use crate::spawn::{self, Start};
 
 /// Words that name jobs, as Slurm takes them: `12,13_4`, `jobid=12`.
@@ -85,7 +85,11 @@ pub(in crate::slurm) async fn jobs(
     if wanted.is_empty() {
         return Err(too_few(verb));
     }
+    let wanted = ids::distinct(wanted);
     let session = context.session.clone();
+    if !HARMLESS.contains(&verb) {
+        queue::check_few(&session, wanted.len())?;
+    }
     let (inside, outside) = attended(context.conn, scope::divide_change(&session, &wanted)).await?;
     let mut error = String::new();
     for (_, refusal) in &outside {
@@ -110,31 +114,33 @@ pub(in crate::slurm) async fn jobs(
         reservations.into_iter().for_each(Reservation::started);
         let mut start = Start::change(Command::Scontrol, arguments);
         start.environment = asked.parsed.kept;
-        let own = session.clone();
-        let work = async move {
-            within_bounds(&own, &inside).await?;
-            let mut again = Vec::new();
+        let (own, jobs) = (session.clone(), inside.clone());
+        let judged = async move {
+            within_bounds(&own, &jobs).await?;
             if own.order.budgets.are_counted() {
-                for one in &inside {
+                for one in &jobs {
                     let part = one.rest.strip_prefix('_');
                     let task = part.is_some_and(|part| part.parse::<u32>().is_ok());
-                    again.push(hours::again(&own, one.job, !task).await?);
+                    hours::again(&own, one.job, !task).await?;
                 }
             }
-            let said = queue::requeue(&own, inside, start).await?;
-            hours::done(again, said.end).await;
-            Ok(said)
+            submitted::resolve(&own).await
         };
-        attended(context.conn, queue::one_at_a_time(&session, work)).await?
+        let own = session.clone();
+        let work = async move { queue::requeue(&own, inside, start).await };
+        attended(context.conn, queue::one_at_a_time(&session, judged, work)).await?
     } else {
         let own = session.clone();
-        let work = async move {
-            if !HARMLESS.contains(&verb) {
-                within_bounds(&own, &inside).await?;
+        let judged = async move {
+            match HARMLESS.contains(&verb) {
+                true => Ok(()),
+                false => within_bounds(&own, &inside).await,
             }
-            act(&own, Command::Scontrol, arguments, asked.parsed.kept).await
         };
-        attended(context.conn, queue::one_at_a_time(&session, work)).await?
+        let own = session.clone();
+        let work =
+            async move { act_now(&own, Command::Scontrol, arguments, asked.parsed.kept).await };
+        attended(context.conn, queue::one_at_a_time(&session, judged, work)).await?
     };
     let mut error = error.into_bytes();
     error.extend_from_slice(&said.error);

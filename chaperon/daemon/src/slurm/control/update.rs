@@ -12,7 +12,7 @@ use agent_sandbox_wire::message::End;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::slurm::answers::reply;
-use crate::slurm::ask::{Stop, act, attended};
+use crate::slurm::ask::{Stop, act_now, attended};
 use crate::slurm::bounds::{self, StandingJob, unknown_options};
 use crate::slurm::hours;
 use crate::slurm::ids;
@@ -161,6 +161,7 @@ pub(in crate::slurm) async fn run(
 ) -> Result<End, Stop> {
     let (jobs, changes) = read(&asked.words)?;
     let session = context.session.clone();
+    queue::check_few(&session, jobs.len())?;
     attended(context.conn, scope::check_change(&session, &jobs)).await?;
     context.entry.jobs.extend(jobs.iter().map(|job| job.job));
     let list: Vec<String> = jobs.iter().map(ToString::to_string).collect();
@@ -168,14 +169,13 @@ pub(in crate::slurm) async fn run(
     arguments.extend(["update".into(), format!("JobId={}", list.join(",")).into()]);
     arguments.extend(changes.iter().map(|change| change.to_string().into()));
     let own = session.clone();
-    let work = async move {
+    let judged = async move {
         judge(&own, &jobs, &changes).await?;
-        let longer = count(&own, &jobs, &changes).await?;
-        let said = act(&own, Command::Scontrol, arguments, Vec::new()).await?;
-        hours::done(longer, said.end).await;
-        Ok(said)
+        count(&own, &jobs, &changes).await
     };
-    let work = queue::one_at_a_time(&session, work);
+    let own = session.clone();
+    let work = async move { act_now(&own, Command::Scontrol, arguments, Vec::new()).await };
+    let work = queue::one_at_a_time(&session, judged, work);
     let said = attended(context.conn, work).await?;
     reply(context.conn, &said.output, &said.error, said.end).await
 }
@@ -208,10 +208,9 @@ async fn count(
     session: &Rc<Session>,
     jobs: &[ids::Selector],
     changes: &[Change],
-) -> Result<Vec<hours::Change>, Refusal> {
-    let mut all = Vec::new();
+) -> Result<(), Refusal> {
     let Some((key, source)) = session.order.budgets.reason() else {
-        return Ok(all);
+        return Ok(());
     };
     for change in changes {
         match bounded::growth(change) {
@@ -226,12 +225,12 @@ async fn count(
             }
             Growth::Minutes(minutes) => {
                 for job in jobs {
-                    all.extend(hours::lengthen(session, job.job, minutes).await?);
+                    hours::lengthen(session, job.job, minutes).await?;
                 }
             }
         }
     }
-    Ok(all)
+    Ok(())
 }
 
 /// What a change makes of the hours of a job.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_sandbox_events::client::{Connection, Unanswered};
-use agent_sandbox_events::mark::{DIGEST, LINE, Mark};
+use agent_sandbox_events::mark::{DIGEST, LINE, LONGEST, Mark};
 use agent_sandbox_events::protocol::{Request, Response, VERSION};
 use ring::digest::{SHA256, digest};
 
@@ -16,6 +16,12 @@ use crate::slurm::cluster;
 
 /// How long a submission waits for the tracer.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How much longer a mark makes a script, in bytes, at most.
+pub(super) fn most(session: &Session) -> usize {
+    let line = LINE.len() + LONGEST + 1;
+    session.order.signer.as_ref().map_or(0, |_| line)
+}
 
 /// Adds the mark as the script's last line, if there is one to be had.
 pub(super) async fn add(session: &Session, script: &mut Vec<u8>) {

@@ -23,7 +23,8 @@ use super::submission::{Judged, Own, Submission, Typed};
 use super::target::Target;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::slurm::ask::{Stop, settle};
+use crate::slurm::approval;
+use crate::slurm::ask::{Stop, patiently, settle};
 use crate::slurm::parse::{Parsed, directives, mistaken, option_word, table};
 use crate::slurm::records::{Kind, Record, Text};
 use crate::slurm::request::Context;
@@ -57,18 +58,22 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     let words = own_words(&session, submission.parsed(), &script, &file);
     let streams = requested(submission.parsed());
     let record = record(context, &submission, &script, &streams);
+    let held = approval::Script::of(&script.content);
     let (size, mut text) = capsule(context, &submission, script, streams)?;
-    mark::add(&session, &mut text).await;
-    script::check_size(&session, size, text.len()).await?;
+    script::check_size(&session, size, text.len() + mark::most(&session)).await?;
     let own = Own {
         behind: words,
         last: quiet(submission.parsed()),
+        script: Some(held),
         ..Own::default()
     };
+    let submission = submission.write(context, own, [Way::Null, Way::Pipe, Way::Pipe]);
+    let submission = submission.record(context, &record).await?;
+    // A mark has its time: it comes when nothing is waited for any more.
+    patiently(context.conn, mark::add(&session, &mut text)).await?;
     let input = Way::Passed(memory_file(&text)?.into());
     drop(text);
-    let submission = submission.write(context, own, [input, Way::Pipe, Way::Pipe]);
-    let submission = submission.record(context, &record).await?;
+    let submission = submission.reading(input);
     Ok(follow::follow(context, submission.start(&session)?).await?)
 }
 

@@ -21,7 +21,7 @@ use crate::closing::Received;
 use crate::intent::Intent;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::slurm::approval::{self, Title};
+use crate::slurm::approval::{self, Script, Title};
 use crate::slurm::ask::{Stop, patiently};
 use crate::slurm::bounds::JobSize;
 use crate::slurm::ledger::Hold;
@@ -64,6 +64,7 @@ pub(super) struct Written {
     start: Start,
     messages: Messages,
     size: Option<JobSize>,
+    script: Option<Script>,
 }
 
 /// What is about to be submitted stands in the state directory, and there is room for it in the queue.
@@ -90,6 +91,8 @@ pub(super) struct Own {
     pub(super) variables: Variables,
     /// Files that it keeps open, under the numbers in its words.
     pub(super) kept: Vec<Received>,
+    /// The script that it will run.
+    pub(super) script: Option<Script>,
 }
 
 impl<Stage> Submission<Stage> {
@@ -271,6 +274,7 @@ impl Submission<Judged> {
             start,
             messages,
             size,
+            script: own.script,
         })
     }
 }
@@ -349,6 +353,7 @@ impl Submission<Written> {
                 |name| words(name.as_bytes()),
             ),
             runs,
+            script: self.stage.script.clone(),
         }
     }
 }
@@ -366,6 +371,12 @@ fn base_name(command: &[u8]) -> Vec<u8> {
 }
 
 impl Submission<Recorded> {
+    /// Has the real command read this.
+    pub(super) fn reading(mut self, input: Way) -> Self {
+        self.stage.start.input = input;
+        self
+    }
+
     /// Starts the real command.
     ///
     /// # Errors

@@ -420,6 +420,7 @@ mod tests {
                     names: vec![
                         list(NameKey::Partitions, &["cpu", "gpu"]),
                         list(NameKey::Licenses, &["matlab"]),
+                        list(NameKey::Accounts, &["proj1"]),
                     ],
                     denied: vec![("nice".into(), "enforced.toml:9".into())],
                     ..BoundSet::default()
@@ -459,6 +460,20 @@ mod tests {
             (&["Partition=cpu,secret"], Some("partitions")),
             (&["Licenses=matlab:2"], None),
             (&["L=matlab,other"], Some("licenses")),
+            // Slurm would take its default.
+            (
+                &["Partition=", "QOS=short", "TimeLimit=30"],
+                Some("partitions"),
+            ),
+            (
+                &["Partition=,", "QOS=short", "TimeLimit=30"],
+                Some("partitions"),
+            ),
+            (&["Partition=cpu,"], Some("partitions")),
+            (&["Account="], Some("accounts")),
+            (&["Partition=gpu", "TimeLimit=30", "QOS="], Some("qos")),
+            (&["Partition=gpu", "TimeLimit=30", "QOS=,"], Some("qos")),
+            (&["ReservationName="], None),
             (&["Nice=-5"], Some("deny_options")),
             (&["ArrayTaskThrottle=3"], None),
             (&["Comment=Partition=secret"], None),
