@@ -2,8 +2,10 @@
 //! a mark that Slurm's own part verifies, and any other is refused. The one to hold is the user without a jail.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use agent_sandbox_events::mark::LINE;
 
@@ -374,6 +376,15 @@ fn the_prolog_stops_what_came_past_the_controller(attested: &Attested, alice: &W
         until("the job is cancelled", || {
             state(&said.word()).starts_with("CANCELLED")
         });
+    // Slurm's controller waits meanwhile.
+    fs::remove_file(attested.keys()).unwrap();
+    nix::unistd::mkfifo(&attested.keys(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // For the controller, which is not root.
+    fs::set_permissions(attested.keys(), fs::Permissions::from_mode(0o644)).unwrap();
+    let asked = Instant::now();
+    tried("no answer within 2 seconds");
+    assert!(asked.elapsed() < Duration::from_secs(60));
+    fs::remove_file(attested.keys()).unwrap();
         for command in ["srun", "salloc -Q"] {
             let said = alice.outside(&format!("{command} {job} ./own.sh")).run();
             assert_ne!(said.code, 0, "{said}");
