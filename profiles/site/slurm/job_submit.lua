@@ -3,7 +3,9 @@
 -- accounts and partitions for agents free of jobs that are not in the jail.
 --
 -- Place: beside slurm.conf, which says `JobSubmitPlugins=lua`. slurmctld reads the file again when it
--- has changed. Try it on a test cluster first: an error in it stops every submission.
+-- has changed. Try it on a test cluster first: an error in it stops every submission. What is said of accounts
+-- holds only with `AccountingStorageEnforce=associations`: without it, a job whose account is unknown gets the user's
+-- default one after this file has judged it.
 --
 -- What is written into AdminComment:
 --   agent-sandbox session=ID node=NAME   a tracer of the site's signed the job's batch script: it starts in the jail
@@ -46,8 +48,6 @@ local LOADING = {
     "SLURM_GET_USER_ENV",
 }
 
--- The first two lines of a batch script of a session's: the kernel hands it to agent-sandbox, which
--- makes the jail of the job. The second line keeps scripts apart that a user wrote.
 -- Options of SPANK plug-ins that give the job another root or other files at LAUNCHER's path, as PLUGIN_OPTION. Those of
 -- NVIDIA's pyxis, CSCS's variant of it, and Shifter. Add what the plug-ins of your plugstack.conf have of the kind:
 -- `srun OPTION env | grep SPANK` shows their names.
@@ -61,6 +61,8 @@ for _, option in ipairs(SPANK) do
     LOADING[#LOADING + 1] = "SLURM_SPANK__SLURM_SPANK_OPTION_" .. option
 end
 
+-- The first two lines of a batch script of a session's: the kernel hands it to agent-sandbox, which
+-- makes the jail of the job. The second line keeps scripts apart that a user wrote.
 local function is_capsule(script)
     return script ~= nil
         and string.find(script, "^#!/[^%s]*/agent%-sandbox job\n# agent%-sandbox capsule %d+ %d+\n") ~= nil
@@ -131,6 +133,15 @@ local function attested(job_desc)
     return verified(script, job_desc.user_id)
 end
 
+-- The names in a list. None is in one of commas alone, which Slurm since 25.11 takes for no list.
+local function names_in(list)
+    local names = {}
+    for name in string.gmatch(list or "", "[^,]+") do
+        names[#names + 1] = name
+    end
+    return names
+end
+
 -- The partitions of a job: those that it names, or the default one.
 local function partitions(named, part_list)
     local names = names_in(named)
@@ -143,15 +154,6 @@ local function partitions(named, part_list)
     end
     return names
 end
--- The names in a list. None is in one of commas alone, which Slurm since 25.11 takes for no list.
-local function names_in(list)
-    local names = {}
-    for name in string.gmatch(list or "", "[^,]+") do
-        names[#names + 1] = name
-    end
-    return names
-end
-
 
 -- What of a job is for agents alone, in words; nil if nothing is.
 local function for_agents(account, named, reservation, part_list)
@@ -249,6 +251,10 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
     local moved = job_desc.account ~= nil or job_desc.partition ~= nil or is_set(job_desc.reservation)
     if moved and modify_uid ~= 0 and string.sub(comment, 1, #MARK + 9) ~= MARK .. " session=" then
         local agents = for_agents(account, named, job_desc.reservation, part_list)
+        -- Which account is the default one is not told here.
+        if agents == nil and job_desc.account ~= nil and #names_in(account) == 0 and next(AGENTS.accounts) ~= nil then
+            agents = "what may be the default account"
+        end
         if agents ~= nil then
             return refuse_unjailed(agents, "it was submitted without a mark")
         end
@@ -264,7 +270,3 @@ end
 
 slurm.log_info("agent-sandbox: job_submit.lua is loaded")
 return slurm.SUCCESS
-        -- Which account is the default one is not told here.
-        if agents == nil and job_desc.account ~= nil and #names_in(account) == 0 and next(AGENTS.accounts) ~= nil then
-            agents = "what may be the default account"
-        end
