@@ -326,12 +326,6 @@ fn jobs_are_not_moved_in(attested: &Attested, alice: &World) {
     alice.real(&["scancel", &said.word()]).good();
 }
 
-fn what_cannot_be_verified_is_refused_to_these_accounts_alone(attested: &Attested, alice: &World) {
-    let inside = format!("sbatch -H --parsable -A {ACCOUNT} -o o.txt --wrap true");
-    let others = "sbatch -W -A proj1 -o o.txt --wrap true";
-    let tried = |why: &str| {
-        refused(&alice.inside(&inside).run(), why);
-        alice.inside(others).run().good();
 /// The default partition is for agents.
 fn a_list_without_names_is_the_default(attested: &Attested, alice: &World) {
     let (from, to) = (format!("{PARTITION} = true"), "debug = true");
@@ -367,6 +361,12 @@ fn a_list_without_names_is_the_default(attested: &Attested, alice: &World) {
     attested.rule(&text);
 }
 
+fn what_cannot_be_verified_is_refused_to_these_accounts_alone(attested: &Attested, alice: &World) {
+    let inside = format!("sbatch -H --parsable -A {ACCOUNT} -o o.txt --wrap true");
+    let others = "sbatch -W -A proj1 -o o.txt --wrap true";
+    let tried = |why: &str| {
+        refused(&alice.inside(&inside).run(), why);
+        alice.inside(others).run().good();
         alice.outside(others).run().good();
     };
     let keys = fs::read_to_string(attested.keys()).unwrap();
@@ -376,6 +376,15 @@ fn a_list_without_names_is_the_default(attested: &Attested, alice: &World) {
     tried("it cannot be verified");
     fs::write(attested.keys(), "# none\n").unwrap();
     tried("the site has no key of the node");
+    // Slurm's controller waits meanwhile.
+    fs::remove_file(attested.keys()).unwrap();
+    nix::unistd::mkfifo(&attested.keys(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // For the controller, which is not root.
+    fs::set_permissions(attested.keys(), fs::Permissions::from_mode(0o644)).unwrap();
+    let asked = Instant::now();
+    tried("no answer within 2 seconds");
+    assert!(asked.elapsed() < Duration::from_secs(60));
+    fs::remove_file(attested.keys()).unwrap();
     // A key is replaced while scripts with the old one are on their way.
     let (node, _) = keys.split_once(' ').unwrap();
     fs::write(
@@ -418,15 +427,6 @@ fn the_prolog_stops_what_came_past_the_controller(attested: &Attested, alice: &W
         until("the job is cancelled", || {
             state(&said.word()).starts_with("CANCELLED")
         });
-    // Slurm's controller waits meanwhile.
-    fs::remove_file(attested.keys()).unwrap();
-    nix::unistd::mkfifo(&attested.keys(), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    // For the controller, which is not root.
-    fs::set_permissions(attested.keys(), fs::Permissions::from_mode(0o644)).unwrap();
-    let asked = Instant::now();
-    tried("no answer within 2 seconds");
-    assert!(asked.elapsed() < Duration::from_secs(60));
-    fs::remove_file(attested.keys()).unwrap();
         for command in ["srun", "salloc -Q"] {
             let said = alice.outside(&format!("{command} {job} ./own.sh")).run();
             assert_ne!(said.code, 0, "{said}");
