@@ -2,8 +2,10 @@
 //! a mark that Slurm's own part verifies, and any other is refused. The one to hold is the user without a jail.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use agent_sandbox_events::mark::LINE;
 
@@ -40,6 +42,7 @@ fn accounts_and_partitions_of_agents_take_jobs_of_the_jail_alone() {
     jobs_without_it_are_refused(&alice);
     a_marked_script_is_good_for_itself_alone(&attested, &alice, &script);
     jobs_are_not_moved_in(&attested, &alice);
+    a_list_without_names_is_the_default(&attested, &alice);
     what_cannot_be_verified_is_refused_to_these_accounts_alone(&attested, &alice);
     the_prolog_stops_what_came_past_the_controller(&attested, &alice);
 }
@@ -176,6 +179,12 @@ fn a_marked_script_is_good_for_itself_alone(attested: &Attested, alice: &World, 
         let call = alice.outside(&format!("{submit} --export={variable} marked.sh"));
         refused(&call.run(), &format!("its environment has {said}"));
     }
+    let image = "_SLURM_SPANK_OPTION_pyxis_container_image";
+    let call = alice.outside(&format!("{submit} marked.sh"));
+    refused(
+        &call.variable(image, "mine").run(),
+        &format!("its environment has {image}"),
+    );
     assert!(!left.exists());
     // Another script under the same mark.
     let text = String::from_utf8(script.to_vec()).unwrap();
@@ -317,6 +326,41 @@ fn jobs_are_not_moved_in(attested: &Attested, alice: &World) {
     alice.real(&["scancel", &said.word()]).good();
 }
 
+/// The default partition is for agents.
+fn a_list_without_names_is_the_default(attested: &Attested, alice: &World) {
+    let (from, to) = (format!("{PARTITION} = true"), "debug = true");
+    let text = attested.for_agents();
+    assert_eq!(text.matches(&from).count(), 1);
+    attested.rule(&text.replace(&from, to));
+    for list in ["", "-p ''", "-p ,"] {
+        let said = alice
+            .outside(&format!("sbatch -A proj1 {list} -o o.txt --wrap true"))
+            .run();
+        // Some versions of Slurm refuse a comma themselves, before they ask.
+        let theirs = list == "-p ," && said.err().contains("nvalid partition");
+        if !theirs {
+            refused(&said, "no mark");
+        }
+        assert_ne!(said.code, 0, "{list}: {said}");
+    }
+    let said = alice
+        .outside(&format!(
+            "sbatch --parsable -H -A proj1 -p {PARTITION} -o o.txt --wrap true"
+        ))
+        .run()
+        .good();
+    let job = said.word();
+    for to in ["Partition=", "Partition=,", "Account=", "Account=,"] {
+        let moved = alice.real(&["scontrol", "update", &format!("JobId={job}"), to]);
+        let now = attested.cluster().said("scontrol", ["show", "job", &job]);
+        let there =
+            now.contains("Account=proj1 ") && now.contains(&format!("Partition={PARTITION} "));
+        assert!(there && moved.code != 0, "{to}: {moved} {now}");
+    }
+    alice.real(&["scancel", &job]).good();
+    attested.rule(&text);
+}
+
 fn what_cannot_be_verified_is_refused_to_these_accounts_alone(attested: &Attested, alice: &World) {
     let inside = format!("sbatch -H --parsable -A {ACCOUNT} -o o.txt --wrap true");
     let others = "sbatch -W -A proj1 -o o.txt --wrap true";
@@ -332,6 +376,15 @@ fn what_cannot_be_verified_is_refused_to_these_accounts_alone(attested: &Atteste
     tried("it cannot be verified");
     fs::write(attested.keys(), "# none\n").unwrap();
     tried("the site has no key of the node");
+    // Slurm's controller waits meanwhile.
+    fs::remove_file(attested.keys()).unwrap();
+    nix::unistd::mkfifo(&attested.keys(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // For the controller, which is not root.
+    fs::set_permissions(attested.keys(), fs::Permissions::from_mode(0o644)).unwrap();
+    let asked = Instant::now();
+    tried("no answer within 2 seconds");
+    assert!(asked.elapsed() < Duration::from_secs(60));
+    fs::remove_file(attested.keys()).unwrap();
     // A key is replaced while scripts with the old one are on their way.
     let (node, _) = keys.split_once(' ').unwrap();
     fs::write(

@@ -3,7 +3,9 @@
 -- accounts and partitions for agents free of jobs that are not in the jail.
 --
 -- Place: beside slurm.conf, which says `JobSubmitPlugins=lua`. slurmctld reads the file again when it
--- has changed. Try it on a test cluster first: an error in it stops every submission.
+-- has changed. Try it on a test cluster first: an error in it stops every submission. What is said of accounts
+-- holds only with `AccountingStorageEnforce=associations`: without it, a job whose account is unknown gets the user's
+-- default one after this file has judged it.
 --
 -- What is written into AdminComment:
 --   agent-sandbox session=ID node=NAME   a tracer of the site's signed the job's batch script: it starts in the jail
@@ -35,7 +37,8 @@ local CLUSTER = "cluster"
 -- No line with a mark is longer, in bytes.
 local LONGEST = 2200
 
--- Variables by which something of the user's would run on the node before agent-sandbox does. The chaperon sets none.
+-- Variables by which something of the user's would run on the node before agent-sandbox does, or in place of it. The
+-- chaperon sets none.
 local LOADING = {
     "LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "LD_ORIGIN_PATH", "LD_DEBUG", "LD_DEBUG_OUTPUT", "LD_PROFILE",
     "LD_PROFILE_OUTPUT", "LD_HWCAP_MASK", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH", "NLSPATH",
@@ -44,6 +47,19 @@ local LOADING = {
     -- slurmd starts a login shell of the user's for it (`--export=NONE`, `--get-user-env`).
     "SLURM_GET_USER_ENV",
 }
+
+-- Options of SPANK plug-ins that give the job another root or other files at LAUNCHER's path, as PLUGIN_OPTION. Those of
+-- NVIDIA's pyxis, CSCS's variant of it, and Shifter. Add what the plug-ins of your plugstack.conf have of the kind:
+-- `srun OPTION env | grep SPANK` shows their names.
+local SPANK = {
+    "pyxis_container_image", "pyxis_container_name", "pyxis_container_mounts", "pyxis_environment",
+    "shifter_image", "shifter_volume",
+}
+-- How Slurm puts them into the environment of a job.
+for _, option in ipairs(SPANK) do
+    LOADING[#LOADING + 1] = "_SLURM_SPANK_OPTION_" .. option
+    LOADING[#LOADING + 1] = "SLURM_SPANK__SLURM_SPANK_OPTION_" .. option
+end
 
 -- The first two lines of a batch script of a session's: the kernel hands it to agent-sandbox, which
 -- makes the jail of the job. The second line keeps scripts apart that a user wrote.
@@ -117,14 +133,19 @@ local function attested(job_desc)
     return verified(script, job_desc.user_id)
 end
 
+-- The names in a list. None is in one of commas alone, which Slurm since 25.11 takes for no list.
+local function names_in(list)
+    local names = {}
+    for name in string.gmatch(list or "", "[^,]+") do
+        names[#names + 1] = name
+    end
+    return names
+end
+
 -- The partitions of a job: those that it names, or the default one.
 local function partitions(named, part_list)
-    local names = {}
-    if is_set(named) then
-        for name in string.gmatch(named, "[^,]+") do
-            names[#names + 1] = name
-        end
-    else
+    local names = names_in(named)
+    if #names == 0 then
         for name, partition in pairs(part_list) do
             if partition.flag_default == 1 then
                 names[#names + 1] = name
@@ -145,8 +166,8 @@ local function for_agents(account, named, reservation, part_list)
         end
     end
     -- A job that names none may get the one of its reservation.
-    if not is_set(named) and is_set(reservation) and next(AGENTS.partitions) ~= nil then
-        for name in string.gmatch(reservation, "[^,]+") do
+    if #names_in(named) == 0 and next(AGENTS.partitions) ~= nil then
+        for _, name in ipairs(names_in(reservation)) do
             local found = slurm.reservations[name]
             if found == nil or AGENTS.partitions[found.partition or ""] then
                 return "the partition of reservation " .. name
@@ -192,7 +213,7 @@ local function refuse_unjailed(what, why)
 end
 
 function slurm_job_submit(job_desc, part_list, submit_uid)
-    local account = lower(is_set(job_desc.account) and job_desc.account or job_desc.default_account)
+    local account = lower(names_in(job_desc.account)[1] and job_desc.account or job_desc.default_account)
     local agents = for_agents(account, job_desc.partition, job_desc.reservation, part_list)
     local comment, why
     if agents ~= nil or is_capsule(job_desc.script) then
@@ -224,11 +245,16 @@ end
 -- A job that waits can be moved (`scontrol update`): the rules hold there, too.
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
     local comment = job_rec.admin_comment or ""
-    local account = lower(is_set(job_desc.account) and job_desc.account or job_rec.account)
-    local named = is_set(job_desc.partition) and job_desc.partition or job_rec.partition
-    local moved = is_set(job_desc.account) or is_set(job_desc.partition) or is_set(job_desc.reservation)
+    -- An empty name is one: Slurm takes the default account or partition then.
+    local account = lower(job_desc.account or job_rec.account)
+    local named = job_desc.partition or job_rec.partition
+    local moved = job_desc.account ~= nil or job_desc.partition ~= nil or is_set(job_desc.reservation)
     if moved and modify_uid ~= 0 and string.sub(comment, 1, #MARK + 9) ~= MARK .. " session=" then
         local agents = for_agents(account, named, job_desc.reservation, part_list)
+        -- Which account is the default one is not told here.
+        if agents == nil and job_desc.account ~= nil and #names_in(account) == 0 and next(AGENTS.accounts) ~= nil then
+            agents = "what may be the default account"
+        end
         if agents ~= nil then
             return refuse_unjailed(agents, "it was submitted without a mark")
         end
