@@ -9,6 +9,7 @@
 mod begun;
 pub mod files;
 pub mod line;
+pub mod shares;
 pub mod tally;
 
 use std::fs::File;

@@ -9,7 +9,8 @@
     reason = "an effect module: it starts processes that read users' files"
 )]
 
-use std::collections::{BTreeMap, BTreeSet};
+mod node;
+
 use std::fs;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -28,10 +29,8 @@ use nix::unistd::{Gid, Pid, Uid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use agent_sandbox_events::audit::DIRECTORY;
-
 use crate::failure::{self, Failure, one_line};
-use crate::host::{self, accounts};
+use crate::host::accounts;
 use crate::sys::process::{Side, exit_now, fork};
 use crate::sys::{fds, privileges};
 
@@ -41,8 +40,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_WITH_MANY: Duration = Duration::from_secs(60);
 /// So many users' files are read at the same time.
 const AT_ONCE: usize = 32;
-/// Of more users nothing is read: each costs a process.
-const MOST_USERS: usize = 4096;
 /// Of one user so many bytes are taken: some 20,000 requests.
 const MOST_OF_ONE: usize = 4 << 20;
 /// Of all users together, in equal shares; of a directory by itself.
@@ -55,12 +52,6 @@ const FIRST_LINE: usize = 16 << 10;
 const LONGEST_TROUBLE: usize = 400;
 /// Memory of a child, in bytes, whatever the files hold.
 const MOST_MEMORY: u64 = 512 << 20;
-/// Below it people have their own accounts nowhere (`UID_MIN`, login.defs(5)).
-const FIRST_PERSON: u32 = 1000;
-/// `nobody`, wherever it has its old number.
-const NOBODY: u32 = 65534;
-/// Where the tracer keeps a directory for each user unless its configuration says otherwise.
-const TRAILS: &str = "/var/lib/agent-sandbox/trails";
 
 /// A user, with an account.
 #[derive(Clone, Debug)]
@@ -121,6 +112,14 @@ impl Source {
         }
     }
 
+    /// The user as whom it is read, if not as the caller.
+    fn reader(&self) -> Option<&User> {
+        match self {
+            Self::User(user) => Some(user),
+            Self::Directory(_) => None,
+        }
+    }
+
     fn share(&self, share: usize) -> usize {
         match self {
             Self::User(_) => share,
@@ -147,7 +146,7 @@ pub fn meant(named: Option<&str>, known: Known) -> Result<Option<Vec<User>>> {
     match named {
         // The kernel's map of a namespace in which all users are who they are (user_namespaces(7)).
         None if !own.is_root() || !has_all_users() => Ok(None),
-        None => Ok(Some(of_node(known))),
+        None => Ok(Some(node::users(known))),
         Some(user) if user.uid == own.as_raw() && !own.is_root() => Ok(None),
         Some(user) if own.is_root() => Ok(Some(vec![user])),
         Some(user) => Err(Failure::new(format!(
@@ -191,58 +190,6 @@ pub fn by_name(word: &str) -> Result<User> {
     Ok(user.ok_or_else(|| Failure::new(format!("--user: there is no user `{word}`")))?)
 }
 
-fn of_node(known: Known) -> Vec<User> {
-    let mut all: BTreeMap<u32, User> = BTreeMap::new();
-    let mut uids: BTreeSet<u32> = entries("/proc")
-        .filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit())
-        .filter_map(|entry| Some(fs::symlink_metadata(entry.path()).ok()?.uid()))
-        .collect();
-    if known == Known::Ever {
-        let number = |name: &str| name.parse::<u32>().ok();
-        for directory in ["/run/user", TRAILS, DIRECTORY] {
-            uids.extend(entries(directory).filter_map(|entry| number(entry.file_name().to_str()?)));
-        }
-        // Anybody may make a directory there, with anybody's number in its name.
-        uids.extend(
-            host::NODE_LOCAL
-                .into_iter()
-                .flat_map(entries)
-                .filter_map(|entry| {
-                    let uid = entry.metadata().ok()?.uid();
-                    (entry.file_name() == *host::join_directory_name(uid)).then_some(uid)
-                }),
-        );
-        let text = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let people = text
-            .lines()
-            .filter_map(accounts::Account::of_line)
-            .filter_map(User::of);
-        let people = people.filter(|user| user.uid >= FIRST_PERSON && user.uid != NOBODY);
-        all.extend(people.map(|user| (user.uid, user)));
-    }
-    for uid in uids {
-        // One without an account has no home; containers have many.
-        match accounts::account(Uid::from_raw(uid)) {
-            Ok(account) => all.extend(account.and_then(User::of).map(|user| (uid, user))),
-            Err(error) => complain(&format!("user {uid}"), &format!("{error:#}")),
-        }
-    }
-    if all.len() > MOST_USERS {
-        complain(
-            "--user",
-            &format!(
-                "there are {} users; only the first {MOST_USERS} are shown",
-                all.len()
-            ),
-        );
-    }
-    all.into_values().take(MOST_USERS).collect()
-}
-
-fn entries(directory: &str) -> impl Iterator<Item = fs::DirEntry> {
-    fs::read_dir(directory).into_iter().flatten().flatten()
-}
-
 fn complain(whose: &str, what: &str) {
     let what: String = what.chars().take(LONGEST_TROUBLE).collect();
     failure::say(&format!(
@@ -269,13 +216,14 @@ pub fn read<T: Serialize + DeserializeOwned>(
     users: Vec<User>,
     read: impl Fn(&User) -> Result<Vec<T>>,
 ) -> Result<Vec<(User, Vec<T>)>> {
-    let lines = |source: &Source| {
+    let lines = |source: &Source, _: usize| {
         let Source::User(user) = source else {
             return Ok(Vec::new());
         };
         // A name that is no text is none of ours.
         let lines = |thing: &T| serde_json::to_vec(thing).ok();
-        Ok(read(user)?.iter().filter_map(lines).collect())
+        let lines: Vec<Vec<u8>> = read(user)?.iter().filter_map(lines).collect();
+        Ok(lines.join(&b'\n'))
     };
     let found = read_lines(users.into_iter().map(Source::User).collect(), lines)?;
     let things = |text: &[u8]| {
@@ -291,13 +239,14 @@ pub fn read<T: Serialize + DeserializeOwned>(
     Ok(found.collect())
 }
 
-/// The same of sources, as lines without an end, which come as one text. The line that `read` puts last always has room.
+/// The same of sources, as one text of lines, for which `read` is told how much room there is, in bytes. The line that it puts last
+/// always has room.
 ///
 /// # Errors
 /// As [`read`].
 pub fn read_lines(
     sources: Vec<Source>,
-    read: impl Fn(&Source) -> Result<Vec<Vec<u8>>>,
+    read: impl Fn(&Source, usize) -> Result<Vec<u8>>,
 ) -> Result<Vec<(Source, Vec<u8>)>> {
     let users = sources.iter().filter(|one| matches!(one, Source::User(_)));
     let share = MOST_OF_ONE.min(MOST_OF_ALL / users.count().max(1));
@@ -307,11 +256,14 @@ pub fn read_lines(
         let mut children = Vec::new();
         for source in some {
             let share = source.share(share);
-            children.push(Child::start(source, share, &read).context("cannot start a process")?);
+            let child = Child::start(source.reader(), source.patience(), share, || {
+                read(source, share)
+            });
+            children.push(child.context("cannot start a process")?);
         }
         take(&mut children);
         for (source, child) in some.iter().zip(children) {
-            match child.end().and_then(|text| parsed(&text)) {
+            match child.end().and_then(parsed) {
                 Ok((left_out, lines)) => {
                     if left_out > 0 {
                         let hint = match (alone, source) {
@@ -341,19 +293,17 @@ pub fn read_lines(
 }
 
 /// What a child sent, which may be anything: how much is left out, and its lines.
-fn parsed(text: &[u8]) -> Result<(usize, Vec<u8>), String> {
+fn parsed(mut text: Vec<u8>) -> Result<(usize, Vec<u8>), String> {
     let end = text.iter().position(|&byte| byte == b'\n');
-    let (head, lines) = match end {
-        Some(end) => (&text[..end], &text[end + 1..]),
-        None => (text, &[][..]),
-    };
-    match serde_json::from_slice(head).ok() {
+    let head = serde_json::from_slice(&text[..end.unwrap_or(text.len())]);
+    text.drain(..end.map_or(text.len(), |end| end + 1));
+    match head.ok() {
         None => Err("the process that reads the user's files ended before it answered".to_owned()),
         Some(Head {
             trouble: Some(trouble),
             ..
         }) => Err(trouble),
-        Some(Head { left_out, .. }) => Ok((left_out, lines.to_vec())),
+        Some(Head { left_out, .. }) => Ok((left_out, text)),
     }
 }
 
@@ -371,9 +321,10 @@ struct Child {
 
 impl Child {
     fn start(
-        source: &Source,
+        reader: Option<&User>,
+        patience: Duration,
         share: usize,
-        read: &impl Fn(&Source) -> Result<Vec<Vec<u8>>>,
+        read: impl FnOnce() -> Result<Vec<u8>>,
     ) -> io::Result<Self> {
         let (from, mut to) = io::pipe()?;
         // Fewer turns; a system without room for it has the usual size.
@@ -381,10 +332,10 @@ impl Child {
         let parent = nix::unistd::getpid();
         match fork()? {
             Side::Child => {
-                let found =
-                    become_reader(source, parent, to.as_raw_fd()).and_then(|()| read(source));
+                let found = become_reader(reader, patience, parent, to.as_raw_fd());
+                let (head, lines) = sent(found.and_then(|()| read()), share);
                 // The parent says what went wrong if nothing arrives.
-                let _ = to.write_all(&sent(found, share));
+                let _ = to.write_all(&head).and_then(|()| to.write_all(&lines));
                 exit_now(0)
             }
             Side::Parent(pid) => Ok(Self {
@@ -392,7 +343,7 @@ impl Child {
                 from: Some(from),
                 text: Vec::new(),
                 most: share + FIRST_LINE,
-                patience: source.patience(),
+                patience,
                 trouble: None,
             }),
         }
@@ -464,10 +415,10 @@ fn take(children: &mut [Child]) {
 }
 
 /// In the child: goes on as that user, if it is about one, holding nothing of root's but the pipe.
-fn become_reader(source: &Source, parent: Pid, pipe: i32) -> Result<()> {
-    let user = match source {
-        Source::User(user) => Some((user, accounts::groups_of(&user.account)?)),
-        Source::Directory(_) => None,
+fn become_reader(reader: Option<&User>, patience: Duration, parent: Pid, pipe: i32) -> Result<()> {
+    let user = match reader {
+        Some(user) => Some((user, accounts::groups_of(&user.account)?)),
+        None => None,
     };
     let nothing = fs::File::options()
         .read(true)
@@ -478,7 +429,7 @@ fn become_reader(source: &Source, parent: Pid, pipe: i32) -> Result<()> {
     }
     drop(nothing);
     fds::close_all_but(&[pipe])?;
-    let seconds = source.patience().as_secs();
+    let seconds = patience.as_secs();
     setrlimit(Resource::RLIMIT_AS, MOST_MEMORY, MOST_MEMORY)?;
     setrlimit(Resource::RLIMIT_CPU, seconds, seconds)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
@@ -494,49 +445,59 @@ fn become_reader(source: &Source, parent: Pid, pipe: i32) -> Result<()> {
     Ok(())
 }
 
-/// A child's answer: of the newest lines, which stand last, as many as have room.
-fn sent(found: Result<Vec<Vec<u8>>>, share: usize) -> Vec<u8> {
-    let (lines, trouble) = match found {
+/// A child's answer: its first line, and of the newest lines, which stand last, as many as have room.
+fn sent(found: Result<Vec<u8>>, share: usize) -> (Vec<u8>, Vec<u8>) {
+    let (mut lines, trouble) = match found {
         Ok(lines) => (lines, None),
         Err(error) => (Vec::new(), Some(format!("{error:#}"))),
     };
-    let mut room = share;
-    let newest = lines.iter().rev().take_while(|line| {
-        let left = room.checked_sub(line.len() + 1);
-        room = left.unwrap_or(0);
-        left.is_some()
-    });
-    let left_out = lines.len() - newest.count();
-    let trouble = trouble.map(|text| text.chars().take(LONGEST_TROUBLE).collect());
-    let mut answer = serde_json::to_vec(&Head { trouble, left_out }).unwrap_or_default();
-    for line in &lines[left_out..] {
-        answer.push(b'\n');
-        answer.extend_from_slice(line);
+    let mut left_out = 0;
+    if let Some(over) = lines.len().checked_sub(share).filter(|over| *over > 0) {
+        // The end of the line that is cut.
+        let end = lines[over - 1..].iter().position(|&byte| byte == b'\n');
+        let end = end.map_or(lines.len(), |end| over + end);
+        left_out = lines[..end].split(|&byte| byte == b'\n').count() - 1;
+        lines.drain(..end);
     }
-    answer
+    let trouble = trouble.map(|text| text.chars().take(LONGEST_TROUBLE).collect());
+    let mut head = serde_json::to_vec(&Head { trouble, left_out }).unwrap_or_default();
+    if !lines.is_empty() {
+        head.push(b'\n');
+    }
+    (head, lines)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn answer(found: Result<Vec<u8>>, share: usize) -> Result<(usize, Vec<u8>), String> {
+        let (head, lines) = sent(found, share);
+        parsed([head, lines].concat())
+    }
+
     #[test]
     fn the_newest_have_room() {
         let all: Vec<Vec<u8>> = (10..100).map(|n: u32| n.to_string().into_bytes()).collect();
-        let newest: Vec<Vec<u8>> = all[80..].to_vec();
-        let text = sent(Ok(all), 30);
-        assert_eq!(parsed(&text), Ok((80, newest.join(&b'\n'))));
-        let none = sent(Err(anyhow::anyhow!("x\n{{}}")), 30);
-        assert_eq!(parsed(&none), Err("x\n{}".to_owned()));
+        let newest = all[80..].join(&b'\n');
+        let all = all.join(&b'\n');
+        for share in [29, 30, 31] {
+            assert_eq!(answer(Ok(all.clone()), share), Ok((80, newest.clone())));
+        }
+        assert_eq!(answer(Ok(all.clone()), all.len()), Ok((0, all.clone())));
+        assert_eq!(answer(Ok(all), 1), Ok((89, Vec::new())));
+        assert_eq!(answer(Ok(Vec::new()), 1), Ok((0, Vec::new())));
+        let none = answer(Err(anyhow::anyhow!("x\n{{}}")), 30);
+        assert_eq!(none, Err("x\n{}".to_owned()));
     }
 
     #[test]
     fn what_is_no_answer_is_none() {
         for text in ["", "\n\n", "{}", "[1]\n1\n", "{\"trouble\":null}\n1"] {
-            let text = text.as_bytes();
-            assert!(parsed(text).is_err() || text == b"{\"trouble\":null}\n1");
+            let answer = parsed(text.as_bytes().to_vec());
+            assert!(answer.is_err() || text == "{\"trouble\":null}\n1");
         }
         let odd = b"{\"trouble\":null,\"left_out\":0}\n1\n\"x\"\n\xff\n2\n";
-        assert_eq!(parsed(odd), Ok((0, odd[30..].to_vec())));
+        assert_eq!(parsed(odd.to_vec()), Ok((0, odd[30..].to_vec())));
     }
 }

@@ -12,6 +12,38 @@ use serde::{Deserialize, Deserializer};
 /// JSON escapes quotes in texts, so these stand nowhere but where the fields begin.
 static TIME: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"time\":"));
 static KIND: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"kind\":\""));
+static UID: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"uid\":"));
+
+/// Whose lines a record has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// One user's, whatever they say.
+    One(u32),
+    /// Those of whom they say; if one is named, only that user's are wanted.
+    Each(Option<u32>),
+}
+
+impl Whose {
+    /// Whose a line is that says so; `None` if it is nobody's, or not wanted.
+    pub fn of(self, says: Option<u32>) -> Option<u32> {
+        match self {
+            Self::One(uid) => Some(uid),
+            Self::Each(only) => says.filter(|uid| only.is_none_or(|only| only == *uid)),
+        }
+    }
+
+    /// The same of a line that is not read whole.
+    pub fn user(self, line: &[u8]) -> Option<u32> {
+        match self {
+            Self::One(uid) => Some(uid),
+            Self::Each(_) => {
+                let rest = line.get(UID.find(line)? + 6..)?;
+                let end = rest.find_byteset(b",}")?;
+                self.of(std::str::from_utf8(&rest[..end]).ok()?.trim().parse().ok())
+            }
+        }
+    }
+}
 
 /// What a line is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +85,9 @@ pub struct Line<'a> {
     /// Whose it is, where root keeps it.
     #[serde(default)]
     pub uid: Option<u32>,
+    /// The number of the session's trace, where root keeps it and the tracer knows the session.
+    #[serde(default)]
+    pub trace: Option<u32>,
     /// The session's id.
     #[serde(borrow)]
     pub session: Cow<'a, str>,
@@ -159,6 +194,23 @@ mod tests {
             r#"{"time":1e999}"#,
         ] {
             assert_eq!(glance(odd.as_bytes()), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn whose_a_line_is_stands_in_its_own_field() {
+        for (line, uid) in [
+            (r#"{"uid":7,"time":1}"#, Some(7)),
+            (r#"{"time":1,"uid": 7}"#, Some(7)),
+            (r#"{"name":"\"uid\":8","uid":7,"time":1}"#, Some(7)),
+            (r#"{"time":1}"#, None),
+            (r#"{"uid":-7,"time":1}"#, None),
+            (r#"{"uid":"#, None),
+        ] {
+            assert_eq!(Whose::Each(None).user(line.as_bytes()), uid, "{line}");
+            let only = uid.filter(|uid| *uid == 8);
+            assert_eq!(Whose::Each(Some(8)).user(line.as_bytes()), only, "{line}");
+            assert_eq!(Whose::One(9).user(line.as_bytes()), Some(9), "{line}");
         }
     }
 

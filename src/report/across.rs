@@ -10,12 +10,21 @@ use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 
 use crate::audit::files::Unread;
+use crate::audit::line::Whose;
+use crate::audit::shares::LeftOut;
 use crate::audit::{self, Begun};
 use crate::cli::{Since, Wanted};
 use crate::failure::{self, Failure, one_line};
 use crate::host;
 use crate::session;
 use crate::users::{self, Known, Source};
+
+/// The room for the [`Tail`], in bytes.
+const TAIL: usize = 64 << 10;
+/// Users of whom a tail says that something had no room, those of whom most had none.
+const MOST_LEFT_OUT: usize = 1000;
+/// Those of them who are named.
+const MOST_NAMED: usize = 16;
 
 /// One place of records.
 pub(super) struct Place<'a> {
@@ -27,15 +36,21 @@ pub(super) struct Place<'a> {
     pub(super) wanted: &'a Wanted,
     /// Nothing before is wanted, in seconds since 1970.
     pub(super) since: Option<f64>,
+    /// Whose lines they are.
+    pub(super) whose: Whose,
+    /// The room for what is found, in bytes.
+    pub(super) room: usize,
 }
 
 /// What stands last in an answer.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Tail {
     /// What was not read.
     pub(super) unread: Unread,
     /// How much there is of what another question is about.
     pub(super) others: u64,
+    /// What had no room, by user.
+    pub(super) left_out: LeftOut,
 }
 
 /// What was read in one place: lines, without the [`Tail`].
@@ -60,30 +75,39 @@ fn order(source: &Source) -> bool {
 /// Others' records are wanted by somebody who is not root; what alone is wanted cannot be read.
 pub(super) fn read(
     wanted: &Wanted,
-    read: impl Fn(&Place<'_>) -> Result<Vec<Vec<u8>>>,
+    read: impl Fn(&Place<'_>) -> Result<Vec<u8>>,
 ) -> Result<(Vec<Found>, bool)> {
     let since = wanted.since.map(seconds);
-    let place = |records, state| Place {
+    let mut names = Names::new(wanted)?;
+    let only = names.only;
+    let place = |records, state: Option<(u32, PathBuf)>, room: usize| Place {
         records,
+        whose: match &state {
+            Some((uid, _)) => Whose::One(*uid),
+            None => Whose::Each(only),
+        },
         state,
         wanted,
         since,
+        room: room.saturating_sub(TAIL),
     };
     let Some(sources) = sources(wanted)? else {
         let (_, directories) = host::directories(None)?;
         let uid = Uid::current().as_raw();
         let state = directories.state;
-        let lines = read(&place(state.join(audit::RECORDS), Some((uid, state))))?;
+        let records = state.join(audit::RECORDS);
+        let text = read(&place(records, Some((uid, state)), usize::MAX))?;
         let own = users::by_name(&uid.to_string()).map(|user| user.name);
         let own = (uid, own.unwrap_or_else(|_| uid.to_string()));
-        return Ok((vec![found(Some(own), lines.join(&b'\n'))], false));
+        return Ok((vec![found(Some(own), text)], false));
     };
-    let found_in = users::read_lines(sources, |source| match source {
+    let found_in = users::read_lines(sources, |source, room| match source {
         Source::User(user) => {
             let state = user.state();
-            read(&place(state.join(audit::RECORDS), Some((user.uid, state))))
+            let records = state.join(audit::RECORDS);
+            read(&place(records, Some((user.uid, state)), room))
         }
-        Source::Directory(directory) => read(&place(directory.clone(), None)),
+        Source::Directory(directory) => read(&place(directory.clone(), None, room)),
     })?;
     let mut all = Vec::new();
     for (source, text) in found_in {
@@ -96,9 +120,32 @@ pub(super) fn read(
             let told = one_line(&format!("{}: {told}", source.name()));
             failure::say(&format!("agent-sandbox: {told}\n"));
         }
+        say_left_out(&source, &one.tail.left_out, &mut names);
         all.push(one);
     }
     Ok((all, true))
+}
+
+/// Says of whom there was more than has room: first of whom most is missing.
+fn say_left_out(source: &Source, left_out: &LeftOut, names: &mut Names) {
+    let mut all: Vec<(u64, u32)> = left_out.iter().map(|(uid, count)| (*count, *uid)).collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    for (count, uid) in all.iter().take(MOST_NAMED) {
+        let whose = match source {
+            Source::User(user) => user.name.clone(),
+            Source::Directory(directory) => {
+                format!("{}: user {}", directory.display(), names.name(*uid))
+            }
+        };
+        let told = format!(
+            "{whose}: {count} more are left out, the oldest; --user or --since shows more of one"
+        );
+        failure::say(&format!("agent-sandbox: {}\n", one_line(&told)));
+    }
+    if let Some(more) = all.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
+        let told = format!("{}: and some of {more} more users", source.name());
+        failure::say(&format!("agent-sandbox: {}\n", one_line(&told)));
+    }
 }
 
 /// What is read for others; `None`: the caller's own.
@@ -146,9 +193,15 @@ fn found(user: Option<(u32, String)>, mut text: Vec<u8>) -> Found {
 }
 
 impl Tail {
-    /// Behind these lines.
-    pub(super) fn behind(self, mut lines: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
-        lines.push(serde_json::to_vec(&self)?);
+    /// Behind these lines, each of which has its end.
+    pub(super) fn behind(mut self, mut lines: Vec<u8>) -> Result<Vec<u8>> {
+        if self.left_out.len() > MOST_LEFT_OUT {
+            let mut counts: Vec<u64> = self.left_out.values().copied().collect();
+            counts.sort_unstable_by(|a, b| b.cmp(a));
+            let least = counts[MOST_LEFT_OUT];
+            self.left_out.retain(|_, count| *count > least);
+        }
+        serde_json::to_writer(&mut lines, &self)?;
         Ok(lines)
     }
 }
@@ -221,29 +274,31 @@ pub(super) fn running(place: &Place<'_>) -> Result<Vec<(Begun, String)>> {
     Ok(begun.collect())
 }
 
-/// Whether a session's command and project are those that are wanted. `agents`: the names of profiles by their commands.
-pub(super) fn fits(
-    wanted: &Wanted,
-    agents: &HashMap<String, String>,
-    command: &str,
-    project: &str,
-) -> bool {
-    let agent = wanted.agent.as_deref().is_none_or(|agent| {
-        agent == command || agents.get(command).is_some_and(|name| name == agent)
-    });
-    agent && is_in(wanted, Path::new(project))
+/// The project that is wanted, by the names that a launch may have for it.
+pub(super) struct Project(Option<[PathBuf; 2]>);
+
+impl Project {
+    /// Looks for the directory once, and not for each session.
+    pub(super) fn new(wanted: &Wanted) -> Self {
+        Self(wanted.project.as_ref().map(|wanted| {
+            let absolute = std::path::absolute(wanted).unwrap_or_else(|_| wanted.clone());
+            // As a launch names it, where it is there.
+            let real = users::real_path(wanted).unwrap_or_else(|_| absolute.clone());
+            [absolute, real]
+        }))
+    }
+
+    /// Whether a project is this one.
+    pub(super) fn is(&self, project: &Path) -> bool {
+        self.0
+            .as_ref()
+            .is_none_or(|names| names.iter().any(|name| name == project))
+    }
 }
 
-/// Whether a project is the one that is wanted.
-pub(super) fn is_in(wanted: &Wanted, project: &Path) -> bool {
-    let Some(wanted) = wanted.project.as_deref() else {
-        return true;
-    };
-    let absolute = std::path::absolute(wanted);
-    // As a launch names it, where it is there.
-    let real = users::real_path(wanted);
-    [absolute, real]
-        .into_iter()
-        .flatten()
-        .any(|path| path == project)
+/// Whether a session's command is the agent that is wanted. `agents`: the names of profiles by their commands.
+pub(super) fn is_agent(wanted: &Wanted, agents: &HashMap<String, String>, command: &str) -> bool {
+    wanted.agent.as_deref().is_none_or(|agent| {
+        agent == command || agents.get(command).is_some_and(|name| name == agent)
+    })
 }

@@ -2,6 +2,7 @@
 //! reader wants the first ten, so a line is read whole only when it is its turn.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use anyhow::Result;
 use bstr::ByteSlice;
@@ -10,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::across::{self, Found, Names, Place, Tail};
 use super::agents;
 use crate::audit::line::{About, Line, glance};
+use crate::audit::shares::Newest;
 use crate::audit::{Message, Request, files, messages};
 use crate::cli::Wanted;
 
@@ -28,8 +30,8 @@ pub(super) struct Lines<'a> {
     wanted: &'a Wanted,
     found: Vec<Found>,
     names: Names,
-    /// What is shown, in order: its time, its place and where it stands there.
-    order: Vec<(f64, usize, usize, usize)>,
+    /// What is shown, in order: its time in microseconds since 1970, its place and where it stands there.
+    order: Vec<(i64, usize, usize, usize)>,
     /// Which sessions are wanted, if not all.
     sessions: Option<HashMap<(u32, String), bool>>,
     /// Whether several users may be meant.
@@ -97,13 +99,15 @@ impl<'a> Lines<'a> {
                 if let Some((about, time)) = glance(line)
                     && about == self.question.about
                 {
+                    // As root keeps times: a part of a microsecond puts nothing before root's line.
+                    let time = (time * 1e6).round() as i64;
                     self.order.push((time, place, at, at + line.len()));
                 }
                 at += line.len() + 1;
             }
         }
         // Of equal ones that of the first place stands first: root's.
-        self.order.sort_by(|a, b| a.0.total_cmp(&b.0));
+        self.order.sort_unstable();
     }
 
     /// Sessions of the agent and in the project that are wanted.
@@ -112,6 +116,7 @@ impl<'a> Lines<'a> {
             return Ok(None);
         }
         let agents = agents::by_command()?;
+        let project = across::Project::new(self.wanted);
         let mut all = HashMap::new();
         for one in &self.found {
             for line in one.text.split_str(b"\n") {
@@ -122,7 +127,8 @@ impl<'a> Lines<'a> {
                     continue;
                 };
                 if let Some(uid) = self.names.whose(one, line.uid) {
-                    let fits = across::fits(self.wanted, &agents, &line.agent, &line.project);
+                    let fits = across::is_agent(self.wanted, &agents, &line.agent)
+                        && project.is(Path::new(&*line.project));
                     all.insert((uid, line.session.into_owned()), fits);
                 }
             }
@@ -130,7 +136,8 @@ impl<'a> Lines<'a> {
         Ok(Some(all))
     }
 
-    /// Each line in its turn, as long as `take` wants more. A line that several records have is taken once.
+    /// Each line in its turn, as long as `take` wants more. A user's line that root has is root's, and one that root has twice is
+    /// taken once.
     ///
     /// # Errors
     /// Those of `take`.
@@ -147,7 +154,8 @@ impl<'a> Lines<'a> {
             ..
         } = self;
         let mut same: Vec<(u32, String)> = Vec::new();
-        let mut last = f64::NAN;
+        let mut roots: Vec<&[u8]> = Vec::new();
+        let mut last = None;
         for (time, place, from, to) in order {
             let Some(one) = found.get(*place) else {
                 continue;
@@ -174,21 +182,31 @@ impl<'a> Lines<'a> {
                     continue;
                 }
             }
-            // To a microsecond, as root keeps times.
-            if last.is_nan() || (*time - last).abs() >= 1e-6 {
+            if last.replace(*time) != Some(*time) {
                 same.clear();
-                last = *time;
+                roots.clear();
             }
-            let key = format!(
-                "{}\0{}\0{}\0{}\0{}\0{:?}",
-                line.session, line.pid, line.command, line.verdict, line.name, line.port
+            let key = (
+                uid,
+                format!(
+                    "{}\0{}\0{}\0{}\0{}\0{:?}",
+                    line.session, line.pid, line.command, line.verdict, line.name, line.port
+                ),
             );
-            if same.contains(&(uid, key.clone())) {
+            // What root keeps is left out for nothing but the very same, whatever else a user says of that moment.
+            let is_again = match one.user {
+                None => roots.contains(&text),
+                Some(_) => same.contains(&key),
+            };
+            if is_again {
                 continue;
             }
             // More at one moment are made up.
+            if roots.len() < 64 && one.user.is_none() {
+                roots.push(text);
+            }
             if same.len() < 64 {
-                same.push((uid, key));
+                same.push(key);
             }
             let user = match &one.user {
                 Some((_, name)) => name.clone(),
@@ -207,12 +225,12 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// In the process that reads a place: what may be wanted, the newest last.
-fn picked(place: &Place<'_>, question: Question<'_>) -> Result<Vec<Vec<u8>>> {
+/// In the process that reads a place: what may be wanted, of each user the newest that has room.
+fn picked(place: &Place<'_>, question: Question<'_>) -> Result<Vec<u8>> {
     let since = place.since.unwrap_or(f64::MIN);
     let filtered = place.wanted.agent.is_some() || place.wanted.project.is_some();
     let mut tail = Tail::default();
-    let mut all: Vec<(f64, Vec<u8>)> = Vec::new();
+    let mut newest = Newest::new(place.room, place.whose);
     let session = question
         .session
         .map(|session| format!("\"session\":\"{session}\""));
@@ -221,13 +239,16 @@ fn picked(place: &Place<'_>, question: Question<'_>) -> Result<Vec<Vec<u8>>> {
         let Some((about, time)) = glance(line) else {
             return false;
         };
+        if place.whose.user(line).is_none() {
+            return true;
+        }
         let session = session.as_ref();
         let ours = session.is_none_or(|session| session.find(line).is_some());
         if about == About::Session && filtered {
-            all.push((time, line.to_vec()));
+            newest.push(line);
         } else if ours && time >= since {
             if about == question.about {
-                all.push((time, line.to_vec()));
+                newest.push(line);
             } else if about == About::Host {
                 tail.others += 1;
             }
@@ -236,14 +257,14 @@ fn picked(place: &Place<'_>, question: Question<'_>) -> Result<Vec<Vec<u8>>> {
     })?;
     if filtered {
         for (begun, host) in across::running(place)? {
-            all.push((begun.time, serde_json::to_vec(&begun.line(&host))?));
+            newest.push(&serde_json::to_vec(&begun.line(&host))?);
         }
     }
-    all.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut lines: Vec<Vec<u8>> = Vec::new();
+    let (mut text, left_out) = newest.end();
+    tail.left_out = left_out;
     if let (About::Slurm, Some((_, state))) = (question.about, &place.state) {
-        let jobs = match question.session {
-            Some(_) => all.iter().flat_map(|(_, line)| jobs_of(line)).collect(),
+        let jobs: Vec<String> = match question.session {
+            Some(_) => text.split_str(b"\n").flat_map(jobs_of).collect(),
             None => Vec::new(),
         };
         let about = |message: &Message| {
@@ -252,12 +273,14 @@ fn picked(place: &Place<'_>, question: Question<'_>) -> Result<Vec<Vec<u8>>> {
             };
             question.session.is_none_or(of_session)
         };
+        let mut first = Vec::new();
         for message in messages(state)?.iter().filter(|message| about(message)) {
-            lines.push(serde_json::to_vec(message)?);
+            serde_json::to_writer(&mut first, message)?;
+            first.push(b'\n');
         }
+        text.splice(..0, first);
     }
-    lines.extend(all.into_iter().map(|(_, line)| line));
-    tail.behind(lines)
+    tail.behind(text)
 }
 
 fn jobs_of(line: &[u8]) -> Vec<String> {

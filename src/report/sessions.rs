@@ -77,7 +77,8 @@ pub(super) fn list(options: &Options, wanted: &Wanted) -> Result<()> {
             all
         }
     };
-    all.retain(|one| across::is_in(wanted, &one.what.project));
+    let project = across::Project::new(wanted);
+    all.retain(|one| project.is(&one.what.project));
     if options.json {
         return print_json(&serde_json::to_value(&all)?);
     }

@@ -2,6 +2,7 @@
 //! sessions did, counted by user, agent and project, or one by one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -185,8 +186,9 @@ fn none(since: Option<&str>) -> String {
 }
 
 /// In the process that reads a place: what each session did, a line each.
-fn tallies(place: &Place<'_>) -> Result<Vec<Vec<u8>>> {
-    let (mut all, unread) = tally::of(&place.records, place.since)?;
+fn tallies(place: &Place<'_>) -> Result<Vec<u8>> {
+    let (mut all, unread, left_out) =
+        tally::of(&place.records, place.since, place.whose, place.room)?;
     for (begun, host) in across::running(place)? {
         all.push(Tally {
             session: begun.session,
@@ -198,8 +200,17 @@ fn tallies(place: &Place<'_>) -> Result<Vec<Vec<u8>>> {
             ..Tally::default()
         });
     }
-    let lines: serde_json::Result<Vec<Vec<u8>>> = all.iter().map(serde_json::to_vec).collect();
-    Tail { unread, others: 0 }.behind(lines?)
+    let mut lines = Vec::new();
+    for tally in &all {
+        serde_json::to_writer(&mut lines, tally)?;
+        lines.push(b'\n');
+    }
+    let tail = Tail {
+        unread,
+        others: 0,
+        left_out,
+    };
+    tail.behind(lines)
 }
 
 /// The sessions that are wanted, and whether they may be several users'.
@@ -210,9 +221,10 @@ fn sessions(
 ) -> Result<(Sessions, bool)> {
     let (found, several) = across::read(wanted, tallies)?;
     let mut sessions = joined(&found, names);
+    let wanted_project = across::Project::new(wanted);
     sessions.retain(|_, tallies| {
         let (command, project) = told(tallies);
-        across::fits(wanted, agents, command, project)
+        across::is_agent(wanted, agents, command) && wanted_project.is(Path::new(project))
     });
     Ok((sessions, several))
 }

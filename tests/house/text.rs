@@ -28,6 +28,7 @@ pub(crate) const EFFECTS: &[&str] = &[
     "base/src/session.rs",
     "base/src/session_directory.rs",
     "src/users.rs",
+    "src/users/",
     "base/src/session/",
     "src/init.rs",
     "src/job/",

@@ -1,11 +1,14 @@
 //! One view of what all users' sessions did, for root: from the users' own records, from root's, and from what was collected.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use agent_sandbox_events::audit::What;
+use nix::mount::MsFlags;
+use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 use crate::fake_tracer::Manners;
@@ -349,6 +352,159 @@ fn roots_record_is_roots() {
     let all = view.root(&["report", "--all"]).ok();
     assert!(!format!("{all}").contains("claude"), "{all}");
     all.says(&["others than root can change it"]);
+}
+
+/// What a user hands over in some minutes: invented ids, of which the tracer traces none.
+#[test]
+fn invented_sessions_hide_none_in_roots_record() {
+    let view = View::new();
+    view.two.honest();
+    let invented = (0..22_000).map(|one| {
+        json!({"uid": UID, "host": "n1", "time": 1_790_000_000, "session": format!("made{one}"),
+            "kind": "session", "agent": "none", "project": "/"})
+        .to_string()
+            + "\n"
+    });
+    // Before what is real of this user, whose own record is gone, and of one who is sorted behind.
+    let text = invented.collect::<String>() + &kept(UID, &session("real0000", "n1", 1_790_000_001));
+    view.roots(&format!("{UID}/audit@n1-1.jsonl"), &text);
+    let behind = kept(UID + 1, &session("behind00", "n1", 1_790_000_002));
+    view.roots(&format!("{}/audit@n1-1.jsonl", UID + 1), &behind);
+    let sessions = view
+        .root(&["sessions", "--all", "--since", "2026-09-01"])
+        .ok();
+    for id in ["real0000", "behind00"] {
+        assert_eq!(lines(&sessions, &[id, "claude", "/o/project"]), 1, "{id}");
+    }
+    let rows = view.root(&["report", "--all", "--json"]).json();
+    let rows = rows["rows"].as_array().unwrap();
+    let jobs = rows.iter().filter(|row| row["agent"] == "claude");
+    assert_eq!(
+        jobs.map(|row| row["jobs"].as_u64().unwrap()).sum::<u64>(),
+        4
+    );
+}
+
+/// One who fills all room with long lines, before and after what others asked, has the oldest of it left out, and it is said.
+#[test]
+fn a_flood_in_roots_record_pushes_out_nothing_of_others() {
+    let view = View::new();
+    view.two.honest();
+    let other = kept(UID, &session("other000", "n1", 1_780_000_000));
+    view.roots(&format!("{UID}/audit@n1-1.jsonl"), &other);
+    let flood = |one: usize| {
+        let line = json!({"uid": UID + 1, "host": "n1", "time": 1_790_000_000 + one, "session": "flood000",
+            "pid": 1, "command": "\u{1}".repeat(4000), "verdict": "allowed", "jobs": []});
+        line.to_string() + "\n"
+    };
+    let count = (60 << 20) / flood(0).len();
+    let flood: String = (0..count).map(flood).collect();
+    for before in [UID - 1, UID + 1] {
+        view.roots(&format!("{before}/audit@n1-1.jsonl"), &flood);
+        view.roots(&format!("{before}/audit@n1-2.jsonl"), &flood);
+    }
+    for words in [&["log", "--all"][..], &["log", "--user", OTHER]] {
+        let log = view.root(words).ok();
+        assert_eq!(lines(&log, &[OTHER, "other000", "sbatch"]), 2, "{words:?}");
+        let flooded = lines(&log, &["flood000"]);
+        if words.contains(&"--all") {
+            assert!(flooded > 1000, "{flooded}");
+            log.says(&[
+                &format!("/var/log/agent-sandbox: user {}: ", UID + 1),
+                "more are left out",
+            ]);
+        } else {
+            assert_eq!(flooded, 0);
+            assert!(!log.stderr.contains("left out"), "{}", log.stderr);
+        }
+    }
+}
+
+/// A user who writes before root's line what looks like it, or hands it over, with other jobs.
+#[test]
+fn no_line_of_roots_is_hidden_by_a_users() {
+    let view = View::new();
+    let line = |time: f64, jobs: &[u32]| {
+        json!({"session": "other000", "host": "n1", "time": time, "pid": 7, "command": "sbatch",
+            "verdict": "allowed", "reason": null, "jobs": jobs})
+        .to_string()
+            + "\n"
+    };
+    let time = 1_790_000_000.25;
+    let handed = line(time, &[]) + &line(time, &[1234]) + &line(time, &[1234]);
+    view.roots(&format!("{UID}/audit@n1-1.jsonl"), &kept(UID, &handed));
+    let own: String = [0.0, 0.2e-6, 0.5e-6, 0.7e-6, 1e-6, 2e-6]
+        .iter()
+        .map(|before| line(time - before, &[]))
+        .collect();
+    view.two.write("audit/n1.jsonl", own);
+    let log = view.root(&["log", "--all", "--json"]).json();
+    let requests = log["requests"].as_array().unwrap();
+    let roots: Vec<&Value> = requests.iter().filter(|one| one["root"] == true).collect();
+    // What root has twice is shown once.
+    assert_eq!(roots.len(), 2, "{log}");
+    assert_eq!(roots[1]["jobs"], json!([1234]), "{log}");
+    let same = |one: &&Value| one["root"] != true && one["time"] == time;
+    assert_eq!(requests.iter().filter(same).count(), 0, "{log}");
+}
+
+/// A file system that never answers, where a user's directory would be, which root's call only knows by it; and very many names.
+#[test]
+fn what_lies_in_tmp_keeps_root_not_waiting() {
+    let view = View::new();
+    view.two.honest();
+    let place = view.two.world.base().join("shm");
+    let named = |uid: u32| place.join(format!("agent-sandbox-{uid}"));
+    for path in [named(UID - 1), named(UID)] {
+        fs::create_dir_all(&path).unwrap();
+        mode(&path, 0o700);
+    }
+    view.two.give(&named(UID));
+    for one in 0..20_000 {
+        fs::File::create(place.join(format!("x{one}"))).unwrap();
+    }
+    let device = fs::File::options().read(true).write(true).open("/dev/fuse");
+    // In the mounts of this thread alone.
+    std::thread::scope(|scope| {
+        let tried = scope.spawn(|| {
+            let mount = |from: Option<&Path>, to: &Path, kind, flags, data: Option<&str>| {
+                nix::mount::mount(from, to, kind, flags, data)
+            };
+            unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS).unwrap();
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            mount(None, Path::new("/"), None, private, None).unwrap();
+            let mounted = device
+                .map_err(|error| error.to_string())
+                .and_then(|device| {
+                    let options = format!(
+                        "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
+                        device.as_raw_fd()
+                    );
+                    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+                    mount(
+                        Some(Path::new("x")),
+                        &named(UID - 1),
+                        Some("fuse"),
+                        flags,
+                        Some(&options),
+                    )
+                    .map_err(|error| error.to_string())?;
+                    Ok(device)
+                });
+            if let Err(error) = &mounted {
+                println!("not checked: a file system that does not answer: {error}");
+            }
+            let recursive = MsFlags::MS_BIND | MsFlags::MS_REC;
+            mount(Some(&place), Path::new("/dev/shm"), None, recursive, None).unwrap();
+            let begun = Instant::now();
+            let all = view.root(&["report", "--all"]).ok();
+            let taken = begun.elapsed();
+            assert!(taken < Duration::from_secs(4), "{taken:?}: {all}");
+            assert_eq!(lines(&all, &[USER]), 1, "{all}");
+            assert!(!all.stderr.contains("/dev/shm"), "{all}");
+        });
+        tried.join().unwrap();
+    });
 }
 
 /// Of 20 users, 1,000 sessions and 100,000 requests, in the time of `make bench`'s target; here with room for a build that is not
