@@ -427,7 +427,8 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-fn now() -> f64 {
+/// Seconds since 1970-01-01 00:00 UTC.
+pub(crate) fn now() -> f64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0.0, |since| since.as_secs_f64())

@@ -27,7 +27,7 @@ use super::ledger;
 use super::lines::random;
 use super::records;
 use super::request::Context;
-use crate::audit::Approval;
+use crate::audit::{self, Approval};
 use crate::locks;
 use crate::refusal::{Reason, Refusal};
 use crate::session::Session;
@@ -233,6 +233,8 @@ pub async fn wait(
         Ok(Some(false)) => Some(Approval::Denied),
         Ok(None) | Err(_) => Some(Approval::Withdrawn),
     };
+    // A line of its own: one of the same moment would be the question's again.
+    context.entry.time = audit::now();
     let refused = |what: String, hint: &str| {
         let refusal = Refusal::rule(format!("{what} (`{key}`, {source})"), hint);
         Stop::from(refusal.because(Reason::Key(key)))
