@@ -202,7 +202,7 @@ fn there_is_no_way_to_more_hours() {
     let script = format!(
         "for i in {{1..40}}; do id=$({HOUR} -H --parsable --wrap true) && break; sleep 1; done; \
          scontrol update JobId=$id TimeLimit=120 || exit 8; scontrol update JobId=$id TimeLimit=1 || exit 9; \
-         sbatch -H -N1 -t 60 --wrap true; code=$?; scancel --me; exit $code"
+         sbatch -H -N1 -t 61 --wrap true; code=$?; scancel --me; exit $code"
     );
     let output = with_nodes(&world, 3, &script).run();
     assert!(

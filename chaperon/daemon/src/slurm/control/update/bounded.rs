@@ -469,7 +469,10 @@ mod tests {
                 &["Partition=,", "QOS=short", "TimeLimit=30"],
                 Some("partitions"),
             ),
-            (&["Partition=cpu,"], Some("partitions")),
+            (
+                &["Partition=cpu,", "QOS=short", "TimeLimit=30"],
+                Some("partitions"),
+            ),
             (&["Account="], Some("accounts")),
             (&["Partition=gpu", "TimeLimit=30", "QOS="], Some("qos")),
             (&["Partition=gpu", "TimeLimit=30", "QOS=,"], Some("qos")),
