@@ -188,7 +188,7 @@ fn a_launcher_that_waits_has_little_in_memory() {
     let world = World::new();
     for backend in ["bwrap", "landlock"] {
         let started = world.project.join(backend);
-        let script = format!("touch {backend}; sleep 100");
+        let script = format!("touch {backend}; sleep 300");
         let words = ["--backend", backend, "sh", "-c", &script];
         let mut child = world.quiet(words).start();
         until("the command", || started.exists());
