@@ -58,6 +58,13 @@ impl Scenario {
         self
     }
 
+    /// A file of the site's that users can override.
+    pub(crate) fn defaults(mut self, text: &str) -> Self {
+        self.layers
+            .push(layer(Layer::SiteDefaults, "defaults.toml", text));
+        self
+    }
+
     /// A file of the site's that users cannot override.
     pub(crate) fn enforced(mut self, text: &str) -> Self {
         self.layers

@@ -43,6 +43,7 @@ fn found(tree: &Tree, directories: &[&str], search: &str, conf: Option<&str>) ->
     let directories: Vec<PathBuf> = directories.iter().map(PathBuf::from).collect();
     let question = Question {
         allowed: &|_| true,
+        by_site: &|_| true,
         directories: &directories,
         search: Some(search.as_ref()),
         conf: conf.map(AsRef::as_ref),
@@ -182,6 +183,72 @@ fn commands_that_the_user_could_have_put_there_are_not_used() {
     // In a sticky directory nobody replaces what is another's.
     let sticky = good.with_mode("/usr", 0o1777);
     assert_eq!(commands(&sticky, &["/usr/bin"]).len(), 2);
+}
+
+/// A directory whose owner is in league with the user, or is a subordinate UID of the user's own.
+#[test]
+fn commands_of_an_accomplice_are_not_used() {
+    const ACCOMPLICE: u32 = 2000;
+    const SERVICE: u32 = 3000;
+    let shared = |owner: u32| {
+        let tree = slurm_in(with_slurm(), "/shared/x").owned_by("/usr/bin/agent-sandbox", ROOT);
+        ["/shared/x", "/shared/x/squeue", "/shared/x/sbatch"]
+            .iter()
+            .fold(tree.owned_by("/shared", ROOT), |tree, path| {
+                tree.owned_by(path, owner)
+            })
+    };
+    let names = "slurm.directories = [\"/shared/x\"]";
+    let used = |mut scenario: Scenario| {
+        scenario.host.environment.retain(|(name, _)| name != "PATH");
+        let mut scenario = scenario.variable("PATH", "/shared/x:/usr/bin");
+        let merged = scenario.merged();
+        scenario.host.find_slurm(&merged, &scenario.tree);
+        let slurm = scenario.host.slurm.unwrap();
+        (slurm.commands[0].1.clone(), slurm.distrusted)
+    };
+    let real = Path::new("/usr/bin/sbatch");
+    let theirs = Path::new("/shared/x/sbatch");
+    let of = |owner: u32| Scenario::new(shared(owner)).policy(names);
+    let (command, distrusted) = used(of(ACCOMPLICE));
+    assert_eq!(command, real);
+    let why = "belongs to the user 2000, who is neither root nor the owner of agent-sandbox";
+    let [(path, said), _] = distrusted.as_slice() else {
+        panic!("{distrusted:?}");
+    };
+    assert!(path.starts_with("/shared/x") && said == why, "{said}");
+    // Root's command in a directory in which the accomplice can exchange it.
+    let mut above = shared(ROOT).owned_by("/shared/x", ACCOMPLICE);
+    let (command, distrusted) = used(Scenario::new(above).policy(names));
+    assert_eq!(command, real);
+    assert_eq!(distrusted[0].1, format!("lies in `/shared/x`, which {why}"));
+    // What a job brings along is nothing that the site says, whatever it is called.
+    for scenario in [
+        Scenario::new(shared(ACCOMPLICE)).profile("built-in default.toml", names),
+        Scenario::new(shared(ACCOMPLICE))
+            .policy(names)
+            .enforced("slurm.directories = [\"/usr\", \"/shared\"]"),
+    ] {
+        assert_eq!(used(scenario).0, real);
+    }
+    // A variable in what the site says is the user's.
+    let variable = Scenario::new(shared(ACCOMPLICE))
+        .defaults("slurm.directories = [\"$SOFTWARE/x\"]")
+        .variable("SOFTWARE", "/shared");
+    assert_eq!(used(variable).0, real);
+    // Root's own; what the site names in full; what belongs to who installed agent-sandbox, if that is not root.
+    assert_eq!(used(of(ROOT)).0, theirs);
+    let site = Scenario::new(shared(SERVICE)).defaults(names);
+    assert_eq!(used(site).0, theirs);
+    above = shared(SERVICE).owned_by("/usr/bin/agent-sandbox", SERVICE);
+    assert_eq!(used(Scenario::new(above).policy(names)).0, theirs);
+    above = shared(ACCOMPLICE).owned_by("/usr/bin/agent-sandbox", SERVICE);
+    assert_eq!(used(Scenario::new(above).policy(names)).0, real);
+    // A launcher of the user's own trusts as the user says, but for what an agent can have changed.
+    above = shared(SERVICE).owned_by("/usr/bin/agent-sandbox", OWNER);
+    assert_eq!(used(Scenario::new(above).policy(names)).0, theirs);
+    above = shared(OWNER).owned_by("/usr/bin/agent-sandbox", OWNER);
+    assert_eq!(used(Scenario::new(above).policy(names)).0, real);
 }
 
 #[test]

@@ -68,6 +68,12 @@ impl Source {
         }
     }
 
+    /// Whether administrators of this node wrote it: a layer that came with a job is neither of these, whatever its text and
+    /// its file are called.
+    pub fn is_of_this_node(&self) -> bool {
+        matches!(self.layer, Layer::BuiltIn | Layer::SiteDefaults)
+    }
+
     /// Whether the place is in what is compiled in: the built-in policy and its profiles.
     pub fn is_built_in(&self) -> bool {
         self.line.is_some() && self.file.starts_with("built-in ")

@@ -178,8 +178,16 @@ impl HostFacts {
             let real = real_as_far_as_it_exists(files, directory);
             bounds.iter().all(|places| places.hold(&real))
         };
+        // In full: a variable in it is the user's.
+        let by_site = |directory: &Path| {
+            let mut named = policy.slurm.directories.iter();
+            named.any(|one| {
+                one.source.is_of_this_node() && Path::new(&one.value.to_string()) == directory
+            })
+        };
         let question = slurm::Question {
             directories: &directories,
+            by_site: &by_site,
             allowed: &allowed,
             search: self.variable(env_vars::PATH),
             conf: self.variable(env_vars::SLURM_CONF),

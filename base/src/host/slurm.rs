@@ -81,11 +81,61 @@ pub enum Conf {
     },
 }
 
+/// Who may own what is run or read outside the jail. The caller never does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owners {
+    /// All others: where an administrator chose the place.
+    Others {
+        /// The caller.
+        uid: u32,
+    },
+    /// Administrators alone, where the user chose the place: a directory of an accomplice's or of a subordinate UID of the
+    /// user's own is as good as theirs. Who owns the launcher is one; a tree of software often belongs to one account.
+    Administrators {
+        /// The caller.
+        uid: u32,
+        /// The launcher's owner.
+        launcher: u32,
+    },
+}
+
+impl Owners {
+    /// Those of a place that the user chose. A launcher of the user's own holds nobody to anything, and trusts as it is told.
+    fn of_users_choice(question: &Question<'_>, files: &dyn Files) -> Self {
+        let uid = question.uid;
+        match files.look(question.executable) {
+            Look::Found(found) if found.uid == uid => Self::Others { uid },
+            Look::Found(found) => Self::Administrators {
+                uid,
+                launcher: found.uid,
+            },
+            _ => Self::Administrators { uid, launcher: 0 },
+        }
+    }
+
+    /// Why this owner is none of them. Completes "which …".
+    fn distrust(self, owner: u32) -> Option<String> {
+        let (Self::Others { uid } | Self::Administrators { uid, .. }) = self;
+        match self {
+            _ if owner == uid => Some("belongs to you".to_owned()),
+            Self::Administrators { launcher, .. } if owner != 0 && owner != launcher => {
+                Some(format!(
+                    "belongs to the user {owner}, who is neither root nor the owner of agent-sandbox"
+                ))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What is asked about Slurm.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {
     /// Directories to look in, the first preferred.
     pub directories: &'a [PathBuf],
+    /// Which of them the site or the built-in policy names. What a user names, or writes into a job's capsule by hand,
+    /// has to be an administrator's: see [`Owners`].
+    pub by_site: &'a dyn Fn(&Path) -> bool,
     /// Of which of them the commands may be used. What has their names in the others is covered all
     /// the same.
     pub allowed: &'a dyn Fn(&Path) -> bool,
@@ -122,8 +172,13 @@ pub fn find(question: &Question<'_>, files: &dyn Files) -> Option<Slurm> {
     };
     slurm.read_configurations(question, files);
     let mut best: Option<(usize, Vec<(Command, PathBuf)>)> = None;
+    let chosen = Owners::of_users_choice(question, files);
     for directory in directories {
-        let trusted = slurm.look_in(directory, question.uid, files);
+        let owners = match (question.by_site)(directory) {
+            true => Owners::Others { uid: question.uid },
+            false => chosen,
+        };
+        let trusted = slurm.look_in(directory, owners, files);
         let rank = rank(question.search, directory);
         let allowed = (question.allowed)(directory);
         if !allowed {
@@ -151,7 +206,7 @@ impl Slurm {
     fn look_in(
         &mut self,
         directory: &Path,
-        uid: u32,
+        owners: Owners,
         files: &dyn Files,
     ) -> Vec<(Command, PathBuf)> {
         let places: Vec<(Command, PathBuf)> = Command::ALL
@@ -168,7 +223,7 @@ impl Slurm {
             if found.kind != Kind::File {
                 continue;
             }
-            match distrust(&found, uid, files) {
+            match distrust(&found, owners, files) {
                 None if found.mode & 0o111 == 0 => {}
                 None => trusted.push((command, path)),
                 Some(reason) => self.distrusted.push((path, reason)),
@@ -252,9 +307,9 @@ impl Slurm {
 }
 
 /// Why the user, and so an agent of an earlier session, could have chosen what is found at a path;
-/// `None` if not: neither the file nor a directory above it, nor a link on the way, is the user's
-/// or can be written by others than its owner. Completes "`PATH` …".
-pub fn distrust(found: &Found, uid: u32, files: &dyn Files) -> Option<String> {
+/// `None` if not: the file, all directories above it and the links on the way are of these owners, and
+/// nobody else can write them. Completes "`PATH` …".
+pub fn distrust(found: &Found, owners: Owners, files: &dyn Files) -> Option<String> {
     for (at, target) in &found.links {
         // `..` behind a name leads through a directory of which nothing is known.
         let mut named = false;
@@ -268,16 +323,19 @@ pub fn distrust(found: &Found, uid: u32, files: &dyn Files) -> Option<String> {
             }
             named |= matches!(part, Component::Normal(_));
         }
-        if let Some(reason) = at.parent().and_then(|above| changeable(above, uid, files)) {
+        if let Some(reason) = at
+            .parent()
+            .and_then(|above| changeable(above, owners, files))
+        {
             return Some(reason);
         }
     }
-    changeable(&found.real, uid, files)
+    changeable(&found.real, owners, files)
 }
 
-/// Why a file at a real path, or a directory above it, could be replaced or changed by the user.
+/// Why a file at a real path, or a directory above it, could be replaced or changed by others than these owners.
 /// Completes "`PATH` …".
-pub fn changeable(real: &Path, uid: u32, files: &dyn Files) -> Option<String> {
+pub fn changeable(real: &Path, owners: Owners, files: &dyn Files) -> Option<String> {
     const STICKY: u32 = 0o1000;
     for above in real.ancestors() {
         let Look::Found(found) = files.look(above) else {
@@ -291,8 +349,8 @@ pub fn changeable(real: &Path, uid: u32, files: &dyn Files) -> Option<String> {
         } else {
             format!("lies in `{}`, which ", above.display())
         };
-        if found.uid == uid {
-            return Some(format!("{what}belongs to you"));
+        if let Some(reason) = owners.distrust(found.uid) {
+            return Some(format!("{what}{reason}"));
         }
         // In a sticky directory nobody replaces what is another's, and what stands in this one on
         // the way is not the user's.
@@ -366,7 +424,8 @@ fn conf(question: &Question<'_>, files: &dyn Files) -> Conf {
         Some("is not a plain absolute path".to_owned())
     } else {
         match files.look(&path) {
-            Look::Found(found) => distrust(&found, question.uid, files),
+            // In a job slurmd says it. Often it belongs to Slurm's own user.
+            Look::Found(found) => distrust(&found, Owners::Others { uid: question.uid }, files),
             Look::Missing => Some("does not exist".to_owned()),
             _ => Some("cannot be looked at".to_owned()),
         }

@@ -14,7 +14,7 @@ use nix::unistd::{AccessFlags, Uid, User, access, mkstemp};
 use super::super::facts::{DirectoryFacts, DirectoryState, Files};
 use crate::host;
 use crate::host::files::{Files as _, HostFiles, Kind, Look, real_as_far_as_it_exists};
-use crate::host::slurm::changeable;
+use crate::host::slurm::{Owners, changeable};
 use crate::own_directory;
 use crate::session;
 
@@ -110,7 +110,7 @@ fn place(files: &HostFiles, path: PathBuf) -> DirectoryFacts {
     };
     let links = links.into_iter().map(|(at, _)| {
         let around = at.parent().unwrap_or(Path::new("/"));
-        let open = changeable(around, uid, files).is_some();
+        let open = changeable(around, Owners::Others { uid }, files).is_some();
         (at, open)
     });
     DirectoryFacts {

@@ -11,7 +11,7 @@ use super::unknown::{closed, unknown};
 use crate::config::source::Sourced;
 use crate::host::HostFacts;
 use crate::host::files::{Files, Kind, Look, real_as_far_as_it_exists};
-use crate::host::slurm::changeable;
+use crate::host::slurm::{Owners, changeable};
 use crate::plan::model::PlanError;
 use crate::plan::model::bounds::SiteBounds;
 use crate::plan::model::hides::Hides;
@@ -48,9 +48,10 @@ pub fn unmoved(
     files: &dyn Files,
     named: &Path,
 ) -> Result<(), PlanError> {
+    let owners = Owners::Others { uid: host.uid };
     for (at, _) in &project.links {
         let above = at.parent().unwrap_or(Path::new("/"));
-        if let Some(reason) = changeable(above, host.uid, files) {
+        if let Some(reason) = changeable(above, owners, files) {
             let message = format!(
                 "the project `{}` of this job leads through the symbolic link `{}` now, which {reason}",
                 named.display(),

@@ -187,9 +187,10 @@ fn tell_distrusted(omitted: &mut Vec<Omitted>, slurm: &Slurm, policy: &Policy) {
             path.parent()
                 .is_some_and(|parent| parent == Path::new(&written))
         });
-        let loud = slurm.commands.is_empty()
-            && (path.ends_with(Command::Squeue.name())
-                || asked.is_some_and(|rule| rule.source.layer > Layer::Profile));
+        let first = path.ends_with(Command::Squeue.name());
+        let named = asked.is_some_and(|rule| rule.source.layer > Layer::Profile);
+        // Whoever names a directory does not get another one's commands without a word.
+        let loud = first && named || slurm.commands.is_empty() && (first || named);
         omitted.push(Omitted {
             path: path.display().to_string(),
             reason: format!("it {reason}, so it is not used outside the jail"),
