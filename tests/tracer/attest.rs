@@ -2,8 +2,10 @@
 //! a mark that Slurm's own part verifies, and any other is refused. The one to hold is the user without a jail.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use agent_sandbox_events::mark::LINE;
 
@@ -332,6 +334,15 @@ fn what_cannot_be_verified_is_refused_to_these_accounts_alone(attested: &Atteste
     tried("it cannot be verified");
     fs::write(attested.keys(), "# none\n").unwrap();
     tried("the site has no key of the node");
+    // Slurm's controller waits meanwhile.
+    fs::remove_file(attested.keys()).unwrap();
+    nix::unistd::mkfifo(&attested.keys(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // For the controller, which is not root.
+    fs::set_permissions(attested.keys(), fs::Permissions::from_mode(0o644)).unwrap();
+    let asked = Instant::now();
+    tried("no answer within 2 seconds");
+    assert!(asked.elapsed() < Duration::from_secs(60));
+    fs::remove_file(attested.keys()).unwrap();
     // A key is replaced while scripts with the old one are on their way.
     let (node, _) = keys.split_once(' ').unwrap();
     fs::write(
