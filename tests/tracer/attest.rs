@@ -42,6 +42,7 @@ fn accounts_and_partitions_of_agents_take_jobs_of_the_jail_alone() {
     jobs_without_it_are_refused(&alice);
     a_marked_script_is_good_for_itself_alone(&attested, &alice, &script);
     jobs_are_not_moved_in(&attested, &alice);
+    a_list_without_names_is_the_default(&attested, &alice);
     what_cannot_be_verified_is_refused_to_these_accounts_alone(&attested, &alice);
     the_prolog_stops_what_came_past_the_controller(&attested, &alice);
 }
@@ -317,6 +318,41 @@ fn jobs_are_not_moved_in(attested: &Attested, alice: &World) {
     let to = format!("Account={ACCOUNT}");
     alice.real(&["scontrol", "update", &job, &to]).good();
     alice.real(&["scancel", &said.word()]).good();
+}
+
+/// The default partition is for agents.
+fn a_list_without_names_is_the_default(attested: &Attested, alice: &World) {
+    let (from, to) = (format!("{PARTITION} = true"), "debug = true");
+    let text = attested.for_agents();
+    assert_eq!(text.matches(&from).count(), 1);
+    attested.rule(&text.replace(&from, to));
+    for list in ["", "-p ''", "-p ,"] {
+        let said = alice
+            .outside(&format!("sbatch -A proj1 {list} -o o.txt --wrap true"))
+            .run();
+        // Some versions of Slurm refuse a comma themselves, before they ask.
+        let theirs = list == "-p ," && said.err().contains("nvalid partition");
+        if !theirs {
+            refused(&said, "no mark");
+        }
+        assert_ne!(said.code, 0, "{list}: {said}");
+    }
+    let said = alice
+        .outside(&format!(
+            "sbatch --parsable -H -A proj1 -p {PARTITION} -o o.txt --wrap true"
+        ))
+        .run()
+        .good();
+    let job = said.word();
+    for to in ["Partition=", "Partition=,", "Account=", "Account=,"] {
+        let moved = alice.real(&["scontrol", "update", &format!("JobId={job}"), to]);
+        let now = attested.cluster().said("scontrol", ["show", "job", &job]);
+        let there =
+            now.contains("Account=proj1 ") && now.contains(&format!("Partition={PARTITION} "));
+        assert!(there && moved.code != 0, "{to}: {moved} {now}");
+    }
+    alice.real(&["scancel", &job]).good();
+    attested.rule(&text);
 }
 
 fn what_cannot_be_verified_is_refused_to_these_accounts_alone(attested: &Attested, alice: &World) {

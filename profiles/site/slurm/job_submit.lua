@@ -117,14 +117,19 @@ local function attested(job_desc)
     return verified(script, job_desc.user_id)
 end
 
+-- The names in a list. None is in one of commas alone, which Slurm since 25.11 takes for no list.
+local function names_in(list)
+    local names = {}
+    for name in string.gmatch(list or "", "[^,]+") do
+        names[#names + 1] = name
+    end
+    return names
+end
+
 -- The partitions of a job: those that it names, or the default one.
 local function partitions(named, part_list)
-    local names = {}
-    if is_set(named) then
-        for name in string.gmatch(named, "[^,]+") do
-            names[#names + 1] = name
-        end
-    else
+    local names = names_in(named)
+    if #names == 0 then
         for name, partition in pairs(part_list) do
             if partition.flag_default == 1 then
                 names[#names + 1] = name
@@ -145,8 +150,8 @@ local function for_agents(account, named, reservation, part_list)
         end
     end
     -- A job that names none may get the one of its reservation.
-    if not is_set(named) and is_set(reservation) and next(AGENTS.partitions) ~= nil then
-        for name in string.gmatch(reservation, "[^,]+") do
+    if #names_in(named) == 0 and next(AGENTS.partitions) ~= nil then
+        for _, name in ipairs(names_in(reservation)) do
             local found = slurm.reservations[name]
             if found == nil or AGENTS.partitions[found.partition or ""] then
                 return "the partition of reservation " .. name
@@ -192,7 +197,7 @@ local function refuse_unjailed(what, why)
 end
 
 function slurm_job_submit(job_desc, part_list, submit_uid)
-    local account = lower(is_set(job_desc.account) and job_desc.account or job_desc.default_account)
+    local account = lower(names_in(job_desc.account)[1] and job_desc.account or job_desc.default_account)
     local agents = for_agents(account, job_desc.partition, job_desc.reservation, part_list)
     local comment, why
     if agents ~= nil or is_capsule(job_desc.script) then
@@ -224,11 +229,16 @@ end
 -- A job that waits can be moved (`scontrol update`): the rules hold there, too.
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
     local comment = job_rec.admin_comment or ""
-    local account = lower(is_set(job_desc.account) and job_desc.account or job_rec.account)
-    local named = is_set(job_desc.partition) and job_desc.partition or job_rec.partition
-    local moved = is_set(job_desc.account) or is_set(job_desc.partition) or is_set(job_desc.reservation)
+    -- An empty name is one: Slurm takes the default account or partition then.
+    local account = lower(job_desc.account or job_rec.account)
+    local named = job_desc.partition or job_rec.partition
+    local moved = job_desc.account ~= nil or job_desc.partition ~= nil or is_set(job_desc.reservation)
     if moved and modify_uid ~= 0 and string.sub(comment, 1, #MARK + 9) ~= MARK .. " session=" then
         local agents = for_agents(account, named, job_desc.reservation, part_list)
+        -- Which account is the default one is not told here.
+        if agents == nil and job_desc.account ~= nil and #names_in(account) == 0 and next(AGENTS.accounts) ~= nil then
+            agents = "what may be the default account"
+        end
         if agents ~= nil then
             return refuse_unjailed(agents, "it was submitted without a mark")
         end
