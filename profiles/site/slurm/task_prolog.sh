@@ -1,9 +1,12 @@
-#!/bin/sh
+#!/bin/sh -p
 # Slurm's TaskProlog for a site with agent-sandbox: recognises the tasks of sessions, notes the first one
 # of each step in the system's log, and tells the task by a variable.
 #
 # Place: a path that every node has; slurm.conf names it (`TaskProlog=/etc/slurm/task_prolog.sh`). Set
 # SPOOL to what `SlurmdSpoolDir` says. It runs as the job's user, outside of the jail, before each task.
+#
+# `-p`: where sh is bash, it would take functions from the job's environment (`BASH_FUNC_echo%%`), and the user's text
+# would run here, before the jail. Keep it, and start a TaskProlog of your own likewise.
 #
 # This is a note, no proof: a user can imitate what is looked for, and can write to the system's log.
 
