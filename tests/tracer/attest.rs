@@ -179,6 +179,12 @@ fn a_marked_script_is_good_for_itself_alone(attested: &Attested, alice: &World, 
         let call = alice.outside(&format!("{submit} --export={variable} marked.sh"));
         refused(&call.run(), &format!("its environment has {said}"));
     }
+    let image = "_SLURM_SPANK_OPTION_pyxis_container_image";
+    let call = alice.outside(&format!("{submit} marked.sh"));
+    refused(
+        &call.variable(image, "mine").run(),
+        &format!("its environment has {image}"),
+    );
     assert!(!left.exists());
     // Another script under the same mark.
     let text = String::from_utf8(script.to_vec()).unwrap();

@@ -35,7 +35,8 @@ local CLUSTER = "cluster"
 -- No line with a mark is longer, in bytes.
 local LONGEST = 2200
 
--- Variables by which something of the user's would run on the node before agent-sandbox does. The chaperon sets none.
+-- Variables by which something of the user's would run on the node before agent-sandbox does, or in place of it. The
+-- chaperon sets none.
 local LOADING = {
     "LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "LD_ORIGIN_PATH", "LD_DEBUG", "LD_DEBUG_OUTPUT", "LD_PROFILE",
     "LD_PROFILE_OUTPUT", "LD_HWCAP_MASK", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH", "NLSPATH",
@@ -44,6 +45,19 @@ local LOADING = {
     -- slurmd starts a login shell of the user's for it (`--export=NONE`, `--get-user-env`).
     "SLURM_GET_USER_ENV",
 }
+
+-- Options of SPANK plug-ins that give the job another root or other files at LAUNCHER's path, as PLUGIN_OPTION. Those of
+-- NVIDIA's pyxis, CSCS's variant of it, and Shifter. Add what the plug-ins of your plugstack.conf have of the kind:
+-- `srun OPTION env | grep SPANK` shows their names.
+local SPANK = {
+    "pyxis_container_image", "pyxis_container_name", "pyxis_container_mounts", "pyxis_environment",
+    "shifter_image", "shifter_volume",
+}
+-- How Slurm puts them into the environment of a job.
+for _, option in ipairs(SPANK) do
+    LOADING[#LOADING + 1] = "_SLURM_SPANK_OPTION_" .. option
+    LOADING[#LOADING + 1] = "SLURM_SPANK__SLURM_SPANK_OPTION_" .. option
+end
 
 -- The first two lines of a batch script of a session's: the kernel hands it to agent-sandbox, which
 -- makes the jail of the job. The second line keeps scripts apart that a user wrote.
