@@ -3,7 +3,9 @@
 -- accounts and partitions for agents free of jobs that are not in the jail.
 --
 -- Place: beside slurm.conf, which says `JobSubmitPlugins=lua`. slurmctld reads the file again when it
--- has changed. Try it on a test cluster first: an error in it stops every submission.
+-- has changed. Try it on a test cluster first: an error in it stops every submission. What is said of accounts
+-- holds only with `AccountingStorageEnforce=associations`: without it, a job whose account is unknown gets the user's
+-- default one after this file has judged it.
 --
 -- What is written into AdminComment:
 --   agent-sandbox session=ID node=NAME   a tracer of the site's signed the job's batch script: it starts in the jail
