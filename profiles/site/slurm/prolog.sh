@@ -17,16 +17,17 @@ PATH=/usr/bin:/bin
 # Slurm answers within so many seconds that the job is cancelled; else the Prolog fails, and the node is drained.
 PATIENCE=30
 
-is_one_of() { # NAME NAMES
+is_one_of() { # NAME NAMES; no name is none of them
+    [ -n "$1" ] || return 1
     case " $2 " in *" $1 "*) return 0 ;; *) return 1 ;; esac
 }
 
 account=$(printf %s "${SLURM_JOB_ACCOUNT:-}" | tr '[:upper:]' '[:lower:]')
 is_one_of "$account" "$ACCOUNTS" || is_one_of "${SLURM_JOB_PARTITION:-}" "$PARTITIONS" || exit 0
 
-# Slurm starts the batch script on the first node. The others do not ask the controller.
+# Slurm starts the batch script on the first node. The others do not ask the controller, unless it is unknown which it is.
 first=$(scontrol show hostnames "$SLURM_NODELIST" | head -n 1)
-[ -z "${SLURMD_NODENAME:-}" ] || [ "$first" = "$SLURMD_NODENAME" ] || exit 0
+[ -z "${SLURMD_NODENAME:-}" ] || [ -z "$first" ] || [ "$first" = "$SLURMD_NODENAME" ] || exit 0
 
 # Through a file: what is read must have been read to its end, and Slurm's command says whether it was.
 script=$(mktemp) || exit 1
