@@ -16,6 +16,7 @@ mod jobs;
 mod kept;
 mod nodes;
 mod profiles;
+mod rules;
 mod service;
 mod sessions;
 mod shares;
