@@ -398,10 +398,12 @@ fn a_flood_in_roots_record_pushes_out_nothing_of_others() {
         line.to_string() + "\n"
     };
     let count = (60 << 20) / flood(0).len();
-    let flood: String = (0..count).map(flood).collect();
-    for before in [UID - 1, UID + 1] {
-        view.roots(&format!("{before}/audit@n1-1.jsonl"), &flood);
-        view.roots(&format!("{before}/audit@n1-2.jsonl"), &flood);
+    // Each line is another: the same one is shown once.
+    let file =
+        |which: usize| -> String { (which * count..(which + 1) * count).map(flood).collect() };
+    for (which, name) in [(0, UID - 1), (2, UID + 1)] {
+        view.roots(&format!("{name}/audit@n1-1.jsonl"), &file(which));
+        view.roots(&format!("{name}/audit@n1-2.jsonl"), &file(which + 1));
     }
     for words in [&["log", "--all"][..], &["log", "--user", OTHER]] {
         let log = view.root(words).ok();
