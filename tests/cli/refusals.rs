@@ -93,7 +93,7 @@ fn the_inside_of_a_jail() {
         hint: start the command as it is: it has this jail's rights; another agent in a jail of its own is \
         the user's to start, outside\n\
         hint: inside, `agent-sandbox explain PATH`, `--env NAME`, `--host NAME`, `--slurm LINE` and `--backend` work, \
-        `agent-sandbox notify TEXT` and `agent-sandbox wait JOBID`\n";
+        `agent-sandbox notify TEXT`, `agent-sandbox wait JOBID` and `agent-sandbox budget`\n";
     let again = "exec -a agent-sandbox /run/agent-sandbox/init true";
     world
         .quiet(["bash", "-c", again])
