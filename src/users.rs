@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -167,6 +167,16 @@ fn has_all_users() -> bool {
 pub fn is_roots_alone(directory: &Path) -> Option<bool> {
     let there = fs::symlink_metadata(directory).ok()?;
     Some(there.is_dir() && there.uid() == 0 && there.mode() & 0o022 == 0)
+}
+
+/// A directory of records that is named has to be one: a name that is spelt wrong would hold none.
+///
+/// # Errors
+/// It is none, or cannot be looked at.
+pub fn must_be_directory(directory: &Path) -> Result<()> {
+    let there = fs::metadata(directory).context("cannot be read")?;
+    ensure!(there.is_dir(), "is no directory");
+    Ok(())
 }
 
 /// A path without links.

@@ -107,7 +107,10 @@ pub(super) fn read(
             let records = state.join(audit::RECORDS);
             read(&place(records, Some((user.uid, state)), room))
         }
-        Source::Directory(directory) => read(&place(directory.clone(), None, room)),
+        Source::Directory(directory) => {
+            users::must_be_directory(directory)?;
+            read(&place(directory.clone(), None, room))
+        }
     })?;
     let mut all = Vec::new();
     for (source, text) in found_in {

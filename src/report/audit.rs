@@ -5,9 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::json;
 
-use super::lines::{Lines, Question};
+use super::lines::{Lines, Of, Question};
 use super::print::{Output, print, print_json};
-use super::sessions::Of;
 use crate::audit::line::About;
 use crate::audit::{self, Message, Request};
 use crate::cli::{Options, Wanted};
@@ -43,26 +42,12 @@ pub(super) fn show(
     });
     let messages: Vec<Of<Message>> = messages.collect();
     if options.json {
-        let mut requests = Vec::new();
-        lines.each(|one| {
-            requests.push(Of::one(one, several));
-            Ok(true)
-        })?;
-        let requests: Vec<Of<Request>> = requests;
+        let requests: Vec<Of<Request>> = lines.all()?;
         return print_json(&json!({ "requests": requests, "messages": messages }));
     }
     let others = lines.others();
     let mut output = Output::new();
-    let mut any = false;
-    lines.each(|one| {
-        if !std::mem::replace(&mut any, true) {
-            output.print(&head(several))?;
-        }
-        output.print(&row(&Of::one(one, several)))
-    })?;
-    if !any {
-        output.print("nothing was asked of Slurm\n")?;
-    }
+    lines.table(&mut output, head, row, "nothing was asked of Slurm\n")?;
     output.print(&rest(&messages, others, several))?;
     output.finish()
 }

@@ -3,9 +3,8 @@
 use anyhow::Result;
 use serde_json::json;
 
-use super::lines::{Lines, Question};
+use super::lines::{Lines, Of, Question};
 use super::print::{Output, print_json};
-use super::sessions::Of;
 use crate::audit::line::About;
 use crate::audit::{self, Connection};
 use crate::cli::{Options, Wanted};
@@ -19,26 +18,14 @@ pub(super) fn show(options: &Options, session: Option<&str>, wanted: &Wanted) ->
         session,
     };
     let mut lines = Lines::read(question, wanted)?;
-    let several = lines.several;
     if options.json {
-        let mut all: Vec<Of<Connection>> = Vec::new();
-        lines.each(|one| {
-            all.push(Of::one(one, several));
-            Ok(true)
-        })?;
+        let all: Vec<Of<Connection>> = lines.all()?;
         return print_json(&json!({ "connections": all }));
     }
     let mut output = Output::new();
-    let mut any = false;
-    lines.each(|one| {
-        if !std::mem::replace(&mut any, true) {
-            output.print(&head(several))?;
-        }
-        output.print(&row(&Of::one(one, several)))
-    })?;
-    if !any {
-        output.print("no session with a filtered network has asked for a host, and none for a login by ssh\n")?;
-    }
+    let none =
+        "no session with a filtered network has asked for a host, and none for a login by ssh\n";
+    lines.table(&mut output, head, row, none)?;
     output.finish()
 }
 

@@ -6,10 +6,12 @@ use std::path::Path;
 
 use anyhow::Result;
 use bstr::ByteSlice;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::across::{self, Found, Names, Place, Tail};
 use super::agents;
+use super::print::Output;
 use crate::audit::line::{About, Line, glance};
 use crate::audit::shares::Newest;
 use crate::audit::{Message, Request, files, messages};
@@ -38,14 +40,29 @@ pub(super) struct Lines<'a> {
     pub(super) several: bool,
 }
 
-/// A line in its turn.
-pub(super) struct One<T> {
-    /// The user.
-    pub(super) user: String,
-    /// Whether root keeps it.
-    pub(super) is_roots: bool,
-    /// What it says.
+/// What one user's files say.
+#[derive(Debug, Serialize)]
+pub(super) struct Of<T> {
+    /// Whose, where they may be several users'.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) user: Option<String>,
+    /// Whether root keeps it, so that it says whose it is without the user's help.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) root: bool,
+    /// The session or record.
+    #[serde(flatten)]
     pub(super) what: T,
+}
+
+impl<T> Of<T> {
+    /// What the caller's own files say.
+    pub(super) fn own(what: T) -> Self {
+        Self {
+            user: None,
+            root: false,
+            what,
+        }
+    }
 }
 
 impl<'a> Lines<'a> {
@@ -136,14 +153,52 @@ impl<'a> Lines<'a> {
         Ok(Some(all))
     }
 
+    /// All of them as values, for programs.
+    ///
+    /// # Errors
+    /// Those of [`Self::each`].
+    pub(super) fn all<T: DeserializeOwned>(&mut self) -> Result<Vec<Of<T>>> {
+        let mut all = Vec::new();
+        self.each(|one| {
+            all.push(one);
+            Ok(true)
+        })?;
+        Ok(all)
+    }
+
+    /// Prints them as a table, or that there are `none`.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub(super) fn table<T: DeserializeOwned>(
+        &mut self,
+        output: &mut Output,
+        head: fn(bool) -> String,
+        row: fn(&Of<T>) -> String,
+        none: &str,
+    ) -> Result<()> {
+        let several = self.several;
+        let mut any = false;
+        self.each(|one| {
+            if !std::mem::replace(&mut any, true) {
+                output.print(&head(several))?;
+            }
+            output.print(&row(&one))
+        })?;
+        if !any {
+            output.print(none)?;
+        }
+        Ok(())
+    }
+
     /// Each line in its turn, as long as `take` wants more. A user's line that root has is root's, and one that root has twice is
     /// taken once.
     ///
     /// # Errors
     /// Those of `take`.
-    pub(super) fn each<T: DeserializeOwned>(
+    fn each<T: DeserializeOwned>(
         &mut self,
-        mut take: impl FnMut(One<T>) -> Result<bool>,
+        mut take: impl FnMut(Of<T>) -> Result<bool>,
     ) -> Result<()> {
         let Self {
             question,
@@ -151,6 +206,7 @@ impl<'a> Lines<'a> {
             names,
             order,
             sessions,
+            several,
             ..
         } = self;
         let mut same: Vec<(u32, String)> = Vec::new();
@@ -212,9 +268,9 @@ impl<'a> Lines<'a> {
                 Some((_, name)) => name.clone(),
                 None => names.name(uid),
             };
-            let more = take(One {
-                user,
-                is_roots: one.user.is_none(),
+            let more = take(Of {
+                user: several.then_some(user),
+                root: one.user.is_none(),
                 what,
             })?;
             if !more {

@@ -1,9 +1,8 @@
 //! The answer of `agent-sandbox sessions`.
 
 use anyhow::Result;
-use serde::Serialize;
 
-use super::lines::One;
+use super::lines::Of;
 use super::print::{print, print_json};
 use super::{across, summary};
 use crate::cli::{Options, Wanted};
@@ -11,40 +10,6 @@ use crate::failure::one_line;
 use crate::host;
 use crate::session::{self, Record};
 use crate::users::{self, Known};
-
-/// What one user's files say.
-#[derive(Debug, Serialize)]
-pub(super) struct Of<T> {
-    /// Whose, where they may be several users'.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) user: Option<String>,
-    /// Whether root keeps it, so that it says whose it is without the user's help.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) root: bool,
-    /// The session or record.
-    #[serde(flatten)]
-    pub(super) what: T,
-}
-
-impl<T> Of<T> {
-    /// What the caller's own files say.
-    pub(super) fn own(what: T) -> Self {
-        Self {
-            user: None,
-            root: false,
-            what,
-        }
-    }
-
-    /// A line of a record.
-    pub(super) fn one(one: One<T>, several: bool) -> Self {
-        Self {
-            user: several.then_some(one.user),
-            root: one.is_roots,
-            what: one.what,
-        }
-    }
-}
 
 pub(super) fn list(options: &Options, wanted: &Wanted) -> Result<()> {
     if wanted.is_of_the_past() {

@@ -175,6 +175,22 @@ impl Bench {
         Ok(Self::in_project(binary, project))
     }
 
+    /// What root measures; a failure where a target is missed.
+    fn as_root(part: impl FnOnce(&mut Self) -> anyhow::Result<()>) -> ExitCode {
+        let measured = Self::of_root().and_then(|mut bench| {
+            part(&mut bench)?;
+            Ok(bench.missed)
+        });
+        match measured {
+            Ok(0) => ExitCode::SUCCESS,
+            Ok(_) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
     /// For what root measures, who launches nothing itself.
     fn of_root() -> anyhow::Result<Self> {
         let binary =

@@ -33,18 +33,7 @@ const WATCHED: Duration = Duration::from_secs(10);
 const COMMAND: &str = "sleep";
 
 pub(crate) fn main() -> ExitCode {
-    let measured = Bench::of_root().and_then(|mut bench| {
-        bench.sessions()?;
-        Ok(bench.missed)
-    });
-    match measured {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    Bench::as_root(Bench::sessions)
 }
 
 /// Sessions that end with this.

@@ -37,18 +37,7 @@ const WITH_SITE: &str = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
 
 /// All of it.
 pub(crate) fn main() -> ExitCode {
-    let measured = Bench::of_root().and_then(|mut bench| {
-        bench.trace()?;
-        Ok(bench.missed)
-    });
-    match measured {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    Bench::as_root(Bench::trace)
 }
 
 impl Bench {

@@ -99,6 +99,26 @@ fn records_of_a_directory_are_read_in_place_of_ones_own() {
     );
 }
 
+/// A name that is spelt wrong would have no sessions, and look as if all were well.
+#[test]
+fn a_directory_of_records_that_is_none_is_said() {
+    let world = World::new();
+    world.write("collected.jsonl", "");
+    for (name, said) in [
+        ("colected", "cannot be read: No such file"),
+        ("collected.jsonl", "is no directory"),
+    ] {
+        let from = world.place.join(name);
+        for question in ["sessions", "log", "report"] {
+            let output = world
+                .call([question, "--from", from.to_str().unwrap()])
+                .run();
+            assert_eq!(output.code, 125, "{question} {name}: {}", output.err());
+            assert!(output.err().contains(said), "{question}: {}", output.err());
+        }
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let world = World::new();

@@ -91,9 +91,10 @@ fn run_errand() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err((message, hints)) => {
-            eprintln!("agent-sandbox: error: {message}");
+            // As the launcher says it, for which this is done.
+            eprintln!("error: {message}");
             for hint in hints {
-                eprintln!("agent-sandbox: hint: {hint}");
+                eprintln!("hint: {hint}");
             }
             ExitCode::FAILURE
         }

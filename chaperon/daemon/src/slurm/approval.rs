@@ -222,7 +222,8 @@ pub async fn wait(
         ))
         .await;
     session.tell(&format!(
-        "a job waits for your approval: {}; in another terminal: agent-sandbox approve {id} (or deny {id}); it is called `{}`",
+        "a job waits for your approval: {}; in another terminal, since the agent can write on this one: agent-sandbox \
+         pending, then agent-sandbox approve {id} (or deny {id}); it is called `{}`",
         asked.pending.asks(),
         asked.pending.name
     ));
