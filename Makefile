@@ -10,15 +10,9 @@ TARGET      ?=
 PROFILE     ?= release
 
 # Where things go. DESTDIR stages a package: it stands before every path, and in none that is written down.
+# What is not given here is where lmod/install says, below PREFIX.
 PREFIX      ?= /usr/local
 DESTDIR     ?=
-mandir      ?= $(PREFIX)/share/man
-bashdir     ?= $(PREFIX)/share/bash-completion/completions
-zshdir      ?= $(PREFIX)/share/zsh/site-functions
-fishdir     ?= $(PREFIX)/share/fish/vendor_completions.d
-moduledir   ?= $(PREFIX)/share/agent-sandbox/modulefiles
-# The tracer's service. systemd looks below /usr and /usr/local.
-unitdir     ?= $(PREFIX)/lib/systemd/system
 export PREFIX DESTDIR mandir bashdir zshdir fishdir moduledir unitdir
 
 CARGO_TARGET_DIR ?= target
@@ -33,7 +27,7 @@ SITE_DIR    ?= $(or $(shell cat '$(SITE_RECORD)' 2>/dev/null),/etc/agent-sandbox
 SOURCES     := $(shell find src base landlock chaperon network ebpf profiles docs/pages docs/reference/cli.md build.rs Cargo.toml Cargo.lock \
                  -type f 2>/dev/null)
 
-.PHONY: help demo recording quick fuzz test matrix test-agents bench build static install uninstall lint clean
+.PHONY: help demo recording quick fuzz test matrix arm test-agents bench build static install uninstall dist vendor-dist deb rpm packages lint clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -60,10 +54,13 @@ fuzz: ## policies, plans and messages of chance, for as long as that takes (P=wi
 		AGENT_SANDBOX_TEST_SEED=$${AGENT_SANDBOX_TEST_SEED:-$$(date +%s)} tests/quick $(P)
 
 test: ## install what the tests need, build, run all of them, count (SHORT=1: without what differs little)
-	@tests/run $(if $(SHORT),--short)
+	@tests/run $(if $(SHORT),--short) $(if $(KEEP),--keep $(KEEP))
 
 matrix: ## the suites that need Slurm on each release of it, in roots of Debian's (as root; RELEASE="24.11 26.05": these)
 	@tests/matrix $(RELEASE)
+
+arm: ## builds for aarch64, boots Debian's kernel for it under qemu, and runs suites there (as root; PARTS="confine tracer": these)
+	@tests/arm $(PARTS)
 
 test-agents: ## the real agents alone: install them, drive each from end to end in the jail
 	@tests/run agents
@@ -88,7 +85,7 @@ $(SITE_RECORD):
 
 # The shim runs in jails whose libraries nobody knows here, and what verifies marks on Slurm's controller: they are linked statically.
 $(BIN): $(SOURCES) $(SITE_RECORD)
-	@chaperon/static $(PROFILE) > /dev/null
+	@$(if $(TARGET),CARGO_BUILD_TARGET='$(TARGET)') chaperon/static $(PROFILE) > /dev/null
 	AGENT_SANDBOX_SITE_DIR='$(SITE_DIR)' $(CARGO) build --locked --package agent-sandbox --bins \
 		$(if $(filter release,$(PROFILE)),--release) $(if $(TARGET),--target $(TARGET))
 	$(CARGO) build --locked --package agent-sandbox-tracer --package agent-sandbox-trail --bins \
@@ -108,6 +105,22 @@ install: $(BIN) $(PAGES) ## copy programs, pages, profiles and documentation bel
 
 uninstall: ## remove exactly what install put there
 	@lmod/install uninstall
+
+# What TARGET means to them, they say themselves.
+dist: ## a release for machines that need nothing else, with its list of parts and checksums, in target/dist
+	@TARGET='$(TARGET)' packaging/dist
+
+vendor-dist: ## the sources with those of all crates, to build without a network
+	@packaging/source
+
+deb: ## Debian's package of a release
+	@TARGET='$(TARGET)' packaging/deb
+
+rpm: ## RPM's package of a release
+	@TARGET='$(TARGET)' packaging/rpm
+
+packages: ## make all of these, compare what is built twice, install, try and remove each in roots of Debian's (as root)
+	@packaging/check
 
 lint: ## formatting, clippy, dependencies, scripts: what CI checks before the tests
 	@.ci/run --lint

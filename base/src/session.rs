@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::kill;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use serde::{Deserialize, Serialize};
 
 /// Letters and digits that are not mistaken for one another (Crockford's base 32).
@@ -201,8 +201,8 @@ impl Drop for Registered {
     }
 }
 
-/// The sessions that run on this node, oldest first. Records of launchers of this node that are
-/// gone are removed.
+/// The sessions of this process's user that run on this node, oldest first. Records of launchers of this node that are
+/// gone, or another user's process, are removed: who reads for somebody else becomes that user before.
 ///
 /// # Errors
 /// The directory exists and cannot be read.
@@ -249,6 +249,10 @@ enum Launcher {
 /// `/proc` may not show it (`hidepid`, `proc(5)`; no descriptor left to read it with): then the kernel is asked by a signal that
 /// is none (`kill(2)`).
 fn launcher(record: &Record) -> Launcher {
+    // The number can be another user's process by now.
+    if real_user(record.pid).is_some_and(|uid| uid != geteuid().as_raw()) {
+        return Launcher::Gone;
+    }
     match start_ticks(record.pid) {
         Some(ticks) if ticks == record.start_ticks => return Launcher::Runs,
         Some(_) => return Launcher::Gone,
@@ -289,19 +293,23 @@ pub fn boot() -> String {
 }
 
 impl Record {
-    /// Whether the process that a record names is that user's, who wrote the record and may name any.
+    /// Whether the process that a record names is that user's, who wrote the record and may name any. When it started is
+    /// not looked at: the user can name any of the own ones, and can keep whoever reads that waiting ([`start_ticks`]).
     pub fn is_of(&self, uid: u32) -> bool {
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
-        let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-        // The first is the real one (proc_pid_status(5)).
-        let real = ids.and_then(|ids| ids.split_whitespace().next()?.parse().ok());
-        real == Some(uid) && start_ticks(self.pid) == Some(self.start_ticks)
+        real_user(self.pid) == Some(uid)
     }
 }
 
+/// The real user id of a process (`proc_pid_status(5)`); `None` if there is none.
+fn real_user(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    ids.split_whitespace().next()?.parse().ok()
+}
+
 /// When a process was started, in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)); `None` if there
-/// is none. The second field, the command, may hold spaces and parentheses.
+/// is none. The second field, the command, may hold spaces and parentheses. The kernel does not say it while the process executes
+/// a program, and a file system's server can make that take for ever (docs/decisions/0060): only one's own processes are asked.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;

@@ -23,8 +23,9 @@ use crate::failure;
 use crate::own_directory::{self, LOCK, is_at, open_below, take_lock};
 use crate::session;
 
-/// How often a directory is made again because another launcher took it for one that was left behind.
-const MOST_ATTEMPTS: u32 = 8;
+/// How often a directory is made again because another launcher took it for one that was left behind. Where dozens of launches begin at
+/// once on a node that stalls, eight were not enough.
+const MOST_ATTEMPTS: u32 = 100;
 /// How long the removal of a session's own directory may take. An agent may have made any number of
 /// files.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,36 +1,38 @@
 /* Operations that only a system call shows: the trampolines are on the calls' own functions, of which there are
- * two, as 32-bit programs have entries of their own.
+ * two where 32-bit programs have entries of their own.
  */
 #ifndef AGENT_SANDBOX_ENTRIES_H
 #define AGENT_SANDBOX_ENTRIES_H
 
 #include "verdicts.h"
-#include "registers.h"
+#include "calls.h"
 
-/* X(function, entry of 64-bit programs, entry of 32-bit programs) */
-#define ENTRY(function, call, wide, slim) \
-	SEC("fexit/" wide) \
-	int entry_##call(u64 *context) \
+#define ENTRY_AT(function, name, call, narrow) \
+	SEC("fexit/" call) \
+	int name(u64 *context) \
 	{ \
 		struct arguments with; \
-		call_arguments(ARGUMENT(struct pt_regs *, 0), 0, &with); \
-		return function(&with, context[1]); \
-	} \
-	SEC("fexit/" slim) \
-	int narrow_##call(u64 *context) \
-	{ \
-		struct arguments with; \
-		call_arguments(ARGUMENT(struct pt_regs *, 0), 1, &with); \
+		call_arguments(ARGUMENT(struct pt_regs *, 0), narrow, &with); \
 		return function(&with, context[1]); \
 	}
-#define ENTRY_SAME(function, call) ENTRY(function, call, "__x64_sys_" #call, "__ia32_sys_" #call)
+/* Of calls whose arguments differ in size there are two functions everywhere. */
+#define ENTRY_COMPAT(function, name, call) \
+	ENTRY_AT(function, entry_##name, WIDE_CALL(call), 0) \
+	ENTRY_AT(function, narrow_##name, SLIM_CALL_COMPAT(call), 1)
+#ifdef SLIM_CALL
+#define ENTRY(function, call) \
+	ENTRY_AT(function, entry_##call, WIDE_CALL(#call), 0) \
+	ENTRY_AT(function, narrow_##call, SLIM_CALL(#call), 1)
+#else
+#define ENTRY(function, call) ENTRY_AT(function, entry_##call, WIDE_CALL(#call), 0)
+#endif
 
 inline_ int ended_setns(struct arguments *with, s64 result)
 {
 	simple_operation(OP_SETNS, result, (u32)with->a, with->b & CLONE_NEW, 0);
 	return 0;
 }
-ENTRY_SAME(ended_setns, setns)
+ENTRY(ended_setns, setns)
 
 inline_ int ended_bpf(struct arguments *with, s64 result)
 {
@@ -38,7 +40,7 @@ inline_ int ended_bpf(struct arguments *with, s64 result)
 	simple_operation(OP_BPF, result < 0 ? result : 0, (u32)with->a, 0, 0);
 	return 0;
 }
-ENTRY_SAME(ended_bpf, bpf)
+ENTRY(ended_bpf, bpf)
 
 inline_ int ended_key(u64 call, u64 first, s64 result)
 {
@@ -49,21 +51,21 @@ inline_ int ended_key(u64 call, u64 first, s64 result)
 /* The numbers are those of 64-bit programs. */
 inline_ int ended_keyctl(struct arguments *with, s64 result)
 {
-	return ended_key(250, with->a, result);
+	return ended_key(CALL_keyctl, with->a, result);
 }
-ENTRY(ended_keyctl, keyctl, "__x64_sys_keyctl", "__ia32_compat_sys_keyctl")
+ENTRY_COMPAT(ended_keyctl, keyctl, "keyctl")
 
 inline_ int ended_add_key(struct arguments *with, s64 result)
 {
-	return ended_key(248, 0, result);
+	return ended_key(CALL_add_key, 0, result);
 }
-ENTRY_SAME(ended_add_key, add_key)
+ENTRY(ended_add_key, add_key)
 
 inline_ int ended_request_key(struct arguments *with, s64 result)
 {
-	return ended_key(249, 0, result);
+	return ended_key(CALL_request_key, 0, result);
 }
-ENTRY_SAME(ended_request_key, request_key)
+ENTRY(ended_request_key, request_key)
 
 /* Which process it is, the hook of ptrace has left; if it did not come so far, it is known by the caller's
  * number alone. */
@@ -89,22 +91,22 @@ inline_ int ended_process_vm(u64 call, struct arguments *with, s64 result)
 
 inline_ int ended_readv(struct arguments *with, s64 result)
 {
-	return ended_process_vm(310, with, result);
+	return ended_process_vm(CALL_process_vm_readv, with, result);
 }
-ENTRY_SAME(ended_readv, process_vm_readv)
+ENTRY(ended_readv, process_vm_readv)
 
 inline_ int ended_writev(struct arguments *with, s64 result)
 {
-	return ended_process_vm(311, with, result);
+	return ended_process_vm(CALL_process_vm_writev, with, result);
 }
-ENTRY_SAME(ended_writev, process_vm_writev)
+ENTRY(ended_writev, process_vm_writev)
 
 inline_ int ended_userfaultfd(struct arguments *with, s64 result)
 {
 	simple_operation(OP_USERFAULTFD, result < 0 ? result : 0, (u32)with->a, 0, 0);
 	return 0;
 }
-ENTRY_SAME(ended_userfaultfd, userfaultfd)
+ENTRY(ended_userfaultfd, userfaultfd)
 
 /* struct io_uring_params: the flags are its third number. */
 inline_ int ended_io_uring(struct arguments *with, s64 result)
@@ -121,7 +123,7 @@ inline_ int ended_io_uring(struct arguments *with, s64 result)
 	done(&doing);
 	return 0;
 }
-ENTRY_SAME(ended_io_uring, io_uring_setup)
+ENTRY(ended_io_uring, io_uring_setup)
 
 /* What fails for lack of a right, before the hooks that tell of the rest. */
 inline_ int refused(u32 what, s64 result, u64 first, u64 second, u64 third)
@@ -145,22 +147,22 @@ inline_ int refused_module(struct arguments *with, s64 result)
 {
 	return refused(OP_MODULE_LOAD, result, 2, 0, 0);
 }
-ENTRY_SAME(refused_module, init_module)
-ENTRY_SAME(refused_module, finit_module)
+ENTRY(refused_module, init_module)
+ENTRY(refused_module, finit_module)
 
 inline_ int refused_kill(struct arguments *with, s64 result)
 {
 	return refused(OP_KILL, result, (u32)with->a, (u32)with->b, 0);
 }
-ENTRY_SAME(refused_kill, kill)
-ENTRY_SAME(refused_kill, tkill)
-ENTRY(refused_kill, sigqueue, "__x64_sys_rt_sigqueueinfo", "__ia32_compat_sys_rt_sigqueueinfo")
+ENTRY(refused_kill, kill)
+ENTRY(refused_kill, tkill)
+ENTRY_COMPAT(refused_kill, sigqueue, "rt_sigqueueinfo")
 
 inline_ int refused_tgkill(struct arguments *with, s64 result)
 {
 	return refused(OP_KILL, result, (u32)with->a, (u32)with->c, 0);
 }
-ENTRY_SAME(refused_tgkill, tgkill)
+ENTRY(refused_tgkill, tgkill)
 
 /* Ids as the caller's user namespace numbers them. LSM_SETID_*: 1 id, 2 re, 4 res. */
 SEC("fexit/__sys_setuid")

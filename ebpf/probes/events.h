@@ -278,7 +278,8 @@ struct mark {
 	u64 ended;    /* 1 once the end of the process was told (in the mark of its first thread) */
 	u64 dentry;   /* trampolines: what the hook of paths has let through last; its mount */
 	u64 mount;
-	u64 spare[2];
+	u64 first;    /* tracepoints: the first argument of the system call, when it began */
+	u64 spare;
 };
 
 /* `cgroups`: hash, u64 id of a cgroup v2 -> u32 id of the trace of everything in and below it. */

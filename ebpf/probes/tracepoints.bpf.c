@@ -52,8 +52,9 @@ SEC("tp_btf/sys_enter")
 int call_begin(u64 *context)
 {
 	struct task_struct *task = current_task();
+	struct pt_regs *registers = ARGUMENT(struct pt_regs *, 0);
 	int narrow;
-	u32 call = call_number(task, context[1], &narrow);
+	u32 call = call_number(task, registers, context[1], &narrow);
 	struct mark *mark;
 
 	if (!call)
@@ -62,9 +63,10 @@ int call_begin(u64 *context)
 	if (!mark)
 		return 0;
 	mark->call = call;
+	mark->first = first_argument(registers);
 	mark->aside = (u64)task->real_cred->egid.val << 32 | task->real_cred->euid.val;
 	if (call == CALL_connect || call == CALL_sendto || call == CALL_sendmsg || call == CALL_socketcall)
-		return begun_address(ARGUMENT(struct pt_regs *, 0), call, narrow);
+		return begun_address(registers, call, narrow);
 	return 0;
 }
 
@@ -304,7 +306,7 @@ int call_end(u64 *context)
 	struct pt_regs *registers = ARGUMENT(struct pt_regs *, 0);
 	struct task_struct *task = current_task();
 	int narrow;
-	u32 call = call_number(task, registers->orig_ax, &narrow);
+	u32 call = call_number(task, registers, ended_number(registers), &narrow);
 	struct ended ended = {};
 	struct mark *mark;
 	u64 begun;
@@ -323,7 +325,7 @@ int call_end(u64 *context)
 		ended.flags = FLAG_BEGUN_BEFORE;
 	else if (begun != call)
 		ended.by = BY_SECCOMP;
-	call_arguments(registers, narrow, &ended.with);
+	ended_arguments(registers, narrow, mark, begun == call, &ended.with);
 	if (call == CALL_socketcall)
 		call = ended_socketcall(&ended);
 	ended.call = call;

@@ -16,6 +16,8 @@ use agent_sandbox_base::plan::model::{INPUT, Mount, Plan, Step};
 
 /// The shims, and agent-sandbox under its name.
 pub(super) const SHIMS_IN_OWN: &str = "own/slurm";
+/// The shim that they are links to: the session's own, for a rule is about a file, and an upgrade replaces the installed one.
+pub(super) const SHIM_IN_OWN: &str = "own/shim";
 /// The socket on which shims reach the chaperon.
 pub(super) const SOCKET_IN_OWN: &str = "own/chaperon";
 /// agent-sandbox under its own name.
@@ -62,6 +64,8 @@ pub enum Thing {
     Link(PathBuf),
     /// A file with this mode and content.
     File(u32, Vec<u8>),
+    /// A copy of this program; where it cannot be read, or the file system executes nothing, a link to it.
+    Program(PathBuf),
 }
 
 /// Where things of the plan really are.
@@ -181,6 +185,9 @@ pub(super) fn furnish(
             all.insert(name.into(), Thing::Link(own.to_path_buf()));
         }
     }
+    if let Some(shim) = shim {
+        all.insert(SHIM_IN_OWN.into(), Thing::Program(shim.to_path_buf()));
+    }
     for step in &plan.steps {
         if let Mount::Program { content } = &step.mount {
             all.insert(SCRIPT_IN_OWN.into(), Thing::File(0o500, content.clone()));
@@ -190,14 +197,12 @@ pub(super) fn furnish(
             .strip_prefix(SHIMS)
             .ok()
             .filter(|name| is_name(name))
-            && let (Mount::Link { target }, Some(shim)) = (&step.mount, shim)
+            && let Mount::Link { target } = &step.mount
             && target == Path::new(PROGRAM)
         {
             all.insert(SHIMS_IN_OWN.into(), Thing::Directory(0o700));
-            all.insert(
-                Path::new(SHIMS_IN_OWN).join(name),
-                Thing::Link(shim.to_path_buf()),
-            );
+            let link = Thing::Link(stage.join(SHIM_IN_OWN));
+            all.insert(Path::new(SHIMS_IN_OWN).join(name), link);
         }
     }
     for step in &plan.steps {

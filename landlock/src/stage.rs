@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::contents::{Staged, Thing};
 
@@ -37,15 +38,34 @@ fn make(at: &Path, what: &Thing) -> io::Result<()> {
         }
         Thing::Link(target) => std::os::unix::fs::symlink(target, at),
         Thing::File(mode, content) => {
-            let mut file = std::fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(at)?;
+            let mut file = create(at)?;
             file.write_all(content)?;
             file.set_permissions(std::fs::Permissions::from_mode(*mode))
         }
+        Thing::Program(from) => match std::fs::File::open(from) {
+            Ok(mut program) if is_executable(at)? => {
+                let mut file = create(at)?;
+                io::copy(&mut program, &mut file)?;
+                file.set_permissions(std::fs::Permissions::from_mode(0o500))
+            }
+            // Where nothing may be executed, or the program may not be read, a link to what an upgrade replaces has to do.
+            _ => std::os::unix::fs::symlink(from, at),
+        },
     }
+}
+
+/// Whether the file system lets programs at this place be executed, of which the directory above is there.
+fn is_executable(at: &Path) -> io::Result<bool> {
+    let flags = statvfs(at.parent().unwrap_or(at))?.flags();
+    Ok(!flags.contains(FsFlags::ST_NOEXEC))
+}
+
+fn create(at: &Path) -> io::Result<std::fs::File> {
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(at)
 }
 
 #[cfg(test)]
@@ -72,6 +92,10 @@ mod tests {
                     at: "home/file".into(),
                     what: Thing::File(0o640, b"text".to_vec()),
                 },
+                Staged {
+                    at: "program".into(),
+                    what: Thing::Program("/bin/true".into()),
+                },
             ],
         )
         .unwrap();
@@ -83,5 +107,13 @@ mod tests {
             std::fs::read_link(path.join("home/link")).unwrap(),
             Path::new("/etc")
         );
+        let program = path.join("program");
+        let mode = std::fs::symlink_metadata(&program)
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o7777, 0o500);
+        let same = std::fs::read("/bin/true").unwrap();
+        assert_eq!(std::fs::read(&program).unwrap(), same);
     }
 }

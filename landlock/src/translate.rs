@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use agent_sandbox_wire::command::Command;
@@ -146,7 +146,7 @@ pub fn translate(
     let handed_shared = !shared.is_empty();
     for_mediator.extend(shared);
     let git_config = git::protected(&plan.steps);
-    let stand_in = stand_in(&plan.steps, shim, files);
+    let stand_in = stand_in(&plan.steps, shim, stage, files);
     let handed_over = HandedOver {
         executions: stand_in.is_some(),
         listens: plan.filter.is_some(),
@@ -223,7 +223,12 @@ impl Translated {
 }
 
 /// The shim, where mounts would put it over Slurm's own commands.
-fn stand_in(steps: &[Step], shim: Option<&Path>, files: &dyn Files) -> Option<StandIn> {
+fn stand_in(
+    steps: &[Step],
+    shim: Option<&Path>,
+    stage: &Path,
+    files: &dyn Files,
+) -> Option<StandIn> {
     let shim = shim?;
     let covers = steps.iter().filter(|step| {
         let over = |from: &PathBuf| from == shim && step.at != Path::new(PROGRAM);
@@ -241,7 +246,10 @@ fn stand_in(steps: &[Step], shim: Option<&Path>, files: &dyn Files) -> Option<St
     (!commands.is_empty()).then(|| StandIn {
         names,
         commands,
-        program: shim.as_os_str().as_bytes().to_vec(),
+        program: stage
+            .join(contents::SHIM_IN_OWN)
+            .into_os_string()
+            .into_vec(),
     })
 }
 

@@ -179,7 +179,7 @@ pub fn of(
     let mut key = String::new();
     let since = since.unwrap_or(f64::MIN);
     let unread = files::lines(directory, |text| {
-        let Ok(line) = serde_json::from_slice::<Line<'_>>(text) else {
+        let Ok(line) = serde_json::from_str::<Line<'_>>(text) else {
             return false;
         };
         let Some(uid) = whose.of(line.uid) else {

@@ -61,6 +61,8 @@ pub struct Kernel {
     pub mediation: mediation::Findings,
     /// Why no mediator can stand beside a jail of bubblewrap's; `None`: one can.
     pub no_mediator: Option<String>,
+    /// Why no tracer can run on this kernel; `None`: nothing that users can see stands in its way.
+    pub no_tracer: Option<&'static str>,
     /// `/proc/sys/kernel/seccomp/actions_avail` (seccomp(2)).
     pub seccomp: Option<String>,
     /// Control groups.
@@ -287,8 +289,8 @@ pub struct Slurm {
     pub shim: Option<PathBuf>,
     /// What `scontrol ping` said; an error: why not.
     pub controller: Option<Result<String, String>>,
-    /// munge's sockets, and whether one can be connected to.
-    pub munge: Vec<(PathBuf, bool)>,
+    /// The sockets of munge and sackd, and whether one can be connected to.
+    pub credentials: Vec<(PathBuf, bool)>,
     /// Whether jails use Slurm; `None` if there is no telling.
     pub on: Option<bool>,
     /// The allocation in which a session would start.

@@ -52,7 +52,7 @@ const CHECKS: &[Check] = &[
     check(Group::Slurm, "slurm-commands", slurm::commands),
     check(Group::Slurm, "slurm-programs", slurm::programs),
     check(Group::Slurm, "slurm-controller", slurm::controller),
-    check(Group::Slurm, "munge", slurm::munge),
+    check(Group::Slurm, "slurm-credentials", slurm::credentials),
     check(Group::Slurm, ALLOCATION, slurm::allocation),
     check(Group::Slurm, "chaperon", slurm::chaperon),
     check(Group::Trace, "tracer", tracer::tracer),

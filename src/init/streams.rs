@@ -5,12 +5,13 @@
 //! but its program could be, which in a job stands on a mount of the host, and is refused.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
@@ -107,8 +108,18 @@ fn place(how: How, stream: i32, path: &[u8]) -> Result<(), Unopened<'_>> {
 fn open_other(How(flags): How, path: &Path) -> io::Result<File> {
     let mode = Mode::from_bits_truncate(0o666);
     // What is emptied is looked at first.
-    let file: File =
-        nix::fcntl::open(path, (flags - OFlag::O_TRUNC) | OFlag::O_CLOEXEC, mode)?.into();
+    let open = || nix::fcntl::open(path, (flags - OFlag::O_TRUNC) | OFlag::O_CLOEXEC, mode);
+    let file: File = match open() {
+        // As slurmstepd does it since Slurm 23.02 (`mkdirpath` in io.c). Older ones give up here.
+        Err(Errno::ENOENT) if flags.contains(OFlag::O_CREAT) => {
+            let above = path.parent().unwrap_or(path);
+            // Why it cannot be made, the second try says.
+            let _ = DirBuilder::new().recursive(true).mode(0o755).create(above);
+            open()?
+        }
+        opened => opened?,
+    }
+    .into();
     let (meta, own) = (file.metadata()?, std::fs::metadata("/proc/self/exe")?);
     if (meta.dev(), meta.ino()) == (own.dev(), own.ino()) {
         return Err(io::Error::from_raw_os_error(libc::EACCES));

@@ -71,6 +71,8 @@ impl Names {
         path.extend(match letter {
             b'a' => padded(self.array_task.unwrap_or(NONE)),
             b'A' => padded(self.array_job.unwrap_or(self.job)),
+            // Since Slurm 24.11; for older ones the chaperon leaves none.
+            b'b' => padded(self.array_task.unwrap_or(NONE) % 10),
             b'j' => padded(self.job),
             b'J' => match self.step {
                 Some(step) => [padded(self.job), format!(".{step}").into_bytes()].concat(),
@@ -138,6 +140,7 @@ mod tests {
                 "o.%5j.%N.%n.%t.%u.%x.%s.%J.%A.%a.%%j.%12j.%q.%3t",
                 "o.00003.vm.0.0.alice.probe.sh.batch.3.3.4294967294.%j.0000000003.%q.000",
             ),
+            ("%b-%3b", "4-004"),
             ("\\%j.out", "%j.out"),
             ("a\\bc%j", "abc%j"),
             ("a\\\\b", "a\\b"),

@@ -10,7 +10,7 @@ use super::prepared::Prepared;
 use super::slurm_commands::SlurmCommands;
 use crate::env_vars;
 use crate::host::HostFacts;
-use crate::host::allocation::{self, Allocation, Detected, FORMAT, Job, Session};
+use crate::host::allocation::{self, Allocation, Detected, FORMAT, Job, JobId, Session};
 use crate::plan::build::slurm::availability;
 use crate::plan::model::slurm::Use;
 
@@ -67,7 +67,7 @@ fn find(host: &HostFacts) -> Detected {
             let why = "has no number that could be a job's".to_owned();
             return Detected::NotUsed { job, why };
         }
-        Some(Ok(job)) => job,
+        Some(Ok(job)) => JobId::Number(job),
         None => {
             let cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
             match allocation::of_cgroup(&cgroup) {
@@ -76,7 +76,7 @@ fn find(host: &HostFacts) -> Detected {
             }
         }
     };
-    match prove(host, job) {
+    match prove(host, &job) {
         Ok(ours) => Detected::Ours(ours),
         // Nobody named it.
         Err(_) if named.is_none() => Detected::Nothing,
@@ -91,9 +91,9 @@ fn find(host: &HostFacts) -> Detected {
 ///
 /// # Errors
 /// Why it is not used. Completes "job N …".
-fn prove(host: &HostFacts, job: u32) -> Result<Allocation, String> {
+fn prove(host: &HostFacts, id: &JobId) -> Result<Allocation, String> {
     let words = ["--noheader", "--all", "--states=all"].map(str::to_owned);
-    let rest = [format!("--jobs={job}"), format!("--Format={FORMAT}")];
+    let rest = [format!("--jobs={id}"), format!("--Format={FORMAT}")];
     let about = |why: String| format!("cannot be asked about: {why}");
     let slurm = SlurmCommands::of(host).map_err(about)?;
     let said = slurm.ask(Name::Squeue, words.into_iter().chain(rest));
@@ -102,7 +102,8 @@ fn prove(host: &HostFacts, job: u32) -> Result<Allocation, String> {
         true => "is not known to Slurm".to_owned(),
         false => about(unanswered.why),
     })?;
-    let found = Job::read(&said, job).ok_or("is not known to Slurm")?;
+    let found = Job::read(&said, id).ok_or("is not known to Slurm")?;
+    let job = found.id;
     if let Some(why) = found.unusable(host.uid) {
         return Err(why);
     }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use agent_sandbox_wire::errand::{Errand, What};
 use agent_sandbox_wire::explain::Question;
-use agent_sandbox_wire::order::{JailPath, JobContext, Order, QueryCache};
+use agent_sandbox_wire::order::{self, JailPath, JobContext, Order, QueryCache};
 use anyhow::{Context, Result};
 use bstr::ByteSlice;
 use nix::fcntl::readlink;
@@ -82,17 +82,12 @@ pub fn on_call(
         }),
         ..order(prepared)
     };
-    let text = postcard::to_allocvec(&order).context("cannot write the chaperon's order")?;
+    let text = order::encode(&order).context("cannot write the chaperon's order")?;
     let order = fds::memory_file(c"agent-sandbox-slurm", &text)?;
     let log = host.state_directory.join(LOG);
     // Where the user is told that a job waits for them.
     let errors = io::stderr().as_fd().try_clone_to_owned()?;
-    Ok(Some(OnCall::new(
-        program,
-        "serve",
-        vec![order, errors],
-        log,
-    )))
+    OnCall::new(program, "serve", vec![order, errors], log).map(Some)
 }
 
 /// What holds for this directory, without a session.

@@ -6,9 +6,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result};
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{Shutdown, shutdown};
@@ -18,14 +20,35 @@ use nix::unistd::{Pid, setsid};
 use crate::env_vars;
 use crate::failure;
 use crate::logging;
-use crate::sys::fds;
 use crate::sys::process::{self, Side};
+use crate::sys::{fds, paths};
 
 /// How long a chaperon may take to end before it is killed, in milliseconds. It ends at once, unless an
 /// `sbatch` of its own is about to get a job: that has 6 s.
 const PATIENCE_MS: u16 = 8000;
 /// A larger log is begun anew, in bytes.
 const LARGEST_LOG: u64 = 1 << 20;
+
+/// A program of this installation, held open: an upgrade puts another one at its path, and a session goes on with those that it
+/// began with.
+#[derive(Debug)]
+pub(super) struct Program {
+    path: PathBuf,
+    file: OwnedFd,
+}
+
+impl Program {
+    /// Holds what stands at a path.
+    ///
+    /// # Errors
+    /// What `open(2)` answers.
+    pub(super) fn hold(path: PathBuf) -> Result<Self> {
+        let file = paths::path_only(&path, OFlag::empty())
+            .with_context(|| format!("cannot open `{}`", path.display()))?
+            .into();
+        Ok(Self { path, file })
+    }
+}
 
 /// The program, running.
 #[derive(Debug)]
@@ -42,7 +65,7 @@ impl Companion {
     /// # Errors
     /// What `fork(2)` answers, or opening its standard streams.
     pub(super) fn start(
-        program: &Path,
+        program: &Program,
         verb: &str,
         given: &[&OwnedFd],
         life: OwnedFd,
@@ -52,13 +75,13 @@ impl Companion {
         let log = log(log_file)?;
         let null = OpenOptions::new().read(true).open("/dev/null")?;
         let numbers: Vec<String> = given.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
-        let name = program.file_name().unwrap_or_default().as_bytes();
+        let name = program.path.file_name().unwrap_or_default().as_bytes();
+        let path = CString::new(program.path.as_os_str().as_bytes())?;
         let words = [name, verb.as_bytes()].into_iter();
         let argv: Vec<CString> = words
             .chain(numbers.iter().map(String::as_bytes))
             .map(CString::new)
             .collect::<Result<_, _>>()?;
-        let path = CString::new(program.as_os_str().as_bytes())?;
         let filter = logging::filter().map(|filter| format!("{}={filter}", env_vars::LOG));
         let environment: Vec<CString> = filter.map(CString::new).transpose()?.into_iter().collect();
         match process::fork()? {
@@ -72,7 +95,12 @@ impl Companion {
                     fds::become_standard(&log, 2)?;
                     given.iter().try_for_each(fds::inheritable)?;
                     first()?;
-                    Err(process::exec(&path, &argv, &environment))
+                    let held = process::exec_descriptor(&program.file, &argv, &environment);
+                    // The interpreter of a script finds none behind a descriptor that is closed by then (execveat(2)).
+                    Err(match held.raw_os_error() {
+                        Some(libc::ENOENT) => process::exec(&path, &argv, &environment),
+                        _ => held,
+                    })
                 };
                 if let Err(error) = become_it() {
                     failure::say(&format!("agent-sandbox: {verb}: {error}\n"));
@@ -80,7 +108,7 @@ impl Companion {
                 process::exit_now(127)
             }
             Side::Parent(pid) => {
-                let (program, log) = (program.display(), log_file.display());
+                let (program, log) = (program.path.display(), log_file.display());
                 tracing::info!(target: "chaperon", %pid, %program, %log, "started");
                 Ok(Self { pid, life })
             }

@@ -21,6 +21,8 @@ pub struct Findings {
     pub debian_switch: Option<u64>,
     /// `/proc/sys/kernel/apparmor_restrict_unprivileged_userns` (Ubuntu 23.10 and later).
     pub apparmor_switch: Option<u64>,
+    /// AppArmor's profile that this process is held to; `None`: none.
+    pub apparmor_profile: Option<String>,
 }
 
 /// A cause and its remedies.
@@ -38,6 +40,9 @@ pub struct Cause {
 const MOST_NAMESPACES: &str = "/proc/sys/user/max_user_namespaces";
 /// Where Debian's kernels say whether users may make any.
 const DEBIAN_SWITCH: &str = "/proc/sys/kernel/unprivileged_userns_clone";
+
+/// Who the process is for AppArmor: `NAME (MODE)`, or `unconfined`.
+const APPARMOR_PROFILE: &str = "/proc/self/attr/apparmor/current";
 
 /// What bubblewrap may say before it is cut off; it says one line.
 const LONGEST_COMPLAINT: u64 = 16 * 1024;
@@ -74,7 +79,16 @@ pub fn findings() -> Findings {
         most_namespaces: number(MOST_NAMESPACES),
         debian_switch: number(DEBIAN_SWITCH),
         apparmor_switch: number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
+        apparmor_profile: std::fs::read_to_string(APPARMOR_PROFILE)
+            .ok()
+            .and_then(|label| profile_that_holds(&label)),
     }
+}
+
+/// The profile of a process's label, if it refuses anything. Pure.
+fn profile_that_holds(label: &str) -> Option<String> {
+    let profile = label.trim_end().strip_suffix(" (enforce)")?;
+    Some(profile.to_owned())
 }
 
 /// The cause behind bubblewrap's words and the findings. Pure.
@@ -123,6 +137,18 @@ pub fn cause(words: &str, findings: &Findings) -> Cause {
                 .into(),
         };
     }
+    if let (Some(profile), true) = (&findings.apparmor_profile, denied) {
+        return Cause {
+            what: format!(
+                "AppArmor's profile `{profile}`, which this process is held to, permits no user namespaces"
+            ),
+            user: none.into(),
+            admin: format!(
+                "add `userns,` to the profile `{profile}`, or have it run bubblewrap under a profile that has it, and load it \
+                 (apparmor_parser -r FILE)"
+            ),
+        };
+    }
     if let Some(errno) = findings.user_namespace {
         let why = std::io::Error::from_raw_os_error(errno);
         let (what, admin) = match errno {
@@ -143,6 +169,15 @@ pub fn cause(words: &str, findings: &Findings) -> Cause {
             what: format!("{what}: {why}"),
             user: none.into(),
             admin: admin.into(),
+        };
+    }
+    if lower.contains("new namespace") {
+        return Cause {
+            what: format!(
+                "user namespaces can be made on this node, but not by bubblewrap, which may have an AppArmor profile of its own: {words}"
+            ),
+            user: none.into(),
+            admin: "add `userns,` to the profile of bubblewrap in /etc/apparmor.d/, and load it (apparmor_parser -r FILE)".into(),
         };
     }
     let words = if words.is_empty() {
@@ -197,6 +232,20 @@ mod tests {
                 "AppArmor",
             ),
             (
+                "bwrap: No permissions",
+                Findings {
+                    user_namespace: Some(libc::EACCES),
+                    apparmor_profile: Some("login".into()),
+                    ..plain.clone()
+                },
+                "profile `login`",
+            ),
+            (
+                "bwrap: Creating new namespace failed: Permission denied",
+                plain.clone(),
+                "not by bubblewrap",
+            ),
+            (
                 "bwrap: x",
                 Findings {
                     user_namespace: Some(libc::ENOSPC),
@@ -222,6 +271,18 @@ mod tests {
             let cause = cause(words, &findings);
             assert!(cause.what.contains(expected), "{words}: {}", cause.what);
             assert!(!cause.user.is_empty() && !cause.admin.is_empty());
+        }
+    }
+
+    #[test]
+    fn only_a_profile_that_is_enforced_holds() {
+        for (label, profile) in [
+            ("login (enforce)\n", Some("login")),
+            ("login//&bwrap (enforce)\n", Some("login//&bwrap")),
+            ("login (complain)\n", None),
+            ("unconfined\n", None),
+        ] {
+            assert_eq!(profile_that_holds(label).as_deref(), profile, "{label}");
         }
     }
 }

@@ -17,7 +17,7 @@ use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use std::os::fd::AsFd;
 
 use super::chaperon::{self, LOG};
-use super::companion::Companion;
+use super::companion::{Companion, Program};
 use super::finish::owner_of_jail;
 use super::network::heard;
 use crate::env_vars;
@@ -38,7 +38,7 @@ const LONGEST_PATH: usize = 107;
 /// The ports of one network.
 #[derive(Debug)]
 pub struct Forward {
-    program: PathBuf,
+    program: Program,
     log: PathBuf,
     /// The sockets of the ports, until the process has them.
     waiting: Vec<(u16, OwnedFd)>,
@@ -66,7 +66,7 @@ impl Forward {
             None => plan.session.clone(),
             Some((job, step)) => format!("{}.{job}.{step}", plan.session),
         };
-        let program = chaperon::program(FILTER)?;
+        let program = Program::hold(chaperon::program(FILTER)?)?;
         let directory = SessionDirectory::new(host.uid, KIND, &of)
             .context("cannot make the sockets of ports that are forwarded")?;
         let ports: Vec<u16> = plan.forward.iter().map(|port| port.value).collect();

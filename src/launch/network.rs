@@ -31,7 +31,7 @@ mod policy_now;
 use zeroize::Zeroizing;
 
 use super::chaperon::{self, LOG};
-use super::companion::Companion;
+use super::companion::{Companion, Program};
 use super::credentials;
 use super::finish::owner_of_jail;
 use super::prepared::Prepared;
@@ -76,7 +76,7 @@ struct InJob {
 /// A filter.
 #[derive(Debug)]
 pub struct Filter {
-    program: PathBuf,
+    program: Program,
     order: Option<OwnedFd>,
     /// Where it says what it refuses.
     errors: OwnedFd,
@@ -158,10 +158,11 @@ impl Filter {
                 .and_then(|job| job.step.clone()),
             kept,
         };
-        let text = postcard::to_allocvec(&order).context("cannot write the filter's order")?;
+        let text =
+            agent_sandbox_wire::order::encode(&order).context("cannot write the filter's order")?;
         let text = Zeroizing::new(text);
         Ok(Some(Self {
-            program: chaperon::program(FILTER)?,
+            program: Program::hold(chaperon::program(FILTER)?)?,
             order: Some(fds::memory_file(c"agent-sandbox-network", &text)?),
             errors,
             log: host.state_directory.join(LOG),

@@ -6,12 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use super::companion::Companion;
+use anyhow::Result;
+
+use super::companion::{Companion, Program};
 
 /// One that runs, or that will when it is needed.
 #[derive(Debug)]
 pub struct OnCall {
-    program: PathBuf,
+    program: Program,
     verb: &'static str,
     /// What it is given before its socket: its order, first of all.
     given: Option<Vec<OwnedFd>>,
@@ -22,20 +24,23 @@ pub struct OnCall {
 
 impl OnCall {
     /// The program with a verb, and what it is given. What it has to say goes into the file `log`.
+    ///
+    /// # Errors
+    /// The program cannot be opened.
     pub(super) fn new(
         program: PathBuf,
         verb: &'static str,
         given: Vec<OwnedFd>,
         log: PathBuf,
-    ) -> Self {
-        Self {
-            program,
+    ) -> Result<Self> {
+        Ok(Self {
+            program: Program::hold(program)?,
             verb,
             given: Some(given),
             listener: None,
             log,
             running: None,
-        }
+        })
     }
 
     /// Takes the socket on which calls from inside arrive.

@@ -32,13 +32,10 @@ pub(super) fn on_call(prepared: &Prepared, plan: &Plan, tells: bool) -> Result<O
         rules: agent.rules.clone(),
         tells,
     };
-    let text = postcard::to_allocvec(&order).context("cannot write the ssh agent's order")?;
+    let text =
+        agent_sandbox_wire::order::encode(&order).context("cannot write the ssh agent's order")?;
     let order = fds::memory_file(c"agent-sandbox-ssh", &text)?;
     let errors = io::stderr().as_fd().try_clone_to_owned()?;
-    Ok(Some(OnCall::new(
-        chaperon::program(FILTER)?,
-        "ssh-agent",
-        vec![order, errors],
-        state.join(LOG),
-    )))
+    let program = chaperon::program(FILTER)?;
+    OnCall::new(program, "ssh-agent", vec![order, errors], state.join(LOG)).map(Some)
 }

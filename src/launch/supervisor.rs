@@ -35,10 +35,12 @@ use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request, Service};
 use crate::init::gone;
 use crate::logging;
 use crate::sys::{memory, passing, process};
+use writer::Writer;
 
 mod group;
 mod refusals;
 mod stopped;
+mod writer;
 
 /// Signals that end a process or mean something to it: handed on when a process sent them.
 const HANDED_ON: [Signal; 8] = [
@@ -125,7 +127,8 @@ fn held(by_slurm: bool) -> SigSet {
 /// # Errors
 /// What `signalfd(2)`, `poll(2)` or `waitpid(2)` answer.
 pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io::Result<Outcome> {
-    let held = held(company.by_slurm);
+    let by_slurm = company.by_slurm;
+    let held = held(by_slurm);
     held.thread_block()?;
     let _terminal = logging::hold();
     let signals = SignalFd::with_flags(&held, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
@@ -142,6 +145,7 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
         mediator: None,
         timer: None,
         stopped: None,
+        writer: Writer::new(by_slurm),
     };
     if supervisor.company.deadline.next().is_some() {
         supervisor.timer = Some(stopped::timer()?);
@@ -192,6 +196,7 @@ struct Supervisor<'a> {
     timer: Option<Timer>,
     /// By which signal the command has stopped, if the launcher goes on only to do what is due.
     stopped: Option<i32>,
+    writer: Writer,
 }
 
 impl Supervisor<'_> {
@@ -294,13 +299,13 @@ impl Supervisor<'_> {
             match due {
                 Due::Nothing | Due::Look => {}
                 Due::Warn(line) => {
-                    failure::say(&line);
+                    self.writer.say(&line);
                     // That is no sign of anybody's.
                     let signs = self.signs(jail);
                     self.company.deadline.forget(signs);
                 }
                 Due::Terminate(why) => {
-                    failure::say(&why);
+                    self.writer.say(&why);
                     self.request(&Request::Signal(Signal::SIGTERM as i32));
                     // One that is stopped would not see it.
                     self.request(&Request::Signal(Signal::SIGCONT as i32));
@@ -440,7 +445,7 @@ impl Supervisor<'_> {
             Report::Listening(_) | Report::Namespaces | Report::Watched => {}
             Report::Mediated | Report::Held | Report::Unfinished => {}
             Report::Left { .. } | Report::LeftMore | Report::LeftAll => self.note_left(&report),
-            Report::Gone(places) => failure::say(&gone::line(&places)),
+            Report::Gone(places) => self.writer.say(&gone::line(&places)),
             Report::Refused(reason) => self.outcome = Some(Outcome::Refused(reason)),
             Report::NotExecuted { errno } => self.outcome = Some(Outcome::NotExecuted(errno)),
             Report::NoStream {
@@ -536,11 +541,10 @@ impl Supervisor<'_> {
                 Service::Slurm => "the chaperon, so that Slurm cannot be used",
                 Service::SshAgent => "the ssh agent, so that nothing can log in by ssh",
             };
-            failure::say(&format!(
-                "agent-sandbox: error: cannot start {what}: {error}\n"
-            ));
             // Closes the socket: calls fail instead of waiting.
             serves.end();
+            let line = format!("agent-sandbox: error: cannot start {what}: {error}\n");
+            self.writer.say(&line);
         }
     }
 

@@ -194,7 +194,7 @@ fn slurm(document: &Document, line: &OsStr, json: bool) -> Result<u8> {
     let question = SlurmQuestion {
         line: super::arguments::slurm_line(line)?,
         json,
-        limits: slurm.limits,
+        limits: slurm.limits.clone(),
         bounds: slurm.bounds.clone(),
         rules: slurm.rules.clone(),
     };

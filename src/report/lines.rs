@@ -292,6 +292,7 @@ fn picked(place: &Place<'_>, question: Question<'_>) -> Result<Vec<u8>> {
         .map(|session| format!("\"session\":\"{session}\""));
     let session = session.as_deref().map(bstr::Finder::new);
     tail.unread = files::lines(&place.records, |line| {
+        let line = line.as_bytes();
         let Some((about, time)) = glance(line) else {
             return false;
         };

@@ -8,14 +8,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use anyhow::{Context, Result, bail};
 
 use super::join_socket::same_user;
-use crate::host::allocation;
+use crate::host::allocation::{self, JobId};
 
 /// Refuses a peer of another user, of another job, and one that is in a jail. `process` is the
 /// descriptor of its process that it sent; `None` on a kernel without.
 ///
 /// # Errors
 /// The refusal.
-pub fn judge(connection: &OwnedFd, process: Option<&OwnedFd>, job: Option<u32>) -> Result<()> {
+pub fn judge(connection: &OwnedFd, process: Option<&OwnedFd>, job: Option<&JobId>) -> Result<()> {
     const REFUSED: &str = "this process may not join the job's jail";
     let peer = same_user(connection, nix::unistd::getuid().as_raw()).context(REFUSED)?;
     if let Some(process) = process
@@ -24,7 +24,7 @@ pub fn judge(connection: &OwnedFd, process: Option<&OwnedFd>, job: Option<u32>) 
         bail!("{REFUSED}: it is not the one that connected");
     }
     let theirs = job_of_cgroup(&peer.pid.to_string());
-    if job.is_some() && theirs != job {
+    if job.is_some() && theirs.as_ref() != job {
         bail!("only tasks of the same job may join its jail");
     }
     Ok(())
@@ -67,7 +67,7 @@ fn parent_of(pid: i32) -> Option<i32> {
 }
 
 /// The job in whose cgroup a process is; `None` where Slurm makes none.
-pub fn job_of_cgroup(process: &str) -> Option<u32> {
+pub fn job_of_cgroup(process: &str) -> Option<JobId> {
     let text = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
     allocation::of_cgroup(&text)
 }

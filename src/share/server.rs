@@ -24,6 +24,7 @@ use super::{join, peer};
 use crate::env_vars;
 use crate::failure::{self, Failure};
 use crate::host::HostFacts;
+use crate::host::allocation::JobId;
 use crate::host::files::HostFiles;
 use crate::launch::forward::Forward;
 use crate::launch::on_call::OnCall;
@@ -253,7 +254,7 @@ struct Server {
     snapshot: PolicySnapshot,
     job: u32,
     /// The job in whose cgroup this process is.
-    own_job: Option<u32>,
+    own_job: Option<JobId>,
     made: Option<Made>,
     /// Why there is no step.
     refusal: Option<Refusal>,
@@ -466,7 +467,7 @@ impl Server {
         if self.proves && from.is_none() {
             bail!("who arrives does not prove which process it is");
         }
-        peer::judge(connection, from.as_ref(), self.own_job)?;
+        peer::judge(connection, from.as_ref(), self.own_job.as_ref())?;
         if hello.job != self.job {
             return Err(Failure::new(format!(
                 "this is the jail of job {}, not of job {}",

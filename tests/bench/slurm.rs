@@ -144,6 +144,17 @@ impl Bench {
         let (inside, outside) = sides.medians("squeue --array", SLOW_RUNS, ":")?;
         let what = format!("squeue of {MANY} jobs, jailed / direct");
         self.row(&what, 1.3, inside / outside, " ×");
+        // One more, which is counted in hours: Slurm is asked what became of it.
+        sides
+            .inside
+            .time("sbatch --hold --time=1 --output=/dev/null --wrap=true")?;
+        let budget = format!("{} budget", self.binary.display());
+        let mut all = Vec::new();
+        for _ in 0..SLOW_RUNS {
+            all.push(sides.outside.time(&budget)?);
+        }
+        let what = format!("budget, with {MANY} jobs in the queue");
+        self.row(&what, 100.0, median(&mut all), " ms");
         sides.outside.time(cancel)?;
         sides.inside.end()?;
         sides.outside.end()?;

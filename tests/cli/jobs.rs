@@ -1,6 +1,9 @@
 //! Job control on a real terminal: keys, stopped jobs, the size of the window.
 
+use std::time::Duration;
+
 use agent_sandbox_support::terminal::{Terminal, shell};
+use agent_sandbox_support::waiting::wait_for;
 
 use crate::world::{World, binary, has, not_checked};
 
@@ -108,6 +111,29 @@ fn a_jail_whose_time_is_limited_stops_and_goes_on() {
     terminal.expect("is 1\r\n");
     terminal.expect("time of 8s is over");
     terminal.line("wait %1; echo code $?");
+    terminal.expect("code 124");
+    terminal.line("exit 0");
+    assert_eq!(terminal.end(), 0);
+}
+
+/// ^S stops what is written to the terminal, and so does `tcflow(3)` by what runs inside: its time is over all the same.
+#[test]
+fn a_stopped_terminal_keeps_nobody_alive() {
+    let world = World::new();
+    let mut terminal = outside(&world);
+    terminal.line(
+        "$A -q run --timeout 3s -- sh -c 'while :; do date +%N > beat; sleep 0.1; done'; echo code $?",
+    );
+    let beat = || std::fs::read_to_string(world.project.join("beat")).unwrap_or_default();
+    wait_for("the first beat", || (!beat().is_empty()).then_some(())).unwrap();
+    terminal.send("\x13");
+    wait_for("the last beat", || {
+        let before = beat();
+        std::thread::sleep(Duration::from_secs(2));
+        (beat() == before).then_some(())
+    })
+    .unwrap();
+    terminal.send("\x11");
     terminal.expect("code 124");
     terminal.line("exit 0");
     assert_eq!(terminal.end(), 0);

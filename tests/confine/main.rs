@@ -13,6 +13,7 @@
 
 mod backend;
 mod chosen;
+mod containers;
 mod credentials;
 mod daily;
 mod decoys;

@@ -170,7 +170,14 @@ if server.poll() is not None:
 def ask(path):
     url = json.load(open(said))['url'] + path
     request = urllib.request.Request(url, headers={'Authorization': 'token word'})
-    return json.load(urllib.request.urlopen(request))
+    until = time.monotonic() + 60
+    while True: # the file may be there before the server listens
+        try:
+            return json.load(urllib.request.urlopen(request))
+        except OSError as error:
+            if not isinstance(getattr(error, 'reason', None), ConnectionRefusedError) or time.monotonic() > until:
+                raise
+            time.sleep(0.1)
 try:
     print('has', *sorted(ask('api/kernelspecs')['kernelspecs']))
 except OSError as error:
@@ -235,8 +242,12 @@ fn a_notebook_server_is_reached_where_its_port_is_forwarded() {
         "Sec-WebSocket-Key: c29tZXRoaW5nIHNob3J0IQ==",
     ];
     let path = format!("api/kernels/{}/channels", id.as_str().unwrap());
-    let upgraded = ask(&[&token[..], &upgrade].concat(), &path);
-    assert!(upgraded.starts_with("HTTP/1.1 101 "), "{upgraded}");
+    // The server answers when the kernel has, and curl stays on the line until its time is over.
+    wait_for("an upgrade", || {
+        let upgraded = ask(&[&token[..], &upgrade].concat(), &path);
+        upgraded.starts_with("HTTP/1.1 101 ").then_some(())
+    })
+    .unwrap();
     std::fs::write(world.project("over"), "").unwrap();
     works(&session.wait());
 }

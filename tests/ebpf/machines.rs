@@ -6,7 +6,7 @@ use crate::machine::{self, Clocks, Contents, Transcript, Workshop, beside_launch
 
 /// In MiB. Ten thousand tasks want 30 KiB each of the kernel.
 const MEMORY: u32 = 1024;
-const KERNELS: [&str; 2] = ["6.1", "6.12"];
+const KERNELS: [&str; 3] = ["6.1", "6.12", "7.2"];
 /// The object of fentry, fexit and LSM programs.
 pub(crate) const TRAMPOLINES: &str = "trampolines";
 /// The one that works everywhere.
@@ -40,7 +40,7 @@ impl Machine {
 }
 
 /// Those that take longest come first.
-pub(crate) const MACHINES: [Machine; 8] = [
+pub(crate) const MACHINES: [Machine; 9] = [
     Machine {
         name: "6.12",
         kernel: "6.12",
@@ -53,6 +53,15 @@ pub(crate) const MACHINES: [Machine; 8] = [
     Machine {
         name: "6.1",
         kernel: "6.1",
+        object: TRAMPOLINES,
+        stages: "bubblewrap,actions,scope,attempts,killed",
+        modules: WITH_BPF,
+        clocks: Clocks::Time,
+        short: false,
+    },
+    Machine {
+        name: "7.2",
+        kernel: "7.2",
         object: TRAMPOLINES,
         stages: "bubblewrap,actions,scope,attempts,killed",
         modules: WITH_BPF,
@@ -115,12 +124,18 @@ pub(crate) const MACHINES: [Machine; 8] = [
     },
 ];
 
-/// Those that this run boots.
-pub(crate) fn booted() -> impl Iterator<Item = &'static Machine> {
+/// Those that this run boots. A kernel that could not be had is said.
+pub(crate) fn booted(fetched: &Path) -> Vec<&'static Machine> {
     let short = machine::short();
-    MACHINES
-        .iter()
-        .filter(move |machine| machine.short || !short)
+    let wanted = MACHINES.iter().filter(|machine| machine.short || !short);
+    let (booted, lacking): (Vec<_>, Vec<_>) =
+        wanted.partition(|machine| fetched.join(format!("linux-{}", machine.kernel)).exists());
+    for machine in lacking {
+        let why = std::fs::read_to_string(fetched.join("lacking")).unwrap_or_default();
+        let why = why.trim().replace('\n', "; ");
+        println!("not checked: the tracer on Linux {}: {why}", machine.name);
+    }
+    booted
 }
 
 /// Those that run a stage.
@@ -146,7 +161,9 @@ pub(crate) fn contents(fetched: &Path) -> Contents<'static> {
         files: KERNELS
             .map(|kernel| format!("overlay-{kernel}.ko"))
             .map(|module| (fetched.join(&module), format!("usr/lib/{module}")))
-            .to_vec(),
+            .into_iter()
+            .filter(|(module, _)| module.exists())
+            .collect(),
         memory: MEMORY,
     }
 }

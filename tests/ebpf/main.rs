@@ -1,4 +1,4 @@
-//! The tracer on kernels other than this machine's: Linux 6.1 and 6.12 under qemu, with the object of
+//! The tracer on kernels other than this machine's: Linux 6.1, 6.12 and 7.2 under qemu, with the object of
 //! trampolines and security hooks, which many kernels that run in containers and small machines refuse, and
 //! with the one of tracepoints; without `bpf` among the security modules, and without type information.
 //! `init` runs the stages, the program of `probe/` does what is to be seen or denied, `ask`
@@ -35,8 +35,8 @@ type Boots = BTreeMap<&'static str, Transcript>;
 static BOOTS: LazyLock<Result<Boots, String>> = LazyLock::new(|| {
     let fetched = machine::fetched()?;
     let contents = machines::contents(&fetched);
+    let waiting = &Mutex::new(machines::booted(&fetched).into_iter());
     let workshop = &Workshop::new(fetched, &contents);
-    let waiting = &Mutex::new(machines::booted());
     let next = || waiting.lock().expect("nobody panics with it").next();
     Ok(scope(|threads| {
         let workers: Vec<_> = (0..AT_A_TIME)

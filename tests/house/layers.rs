@@ -546,6 +546,7 @@ const EVENTS: &[Row] = &[
     ("pattern", &[]),
     ("raw", &[]),
     ("record", &[]),
+    ("sluid", &[]),
     // What is handed over for root's audit record, and what is signed of a job.
     ("audit", &[]),
     ("mark", &[]),

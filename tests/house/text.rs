@@ -69,6 +69,7 @@ pub(crate) const EFFECTS: &[&str] = &[
     "chaperon/shim/src/look.rs",
     "chaperon/shim/src/signals.rs",
     "ebpf/events/examples/ask.rs",
+    "ebpf/events/src/sluid.rs",
     "ebpf/events/src/trails.rs",
     "network/filter/src/authority.rs",
     "network/filter/src/outside.rs",

@@ -10,6 +10,7 @@ mod links;
 mod modules;
 mod pages;
 mod prefix;
+mod recipes;
 mod service;
 mod statically;
 mod upgrades;

@@ -84,6 +84,7 @@ fn text(translated: &Translated) -> String {
         line(match &staged.what {
             Thing::Directory(mode) => format!("  {at}/ ({mode:o})"),
             Thing::Link(target) => format!("  {at} -> {}", target.display()),
+            Thing::Program(from) => format!("  {at} = {}", from.display()),
             // Its length changes with every line of the built-in policy.
             Thing::File(mode, _) if staged.at.ends_with("explain") => format!("  {at} ({mode:o})"),
             Thing::File(mode, content) => format!("  {at} ({mode:o}, {} bytes)", content.len()),

@@ -60,6 +60,14 @@ fn x32_calls_are_not_there() {
     }
 }
 
+/// There the kernel judges the argument that a call began with, and a tracer puts another one behind it.
+#[cfg(target_arch = "aarch64")]
+#[test]
+fn nothing_is_traced_where_a_tracer_could_change_an_argument() {
+    let traceme = || call(libc::SYS_ptrace, &[u64::from(libc::PTRACE_TRACEME)]);
+    assert_eq!(under(STRICT, traceme), errno(libc::EPERM));
+}
+
 /// A tracer that swaps the number of a call under the filter gets the filter's answer for the new one.
 #[cfg(target_arch = "x86_64")]
 #[test]

@@ -509,8 +509,8 @@ fn what_lies_in_tmp_keeps_root_not_waiting() {
     });
 }
 
-/// Of 20 users, 1,000 sessions and 100,000 requests, in the time of `make bench`'s target; here with room for a build that is not
-/// optimized and a machine that does other things.
+/// Of 20 users, 1,000 sessions and 100,000 requests. `make bench` holds the time against its target; here each line must
+/// not be looked at once more for each other one, which would take hours.
 #[test]
 fn a_hundred_thousand_lines_are_read_in_a_moment() {
     let view = View::new();
@@ -542,7 +542,7 @@ fn a_hundred_thousand_lines_are_read_in_a_moment() {
         view.root(words).ok();
         let taken = begun.elapsed();
         println!("{words:?}: {taken:?}");
-        assert!(taken < Duration::from_secs(8), "{words:?}: {taken:?}");
+        assert!(taken < Duration::from_secs(60), "{words:?}: {taken:?}");
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) const CANARY: &str = "canary-51d07a";
 /// The ordinary user; tests/run makes it.
 pub(crate) const USER: &str = "agentsandbox-test";
 /// No launch takes longer, in seconds, with room for a machine that is busy with other things.
-const PATIENCE: &str = "30";
+const PATIENCE: &str = "120";
 
 /// In a mount namespace of its own: pairs of what is bound over what, a host name, then the call.
 const STAGE: &str = r#"

@@ -19,7 +19,7 @@ fn an_allocation_without_a_shell_takes_steps() {
     let Some(world) = World::new() else { return };
     world.same(
         r#"salloc --no-shell -J kept -n1 2> said.txt; echo $?
-        id=$(grep -oE '[0-9]+' said.txt | tail -n1); rm said.txt
+        id=$(grep -oE 'allocation [0-9]+' said.txt | grep -oE '[0-9]+' | tail -n1); rm said.txt
         squeue -h -j $id -o '%j %T %u'
         srun --jobid=$id -n1 bash -c 'echo step $SLURM_JOB_NAME'
         scancel $id; echo $?"#,

@@ -451,7 +451,7 @@ fn what_slurm_allocates_is_within_the_bounds() {
     for words in WAYS {
         script.push_str(&format!(
             "echo \"{words}|\"$(salloc -Q --immediate=5 {words} \
-             sh -c 'scontrol show job $SLURM_JOB_ID | grep -o \" TRES=.*\"' 2>&1)\n"
+             sh -c 'scontrol show job $SLURM_JOB_ID | grep -oE \"( |Alloc)TRES=.*\"' 2>&1)\n"
         ));
     }
     let said = world
@@ -467,7 +467,11 @@ fn what_slurm_allocates_is_within_the_bounds() {
             refused += 1;
             continue;
         }
-        let tres = result.trim().strip_prefix("TRES=");
+        // Since 23.02 there is another of what was asked for.
+        let tres = result
+            .trim()
+            .trim_start_matches("Alloc")
+            .strip_prefix("TRES=");
         let tres = tres.unwrap_or_else(|| panic!("{words}: {result}"));
         let of = |key: &str| {
             let mut parts = tres.split(',').filter_map(|part| part.split_once('='));

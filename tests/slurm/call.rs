@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use agent_sandbox_support::process::{Drained, drain};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::world::{PATIENCE, Side, World};
+use crate::world::{PATIENCE, Side, World, until};
 
 /// Tests that run side by side submit more than one person does. Those that are about it say a limit of their own.
 const UNPACED: [&str; 4] = [
@@ -155,6 +155,28 @@ impl<'a> Call<'a> {
     }
 }
 
+/// The same command where a directory is seen in place of another one.
+pub(crate) fn in_place(directory: &Path, at: &Path, inner: &Command) -> Command {
+    let mut command = Command::new("/usr/bin/unshare");
+    command
+        .args(["--mount", "--propagation", "slave", "--", "/bin/sh", "-c"])
+        .arg(r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#)
+        .arg("sh")
+        .args([directory, at])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env_clear()
+        .envs(
+            inner
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+    if let Some(directory) = inner.get_current_dir() {
+        command.current_dir(directory);
+    }
+    command
+}
+
 /// A call that runs.
 pub(crate) struct Running {
     child: Child,
@@ -168,6 +190,20 @@ impl Running {
     /// Its first process.
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+    }
+
+    /// Waits until something holds that happens while it runs. If it ends first, that is the failure, with what it said.
+    #[track_caller]
+    pub(crate) fn until(mut self, what: &str, mut holds: impl FnMut() -> bool) -> Self {
+        let mut ended = false;
+        until(what, || {
+            ended = ended || self.child.try_wait().unwrap().is_some();
+            ended || holds()
+        });
+        if ended && !holds() {
+            panic!("{what} did not happen: {}", self.end());
+        }
+        self
     }
 
     /// A signal to it alone.

@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 
 use nix::unistd::{Uid, User};
 
+use crate::world::until;
+
 /// What is planted in a home, all of it hidden in every jail.
 const PLANTED: &[&str] = &[".ssh/id_rsa", ".aws/credentials", ".netrc"];
 
@@ -130,6 +132,45 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// The same cluster, for sessions of another installation.
+    pub(crate) fn with_launcher(&self, launcher: PathBuf) -> Self {
+        Self {
+            conf: self.conf.clone(),
+            launcher,
+            alice: self.alice.clone(),
+            bob: self.bob.clone(),
+            marker: self.marker.clone(),
+            name: self.name.clone(),
+            nodes: self.nodes.clone(),
+            site: self.site.clone(),
+        }
+    }
+
+    /// Whether munge gives its credentials; if not, it is sackd (`auth/slurm`).
+    pub(crate) fn has_munge(&self) -> bool {
+        !self.configuration().contains("\nCredType=cred/slurm\n")
+    }
+
+    /// The sockets of who gives its credentials: first the one that commands use.
+    pub(crate) fn credentials(&self) -> Vec<String> {
+        let configuration = self.configuration();
+        if !self.has_munge() {
+            // slurmctld and slurmdbd may have their own.
+            let made =
+                |socket: &String| socket.starts_with("/run/slurm/") || Path::new(socket).exists();
+            let all = ["slurm", "slurmctld", "slurmdbd"].map(|of| format!("/run/{of}/sack.socket"));
+            return all.into_iter().filter(made).collect();
+        }
+        let named = configuration
+            .lines()
+            .find_map(|line| line.strip_prefix("AuthInfo=socket="));
+        vec![named.unwrap_or("/run/munge/munge.socket.2").to_owned()]
+    }
+
+    fn configuration(&self) -> String {
+        fs::read_to_string(&self.conf).expect("slurm.conf")
+    }
+
     /// Asks for its name and its nodes.
     fn look(&mut self) -> Result<(), String> {
         let config = self.ask("scontrol", ["show", "config"])?;
@@ -191,6 +232,35 @@ impl Cluster {
         self.ask(program, arguments).unwrap()
     }
 
+    /// Slurm's release, by which its words differ: year and month.
+    pub(crate) fn release(&self) -> (u32, u32) {
+        let said = self.said("sinfo", ["--version"]);
+        let number = |part: Option<&str>| part.and_then(|part| part.parse().ok());
+        let version = said.split_whitespace().last().unwrap_or_default();
+        let mut parts = version.split('.');
+        let release = (number(parts.next()), number(parts.next()));
+        let (Some(year), Some(month)) = release else {
+            panic!("no release: {said}")
+        };
+        (year, month)
+    }
+
+    /// What the cgroup of a job is called.
+    pub(crate) fn group_of(&self, job: u32) -> String {
+        if self.release() < (26, 5) {
+            return format!("job_{job}");
+        }
+        let job = format!("--jobs={job}");
+        let mut sluid = String::new();
+        // slurmdbd may have heard of the job a little later.
+        until("the SLUID", || {
+            let said = self.said("sacct", ["-nXP", "-o", "SLUID", &job]);
+            said.trim().clone_into(&mut sluid);
+            sluid.starts_with('s')
+        });
+        sluid
+    }
+
     /// A command as one of the users, with the environment of somebody who is logged in.
     pub(crate) fn command(&self, user: &User, program: impl AsRef<OsStr>) -> Command {
         let mut command = match &self.site {
@@ -220,7 +290,9 @@ impl Cluster {
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("LANG", "C.UTF-8")
             .env("TERM", "xterm")
-            .env("SLURM_CONF", &self.conf);
+            .env("SLURM_CONF", &self.conf)
+            // Open MPI 5 binds ranks to cores, of which a node here says that it has more than there are.
+            .env("PRTE_MCA_hwloc_default_binding_policy", "none");
         command
     }
 }

@@ -47,7 +47,10 @@ fn the_way_to_slurm_is_tried_and_timed() {
         ("slurm-commands", " commands in /usr/bin (slurm"),
         ("slurm-programs", "agent-sandbox-chaperon and -shim in "),
         ("slurm-controller", " is UP"),
-        ("munge", " can be reached outside, and in no jail"),
+        (
+            "slurm-credentials",
+            " can be reached outside, and in no jail",
+        ),
         ("chaperon", "a request from a jail to Slurm and back"),
         ("session", "a session started and ended"),
     ] {

@@ -6,8 +6,8 @@ use crate::mpi::{plain, world};
 use crate::world::{Side, World, until};
 
 /// The processes on this machine that belong to a job: by its control group, or by the environment.
-fn processes(job: &str) -> Vec<String> {
-    let group = format!("/job_{job}/");
+fn processes(world: &World, job: u32) -> Vec<String> {
+    let group = format!("/{}/", world.cluster.group_of(job));
     let variables = [format!("SLURM_JOB_ID={job}"), format!("SLURM_JOBID={job}")];
     let mut found = Vec::new();
     for process in fs::read_dir("/proc").unwrap().flatten() {
@@ -32,7 +32,7 @@ fn nothing_remains(world: &World, side: Side) {
     world.settle(side);
     for job in world.jobs(side).keys() {
         until(&format!("the end of the processes of job {job}"), || {
-            processes(&job.to_string()).is_empty()
+            processes(world, *job).is_empty()
         });
     }
 }
@@ -92,8 +92,8 @@ fn mpirun_ends_with_its_ranks() {
     world.write(
         "job.sh",
         "#!/bin/bash\n#SBATCH -N1 -n3 -o job.txt\n\
-         for how in segv mpi exit; do mpirun.openmpi -n 3 ./crash.openmpi $how > out.txt 2>&1; echo $how $?; done\n\
-         mpiexec.mpich -n 3 ./crash.mpich mpi > out.txt 2>&1; echo mpich $?; rm -f out.txt core*\n\
+         ulimit -c 0; for how in segv mpi exit; do mpirun.openmpi -n 3 ./crash.openmpi $how > out.txt 2>&1; echo $how $?; done\n\
+         mpiexec.mpich -n 3 ./crash.mpich mpi > out.txt 2>&1; echo mpich $?; rm -f out.txt\n\
          echo processes $(ps -eo comm | grep -c crash)\n",
     );
     // Outside `ps` shows the other side's ranks as well.
@@ -125,11 +125,12 @@ fn ended(world: &World, side: Side) {
             world.until(side, &format!("{how}.txt"), &format!("begun {rank}"));
         }
     }
-    let jobs: Vec<String> = world.jobs(side).keys().map(u32::to_string).collect();
+    let jobs: Vec<u32> = world.jobs(side).into_keys().collect();
     let [cancelled, limited] = jobs.as_slice() else {
         panic!("{jobs:?}")
     };
-    assert!(processes(cancelled).len() > 2 && processes(limited).len() > 2);
+    let many = |job: &u32| processes(world, *job).len() > 2;
+    assert!(many(cancelled) && many(limited));
     // Looked at twice a minute.
     let job = format!("job={limited}");
     world

@@ -4,7 +4,7 @@ use crate::world::World;
 
 /// Prints variables without those that differ from run to run.
 const SHOW: &str = "env | grep -E '^(SLURM|MINE|OTHER|HOME|USER|LOGNAME|SHELL|FROM_TASK|TMPDIR|ENVIRONMENT)' \
-    | grep -vE '^SLURM_(TASK_PID|CONF|LAUNCH_NODE|SRUN_COMM|EXPORT_ENV|GET_USER_ENV|STEP_LAUNCHER|STEP_RESV|TOPOLOGY|WORKING_CLUSTER)' | sort";
+    | grep -vE '^SLURM_(TASK_PID|CONF|LAUNCH_NODE|SRUN_COMM|EXPORT_ENV|GET_USER_ENV|STEP_LAUNCHER|STEP_RESV|TOPOLOGY|WORKING_CLUSTER|JOB_START_TIME|JOB_END_TIME)' | sort";
 
 #[test]
 fn export_chooses_as_slurm_does() {

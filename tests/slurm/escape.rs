@@ -181,6 +181,7 @@ fn options_that_leave_the_jail_are_refused() {
         "scrontab job.sh",
         "scrun list",
         "sgather x y",
+        "swait 1",
         // Abbreviated, in another spelling, bundled.
         "sbatch --ui=0 job.sh",
         "sbatch --get=5 job.sh",

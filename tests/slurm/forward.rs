@@ -68,7 +68,7 @@ fn is_the_users_alone(world: &World, socket: &str, name: &str) {
     let bob = World::of(world.cluster, &world.cluster.bob);
     let others = get(&bob, socket);
     assert_eq!(others.out(), "", "{others}");
-    assert!(others.err().contains("ouldn't connect"), "{others}");
+    assert!(others.err().contains("connect to server"), "{others}");
     let tried = bob.real(&[
         "bash",
         "-c",
@@ -187,7 +187,7 @@ fn the_ports_of_a_job_that_is_cancelled_lead_nowhere() {
     world.real(&["scancel", &job]).good();
     world.settle(Side::Inside);
     until("the end of who forwards", || {
-        get(&world, &socket).err().contains("ouldn't connect")
+        get(&world, &socket).err().contains("connect to server")
     });
     // What a killed server left behind goes with the next.
     inside(&world, "isolated", "true").run().good();

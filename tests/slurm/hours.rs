@@ -95,7 +95,7 @@ fn what_slurm_says_takes_the_place_of_what_was_held() {
         "id=$({HOUR} --parsable --wrap 'sleep 8'); agent-sandbox budget --json > held.json; \
          agent-sandbox wait $id; \
          for i in {{1..60}}; do agent-sandbox budget --json > used.json; grep -q '\"held\": 1' used.json || exit 0; sleep 1; done; \
-         cat used.json; squeue; sacct -XDPj $id -o JobID,State,Submit,End; exit 9"
+         echo 'it did not happen within a minute:'; cat used.json; squeue; sacct -XDPj $id -o JobID,State,Submit,End; exit 9"
     );
     with_nodes(&world, 5, &script).run().good();
     let said = |name: &str| Output {

@@ -18,6 +18,7 @@ mod call;
 #[path = "../confine/chosen.rs"]
 mod chosen;
 mod cluster;
+mod containers;
 mod control;
 mod credentials;
 mod daily;
@@ -30,6 +31,7 @@ mod failure;
 mod files;
 mod forgery;
 mod forward;
+mod gpus;
 mod group;
 mod handing;
 mod hours;
@@ -58,6 +60,7 @@ mod site;
 mod step;
 mod steps;
 mod terminal;
+mod upgrade;
 mod world;
 
 /// Sessions in documents.

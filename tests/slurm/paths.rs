@@ -72,6 +72,23 @@ fn links_and_races_do_not_write_outside_the_jail() {
     assert!(!world.home(".ssh/written.txt").exists());
 }
 
+/// Those that are missing are made in the jail, with what it may.
+#[test]
+fn directories_of_output_files_are_not_made_outside_the_jail() {
+    let Some(world) = World::new() else { return };
+    let ssh = world.home(".ssh");
+    world.defended(&format!(
+        "ln -s ~/.ssh there; ln -s {at}/below link
+        sbatch -Q -o there/made/x.txt --wrap 'echo x'; srun -Q -o there/made/x.txt echo x
+        srun -Q -n2 -o there/made/%t.txt echo x; srun -Q -o link/made/x.txt echo x
+        id=$(sbatch --parsable -H -o later/made/%j/x.txt --wrap 'echo x'); ln -s ~/.ssh later; scontrol release $id",
+        at = ssh.display()
+    ));
+    for name in ["made", "below"] {
+        assert!(!ssh.join(name).exists(), "{name}");
+    }
+}
+
 #[test]
 fn special_files_are_no_way_out() {
     let Some(world) = World::new() else { return };

@@ -16,7 +16,9 @@ fn squeue_shows_own_jobs_as_outside() {
         r#"a=$(sbatch --parsable -H held.sh); b=$(sbatch --parsable -H -a 1-3 -n 2 -t 7 --wrap true)
         ids=$a,$b
         squeue -j $ids; squeue -j $ids -l | tail -n +2; squeue -h -j $a -o '%i|%j|%u|%a|%T|%r|%k|%Z|%o|%C|%D|%l|%m|%q|%P|%K|%F|%A'
-        squeue -h -j $ids -O JobID,Name,UserName,State,WorkDir:60,Comment,Command:80,NumTasks,TimeLimit; squeue -h -j $a -O STDOUT:90
+        squeue -h -j $ids -O JobID,Name,UserName,State,WorkDir:60,Comment,Command:80,NumTasks,TimeLimit
+        c=$(sbatch --parsable -H -o 'o-%j-%x' -e 'e-%j' -i /dev/zero held.sh); d=$(sbatch --parsable -H -o 'only-%j' held.sh)
+        for j in $a $b $c $d; do squeue -h -j $j -O STDOUT:90,STDERR:90,STDIN:60; done; squeue -h --expand-patterns -j $a,$c -O STDOUT:90
         squeue -j $b -r -h -S i -o '%i %t'; squeue -h -j ${b}_2 -o %i; squeue --me -h -j $a -n 'a name' -o '%j %t'
         squeue -h -t PD -j $a -o %20j; squeue -h -j $a -o '%.5j|%8u|'; squeue -u $USER -h -j $a -o %t
         squeue -s -j $a -h; squeue -h -j $a --start -o %j

@@ -1,6 +1,7 @@
 //! Which jobs are seen and touched: those of the project, unless the policy says otherwise.
 
 use crate::call::Output;
+use crate::cluster::not_checked;
 use crate::world::{Side, World};
 
 /// A pending job of this world's user, outside of every jail.
@@ -273,4 +274,48 @@ fn a_step_of_another_job_cannot_be_started() {
             .all(|step| step.contains("batch") || step.contains("extern")),
         "{steps}"
     );
+}
+
+/// The SLUID of a job that is there; none: this Slurm has none.
+fn sluid(world: &World, id: &str) -> Option<String> {
+    let said = world.real(&["squeue", "-h", "-j", id, "-O", "SLUID:30"]);
+    let sluid = said.out().trim().to_owned();
+    (said.code == 0 && sluid.starts_with('s')).then_some(sluid)
+}
+
+#[test]
+fn a_sluid_is_the_number_of_its_job() {
+    let (Some(world), Some(other)) = (World::new(), World::new()) else {
+        return;
+    };
+    let bob = World::of(world.cluster, &world.cluster.bob);
+    let mut names = Vec::new();
+    for foreign_to in [&other, &bob] {
+        let foreign = foreign(foreign_to, "foreign-name");
+        let Some(name) = sluid(foreign_to, &foreign) else {
+            return not_checked("SLUIDs: this Slurm has none");
+        };
+        let before = state(foreign_to, &foreign);
+        let output = touch(&world, &name);
+        assert_eq!(state(foreign_to, &foreign), before, "{output}");
+        names.push(name);
+    }
+    // Later: the attempts end all jobs of their own session.
+    let call = "sbatch --parsable -H -J mine --wrap true";
+    let id = world.inside(call).run().good().word();
+    let own = sluid(&world, &id).expect("a SLUID");
+    // Whoever names another's learns nothing of it, not even whether it is there.
+    let others = names.join(" ");
+    let said = world
+        .inside(&format!("squeue -h -j {id} -o '{others} {own}'"))
+        .run();
+    assert_eq!(said.out(), format!("{others} {id}\n"), "{said}");
+    let script = format!(
+        "squeue -h -j {own} -o '%i %j'; squeue -h --jobs={own},{id} -o %i; scontrol show job {own} | grep -o 'JobId=[0-9]*'
+        scontrol update job={own} Name=renamed; scontrol update jobid={own} TimeLimit=3; scontrol release {own}; scontrol hold {own}
+        squeue -h -j {id} -o '%j %l'; scancel {own}; sacct -n -X -P -j {own} -o JobID,State%9"
+    );
+    let said = world.inside(&script).run().good();
+    let expected = format!("{id} mine\n{id}\nJobId={id}\nrenamed 3:00\n{id}|CANCELLED");
+    assert!(said.out().starts_with(&expected), "{said}");
 }

@@ -48,6 +48,11 @@ fn scripts_that_are_none_are_refused_in_slurms_words() {
     world.same("sbatch --wrap ''; echo $?");
 }
 
+/// A backslash holds a word together over a blank; in older releases `b` of `a\ b` is a word that is no option.
+fn escapes_blanks(world: &World) -> bool {
+    world.cluster.release() >= (24, 5)
+}
+
 #[test]
 fn directives_are_read_as_slurm_reads_them() {
     let Some(world) = World::new() else { return };
@@ -85,7 +90,11 @@ fn directives_are_read_as_slurm_reads_them() {
         ),
         ("tabs", "#SBATCH\t-J\ttabs\t-o tabs.txt\n"),
         ("hash", "#SBATCH -J a#b -o hash.txt\n"),
+        ("escaped", "#SBATCH -o escaped.txt -J a\\ b\n"),
     ] {
+        if name == "escaped" && !escapes_blanks(&world) {
+            continue;
+        }
         world.clear();
         world.write(name, format!("{head}{directives}{body}"));
         world.same(&format!("sbatch {name}; echo $?"));
@@ -119,6 +128,9 @@ fn wrong_directives_are_refused_in_slurms_words() {
         ("letter", "-_"),
         ("escaped", "-J a\\ b"),
     ] {
+        if name == "escaped" && escapes_blanks(&world) {
+            continue;
+        }
         world.write(name, format!("#!/bin/bash\n#SBATCH {directive}\ntrue\n"));
         let output = world.inside(&format!("sbatch {name}")).run();
         let outside = world.outside(&format!("sbatch {name}")).run();

@@ -398,7 +398,12 @@ impl World {
             let pending = line.starts_with("salloc: Pending job allocation ");
             // A race of salloc's own, at its end.
             let revoked = line.starts_with("salloc: Job allocation ");
-            let step = line.contains(" step creation ") || line.contains(": Step created for job ");
+            let steps = [
+                " step creation ",
+                ": Step created for ",
+                ": Step completed in JobId=",
+            ];
+            let step = steps.iter().any(|words| line.contains(words));
             !(pending || revoked || step || job && what.iter().any(|what| line.ends_with(what)))
         };
         text = text.lines().filter(waited).collect::<Vec<_>>().join("\n");
@@ -422,6 +427,9 @@ impl World {
             rest = &number[end..];
         }
         plain.push_str(rest);
+        // A job's other name, since 25.11.
+        let known = |line: &&str| !line.starts_with("SLURM_JOB_SLUID=");
+        let plain = plain.lines().filter(known).collect::<Vec<_>>().join("\n");
         without_times(&plain)
     }
 
@@ -519,6 +527,17 @@ impl Drop for World {
         for side in [Side::Inside, Side::Outside] {
             let jobs = self.jobs(side);
             left.extend(jobs.into_keys().map(|id| id.to_string()));
+        }
+        // An allocation without a shell has the chaperon's directory. One that a failed test left would keep others waiting.
+        let project = self.project();
+        let base = project.parent().and_then(Path::file_name);
+        let mark = base.unwrap_or_default().to_string_lossy().replace('.', "-");
+        let mut ask = self.cluster.command(self.user, "squeue");
+        if let Ok(said) = ask.args(["--me", "-h", "-o", "%i %j"]).output() {
+            let text = String::from_utf8_lossy(&said.stdout).into_owned();
+            let named = text.lines().filter_map(|line| line.split_once(' '));
+            let named = named.filter(|(_, name)| name.ends_with(&mark));
+            left.extend(named.map(|(id, _)| id.to_owned()));
         }
         if !left.is_empty() {
             let mut cancel = self.cluster.command(self.user, "scancel");

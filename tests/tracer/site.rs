@@ -44,6 +44,15 @@ fn started() -> Option<(&'static Cluster, &'static Path)> {
         let root = std::env::var_os("AGENT_SANDBOX_ROOT")
             .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
         let users = format!("{},{}", shared.alice.name, shared.bob.name);
+        // A test that runs once more, alone, finds the one of the whole suite.
+        if place.exists() {
+            let down = Command::new(root.join("tests/slurm/cluster"))
+                .arg("down")
+                .arg(&place)
+                .status();
+            assert!(down.unwrap().success());
+            fs::remove_dir_all(&place).unwrap();
+        }
         let said = Command::new(root.join("tests/slurm/cluster"))
             .arg("up")
             .arg(&place)

@@ -7,7 +7,10 @@
 //! session of the process (`AllocNode:Sid`), which is all there is of `salloc` on a login node.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
+
+use agent_sandbox_events::sluid::is_sluid;
 
 /// Variables that describe an allocation and that `srun` reads in it (`salloc(1)`, `srun(1)`). Others
 /// say which programs Slurm runs outside of any jail (`SLURM_TASK_PROLOG`), which controller it asks
@@ -48,6 +51,24 @@ const SLACK: u64 = 60;
 /// What `squeue --Format` is asked for, in the order in which [`Job::read`] reads it. The name of a node,
 /// and of a cluster's host, has less than 256 characters (`hostname(7)`).
 pub const FORMAT: &str = "JobID:.12,ArrayJobID:.12,UserID:.12,StateCompact:.6,AllocSID:.12,SubmitTime:.24,NumNodes:.10,NumCPUs:.12,BatchFlag:.4,AllocNodes:.256";
+
+/// What names a job on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobId {
+    /// Its number.
+    Number(u32),
+    /// Its SLUID, which no other job ever has (Slurm 26.05).
+    Sluid(String),
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Sluid(sluid) => f.write_str(sluid),
+        }
+    }
+}
 
 /// An allocation that is proved to be the one around this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,8 +142,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Reads the one line that is about this job.
-    pub fn read(said: &str, id: u32) -> Option<Self> {
+    /// Reads the one line that is about this job: of an answer about a SLUID, the first.
+    pub fn read(said: &str, id: &JobId) -> Option<Self> {
         let line = |line: &str| {
             let mut fields = line.split_ascii_whitespace();
             let mut next = || fields.next();
@@ -138,7 +159,10 @@ impl Job {
                 batch: next()? != "0",
                 host: next()?.to_owned(),
             };
-            (job.id == id).then_some(job)
+            match id {
+                JobId::Number(id) => (job.id == *id).then_some(job),
+                JobId::Sluid(_) => Some(job),
+            }
         };
         said.lines().find_map(line)
     }
@@ -182,12 +206,21 @@ pub fn lists(said: &str, job: u32, pid: u32) -> bool {
 }
 
 /// The job in whose cgroup a process is, by its `/proc/PID/cgroup`: Slurm's cgroups are called `job_N`,
-/// with cgroup v1 and v2.
-pub fn of_cgroup(text: &str) -> Option<u32> {
-    let parts = text.lines().flat_map(|line| line.split('/'));
-    parts
-        .filter_map(|part| part.strip_prefix("job_")?.parse().ok())
-        .next()
+/// with cgroup v1 and v2, and since 26.05 as the job's SLUID.
+pub fn of_cgroup(text: &str) -> Option<JobId> {
+    let of = |line: &str| {
+        let parts: Vec<&str> = line.split('/').collect();
+        let number = |part: &&str| part.strip_prefix("job_")?.parse().ok();
+        if let Some(number) = parts.iter().find_map(number) {
+            return Some(JobId::Number(number));
+        }
+        // The name alone says less: it counts where Slurm makes the cgroups of jobs.
+        let above = |part: &str| part.ends_with("slurmstepd.scope") || part.starts_with("uid_");
+        let pair = parts.windows(2).find(|pair| above(pair[0]));
+        pair.filter(|pair| is_sluid(pair[1].as_bytes()))
+            .map(|pair| JobId::Sluid(pair[1].to_owned()))
+    };
+    text.lines().find_map(of)
 }
 
 /// The number in `SLURM_JOB_ID`.
@@ -223,7 +256,7 @@ mod tests {
     const SQUEUE: &str = "      100002      100001        1003     R        4711              1795259638         2           4   0 login1\n";
 
     fn job() -> Job {
-        Job::read(SQUEUE, 100_002).unwrap()
+        Job::read(SQUEUE, &JobId::Number(100_002)).unwrap()
     }
 
     #[test]
@@ -233,8 +266,11 @@ mod tests {
         assert_eq!((job.session, job.submitted), (4711, 1_795_259_638));
         assert_eq!((job.nodes, job.processors), (2, 4));
         assert_eq!(job.host, "login1");
-        assert_eq!(Job::read(SQUEUE, 100_001), None);
-        assert_eq!(Job::read("slurm_load_jobs error\n", 1), None);
+        assert_eq!(Job::read(SQUEUE, &JobId::Number(100_001)), None);
+        assert_eq!(
+            Job::read("slurm_load_jobs error\n", &JobId::Number(1)),
+            None
+        );
     }
 
     #[test]
@@ -281,8 +317,14 @@ mod tests {
     fn a_job_is_found_in_its_cgroup() {
         let new = "0::/system.slice/slurmstepd.scope/job_17/step_0/user/task_1\n";
         let old = "12:pids:/init.scope\n4:memory:/slurm_n1/uid_1000/job_18/step_batch\n";
-        assert_eq!(of_cgroup(new), Some(17));
-        assert_eq!(of_cgroup(old), Some(18));
+        assert_eq!(of_cgroup(new), Some(JobId::Number(17)));
+        assert_eq!(of_cgroup(old), Some(JobId::Number(18)));
+        let sluid = "s4BNM8GN312R00";
+        let newest =
+            format!("8:pids:/\n0::/system.slice/n1_slurmstepd.scope/{sluid}/step_0/user\n");
+        assert_eq!(of_cgroup(&newest), Some(JobId::Sluid(sluid.into())));
+        assert_eq!(of_cgroup(&format!("0::/user.slice/{sluid}\n")), None);
+        assert_eq!(of_cgroup("0::/slurmstepd.scope/system\n"), None);
         assert_eq!(of_cgroup("0::/user.slice/user-1000.slice\n"), None);
         assert_eq!(of_cgroup("0::/x/job_x/job_\n"), None);
     }

@@ -2,7 +2,7 @@
 //! one of them can prove to Slurm that he is the user), the directory in which slurmstepd's sockets
 //! stand, and where tasks put temporary files. Pure: text in, paths out.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -28,6 +28,20 @@ const SOCKET: &[u8] = b"socket=";
 const SPOOL: &[u8] = b"slurmdspooldir=";
 /// Where tasks put temporary files: `slurm.conf(5)`, `mpi.conf(5)`.
 const TEMPORARY: [&[u8]; 2] = [b"tmpfs=", b"pmixclitmpdirbase="];
+
+/// Where munge's socket is unless another is named (`munged(8)`): Slurm's default, which needs no line.
+const MUNGE: &str = "/run/munge/munge.socket.2";
+
+/// Where those of sackd, slurmctld and slurmdbd are, which give credentials with `auth/slurm` (`sackd(8)`).
+const SACKD: [&str; 3] = [
+    "/run/slurm/sack.socket",
+    "/run/slurmctld/sack.socket",
+    "/run/slurmdbd/sack.socket",
+];
+const WITH_SACKD: &[u8] = b"authtype=auth/slurm";
+
+/// Each slurm.conf has it. sackd's socket is in a directory of the cluster's, too (Slurm 25.05, `sack_api.c`).
+const CLUSTER: &[u8] = b"clustername=";
 
 /// At which ports Slurm's own services listen: `slurm.conf(5)`. The fourth is that of nodes with a port of their own, in lines
 /// that begin otherwise; at the last `srun` does.
@@ -79,6 +93,20 @@ pub fn read(text: &[u8]) -> Named {
                 rest = &rest[at + SOCKET.len()..];
                 all.sockets.extend(path(rest).map(|path| (number, path)));
             }
+        }
+        if lower.find(WITH_SACKD).is_some() {
+            all.sockets
+                .extend(SACKD.map(|place| (number, place.into())));
+        }
+        if let Some(at) = lower.find(CLUSTER) {
+            let name = whole[at + CLUSTER.len()..].trim_start_with(|letter| letter == '"');
+            let end = name.iter().position(|byte| b" ,;\"#/".contains(byte));
+            let name = OsStr::from_bytes(&name[..end.unwrap_or(name.len())]);
+            let mut place = OsString::from("/run/slurm-");
+            place.push(name);
+            all.sockets
+                .push((number, PathBuf::from(place).join("sack.socket")));
+            all.sockets.push((number, MUNGE.into()));
         }
         let behind = |key: &[u8]| {
             let at = lower.find(key)?;
@@ -159,7 +187,7 @@ mod tests {
             socket=/srv/d # mine\n\
             AccountingStoragePass=/srv/e\nAccountingStoragePass=word\n\
             AuthAltParameters=jwt_key=/k,socket=relative\nAuthInfo=Socket=/srv/f";
-        let shown = shown(&read(text).sockets);
+        let all = shown(&read(text).sockets);
         let expected = [
             "2 /opt/munge/a.sock",
             "3 /srv/b",
@@ -168,7 +196,16 @@ mod tests {
             "8 /srv/e",
             "11 /srv/f",
         ];
-        assert_eq!(shown, expected);
+        assert_eq!(all, expected);
+        let text = b"ClusterName = \"one\" # x\nauthtype=auth/slurm\n";
+        let expected = [
+            "1 /run/slurm-one/sack.socket",
+            "1 /run/munge/munge.socket.2",
+            "2 /run/slurm/sack.socket",
+            "2 /run/slurmctld/sack.socket",
+            "2 /run/slurmdbd/sack.socket",
+        ];
+        assert_eq!(shown(&read(text).sockets), expected);
         assert_eq!(read(b""), Named::default());
         assert_eq!(read(b"\\"), Named::default());
     }

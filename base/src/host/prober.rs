@@ -95,10 +95,10 @@ impl Prober {
         let _ = waitpid(self.child, Some(WaitPidFlag::WNOHANG));
     }
 
-    /// Ends an idle child.
+    /// Ends an idle child: it cannot hang in the kernel, as it has no question to answer. It is not left to read the end of its
+    /// socket, for whatever was forked meanwhile holds a copy of the other end.
     pub fn finish(self) {
-        drop(self.stream);
-        // It reads the end of its socket and leaves; it cannot hang, as it has no question to answer.
+        let _ = kill(self.child, Signal::SIGKILL);
         let _ = waitpid(self.child, None);
     }
 }
@@ -134,5 +134,25 @@ fn serve(mut stream: UnixStream) {
         if put_frame(&mut text, &answers).is_err() || stream.write_all(&text).is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Prober;
+
+    #[test]
+    fn a_child_ends_whatever_else_was_forked_meanwhile() {
+        let first = Prober::start().unwrap();
+        let second = Prober::start().unwrap();
+        let child = first.child;
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            first.finish();
+            done.send(())
+        });
+        let patience = std::time::Duration::from_secs(10);
+        assert!(ended.recv_timeout(patience).is_ok(), "{child} stays");
+        second.finish();
     }
 }

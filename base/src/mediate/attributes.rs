@@ -195,8 +195,10 @@ enum What {
     /// `struct timespec[2]` at the address in this argument.
     Nanoseconds(usize),
     /// `struct timeval[2]`.
+    #[cfg(target_arch = "x86_64")]
     Microseconds(usize),
     /// `struct utimbuf`.
+    #[cfg(target_arch = "x86_64")]
     Seconds(usize),
     /// Name, value, length and flags from this argument on.
     SetAttribute(usize),
@@ -269,10 +271,12 @@ impl What {
             Self::Nanoseconds(argument) => {
                 times(caller, argument, |[a, b, c, d]| Some([(a, b), (c, d)]))?
             }
+            #[cfg(target_arch = "x86_64")]
             Self::Microseconds(argument) => times(caller, argument, |[a, b, c, d]| {
                 let range = 0..1_000_000;
                 (range.contains(&b) && range.contains(&d)).then_some([(a, b * 1000), (c, d * 1000)])
             })?,
+            #[cfg(target_arch = "x86_64")]
             Self::Seconds(argument) => times(caller, argument, |[a, b]| Some([(a, 0), (b, 0)]))?,
             Self::SetAttribute(at) => {
                 let name = name(caller, arguments[at])?;

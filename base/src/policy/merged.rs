@@ -21,6 +21,7 @@ use super::stated::{self, Stated};
 use super::trace::{Events, Recorded, Sampling, TraceMode};
 use super::values::*;
 use crate::config::keys::keys;
+use crate::config::source::Sourced;
 
 /// One section of the merged policy.
 macro_rules! section {
@@ -134,13 +135,17 @@ macro_rules! merged {
 keys!(merged);
 
 impl SlurmLimits {
-    /// The numbers alone, as the chaperon gets them.
+    /// The numbers and who set them, as the chaperon gets them.
     pub fn values(&self) -> order::Limits {
+        let limit = |number: &Sourced<u32>| order::Limit {
+            most: number.value,
+            source: number.source.to_string(),
+        };
         order::Limits {
             queries_per_minute: self.queries_per_minute.value,
-            jobs: self.jobs.value,
-            submissions_per_minute: self.submissions_per_minute.value,
-            submissions_per_day: self.submissions_per_day.value,
+            jobs: limit(&self.jobs),
+            submissions_per_minute: limit(&self.submissions_per_minute),
+            submissions_per_day: limit(&self.submissions_per_day),
         }
     }
 }

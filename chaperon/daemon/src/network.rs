@@ -7,12 +7,15 @@ use std::io::{self, Read};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use agent_sandbox_filter::{Broker, Event, Filter, ProxiedNetwork, Sockets, Verdict};
 use agent_sandbox_hosts::HostRules;
 use agent_sandbox_wire::led;
+
 use agent_sandbox_wire::network::{
     AUTHORITY, CERTIFICATE, COMPLETE, KeptCredential, LONGEST_WORDS, NetworkOrder, READY, RULES,
     SiteProxies, SocketOf, UNCHANGED,
@@ -37,11 +40,13 @@ const OF_RULES: &str = "(rules)";
 const OF_CREDENTIALS: &str = "(credentials)";
 /// Hosts that the session is told of: what is inside chooses them.
 const MOST_TOLD: usize = 50;
+/// So long an answer waits until its session is told why: its standard error may be read by nobody.
+const SAYING: Duration = Duration::from_millis(200);
 
 /// What is to be done.
 enum News {
-    /// Something happened.
-    Of(Event),
+    /// Something happened; who waits until the session has been told of it.
+    Of(Event, Option<mpsc::SyncSender<()>>),
     /// There are other rules, or there are not; in words.
     Rules(audit::Verdict, String),
     /// The launcher is gone.
@@ -62,12 +67,26 @@ pub fn filter(order: i32, errors: i32, life: i32) -> io::Result<()> {
     sys::harden()?;
     let (tell, news) = mpsc::channel();
     let events = Mutex::new(tell.clone());
-    let sink = Box::new(move |event| {
-        let events = events.lock().unwrap_or_else(PoisonError::into_inner);
+    let waits = AtomicUsize::new(MOST_TOLD);
+    let sink = Box::new(move |event: Event| {
+        let refused = matches!(event.verdict, Verdict::Refused { .. });
+        let fewer = |left: usize| left.checked_sub(1);
+        let waits = refused
+            && waits
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer)
+                .is_ok();
+        let (said, heard) = mpsc::sync_channel(1);
+        let news = News::Of(event, waits.then_some(said));
         // Without a receiver the process is about to end.
-        let _ = events.send(News::Of(event));
+        let _ = events
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .send(news);
+        if waits {
+            let _ = heard.recv_timeout(SAYING);
+        }
     });
-    let begun = read_sealed::<NetworkOrder>(order).and_then(|mut order| {
+    let begun = read_order::<NetworkOrder>(order).and_then(|mut order| {
         let broker = broker(&mut order, &life)?;
         let rules = order.rules.clone();
         // First, for the launcher waits until they are taken.
@@ -178,8 +197,8 @@ fn note(order: NetworkOrder, errors: &OwnedFd, news: &mpsc::Receiver<News>) {
     }
     let mut told = BTreeSet::new();
     loop {
-        let event = match news.recv() {
-            Ok(News::Of(event)) => event,
+        let (event, said) = match news.recv() {
+            Ok(News::Of(event, said)) => (event, said),
             Ok(News::Rules(verdict, words)) => {
                 audit.note(&Connection::new(
                     (OF_RULES, None),
@@ -192,13 +211,16 @@ fn note(order: NetworkOrder, errors: &OwnedFd, news: &mpsc::Receiver<News>) {
             Ok(News::Over) | Err(_) => return,
         };
         tracing::info!(target: "network", host = event.host, port = event.port, verdict = ?event.verdict, "judged");
-        // Whoever was refused may end at once, and its job with it: it hears first.
+        // Whoever was refused may end at once, and its job and this process with it: it hears first.
         if let Verdict::Refused { why, hint } = &event.verdict
             && order.tells
             && told.len() < MOST_TOLD
             && told.insert(event.host.clone())
         {
             say(errors, why, hint.as_deref());
+        }
+        if let Some(said) = said {
+            let _ = said.send(());
         }
         audit.note(&connection(&event, order.step.as_ref()));
     }
@@ -251,13 +273,23 @@ fn broker(order: &mut NetworkOrder, launcher: &OwnedFd) -> io::Result<Option<Bro
 
 /// What stands in a file that the launcher has sealed.
 pub(crate) fn read_sealed<T: DeserializeOwned>(fd: OwnedFd) -> io::Result<T> {
+    postcard::from_bytes(&read(fd)?)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// An order of the launcher's.
+pub(crate) fn read_order<T: DeserializeOwned>(fd: OwnedFd) -> io::Result<T> {
+    agent_sandbox_wire::order::decode(&read(fd)?).map_err(io::Error::other)
+}
+
+fn read(fd: OwnedFd) -> io::Result<Zeroizing<Vec<u8>>> {
     // It may hold values of credentials. With room for all of it from the start no copy is left behind.
     let mut text = Zeroizing::new(Vec::new());
     let mut file = File::from(fd);
     let length = file.metadata()?.len().min(LARGEST_ORDER);
     text.reserve_exact(usize::try_from(length + 1).unwrap_or(0));
     (&mut file).take(LARGEST_ORDER).read_to_end(&mut text)?;
-    postcard::from_bytes(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    Ok(text)
 }
 
 /// The sockets inside, which the launcher passes one by one, or the one to a mediator.

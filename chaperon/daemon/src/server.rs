@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use agent_sandbox_wire::budget::CALL;
 use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::frame::UPGRADED;
 use agent_sandbox_wire::message::{Call, End, Stream, ToShim};
-use agent_sandbox_wire::order::Order;
-use tokio::io::AsyncReadExt;
+use agent_sandbox_wire::order::{self, Order};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
@@ -53,8 +54,14 @@ const LARGEST_ORDER: u64 = 16 << 20;
 pub fn serve(order: i32, errors: i32, listen: i32, life: i32) -> io::Result<()> {
     let [order, errors, listen, life] = [order, errors, listen, life].map(sys::inherited);
     let (order, errors, listen, life) = (order?, errors?, listen?, life?);
-    let order = read_order(order)?;
     sys::harden()?;
+    let order = match read_order(order) {
+        Ok(order) => order,
+        Err(error) => {
+            eprintln!("agent-sandbox-chaperon: error: {error}");
+            return refuse(listen, life);
+        }
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -104,7 +111,35 @@ pub fn serve(order: i32, errors: i32, listen: i32, life: i32) -> io::Result<()> 
 fn read_order(fd: OwnedFd) -> io::Result<Order> {
     let mut text = Vec::new();
     File::from(fd).take(LARGEST_ORDER).read_to_end(&mut text)?;
-    postcard::from_bytes(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    order::decode(&text).map_err(io::Error::other)
+}
+
+/// Says to whoever calls that this chaperon is not their session's, until the launcher is gone.
+fn refuse(listen: OwnedFd, life: OwnedFd) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
+    runtime.block_on(async {
+        let listener = std::os::unix::net::UnixListener::from(listen);
+        listener.set_nonblocking(true)?;
+        let listener = UnixListener::from_std(listener)?;
+        let life = std::os::unix::net::UnixStream::from(life);
+        life.set_nonblocking(true)?;
+        let mut life = UnixStream::from_std(life)?;
+        let mut byte = [0];
+        loop {
+            tokio::select! {
+                // Nothing is ever said on it.
+                _ = life.read(&mut byte) => return Ok(()),
+                caller = listener.accept() => match caller {
+                    // Who is gone needs no answer.
+                    Ok((mut stream, _)) => { let _ = stream.write_all(&UPGRADED).await; }
+                    Err(_) => tokio::time::sleep(PAUSE).await,
+                },
+            }
+        }
+    })
 }
 
 async fn accept(listener: &UnixListener, session: &Rc<Session>) -> io::Error {
@@ -245,5 +280,32 @@ async fn answer(
             let _ = conn.output(Stream::Error, text.as_bytes()).await;
             End::Code(refusal.code)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+    use agent_sandbox_wire::frame::UPGRADED;
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a test: nothing forks here")]
+    fn a_chaperon_without_its_sessions_order_says_so_to_each_caller() {
+        let name = format!("agent-sandbox-chaperon.{}", std::process::id());
+        let at = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&at).unwrap();
+        let (life, theirs) = UnixStream::pair().unwrap();
+        let serving = std::thread::spawn(|| super::refuse(listener.into(), theirs.into()));
+        for _ in 0..3 {
+            let mut said = Vec::new();
+            let mut caller = UnixStream::connect_addr(&at).unwrap();
+            caller.read_to_end(&mut said).unwrap();
+            assert_eq!(said, UPGRADED);
+        }
+        drop(life);
+        serving.join().unwrap().unwrap();
     }
 }

@@ -53,6 +53,8 @@ pub struct Session {
     pub query_cache: Rc<QueryCache>,
     /// The cluster's name, once it is known. [`crate::slurm::cluster::name`] asks for it.
     pub cluster: OnceCell<String>,
+    /// What the node's Slurm prints of its version, once it is known. [`crate::slurm::cluster::release`] asks for it.
+    pub version: OnceCell<Vec<u8>>,
     environment: Variables,
     /// The session's standard error; none: nobody is told.
     errors: Option<OwnedFd>,
@@ -89,6 +91,7 @@ impl Session {
             query_cache: Rc::new(query_cache),
             environment,
             cluster: OnceCell::new(),
+            version: OnceCell::new(),
             errors: None,
             order,
         }

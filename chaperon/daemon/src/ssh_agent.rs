@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::audit::{self, Audit, Connection};
-use crate::network::read_sealed;
+use crate::network::read_order;
 use crate::terminal::say;
 use crate::{logging, sys};
 
@@ -37,7 +37,7 @@ pub fn serve(order: i32, errors: i32, listen: i32, life: i32) -> io::Result<()> 
     let (order, errors, listener) = (order?, errors?, UnixListener::from(listen?));
     let life = life?;
     sys::harden()?;
-    let order: SshOrder = read_sealed(order)?;
+    let order: SshOrder = read_order(order)?;
     let state = PathBuf::from(OsString::from_vec(order.state));
     let audit = Audit::new(state.join("audit"), order.session).handed_to(order.tracer.as_deref());
     logging::start(audit.layer());

@@ -284,7 +284,7 @@ fn an_allocation_is_held_while_the_command_runs_inside() {
 fn limits_hold() {
     let world = World::new();
     let chaperon = Chaperon::start(&world, |order| {
-        order.limits.jobs = 2;
+        order.limits.jobs.most = 2;
         let sizes = [(SizeKey::Nodes, 2), (SizeKey::Minutes, 10)].map(|(key, most)| SizeBound {
             key,
             most,

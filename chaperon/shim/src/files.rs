@@ -1,6 +1,11 @@
 //! Files that the chaperon wants read or opened: with the rights and the view of the caller.
 
+use std::ffi::OsStr;
+use std::fs::DirBuilder;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 
 use agent_sandbox_wire::frame::PART;
 use agent_sandbox_wire::message::{How, Source};
@@ -86,6 +91,16 @@ pub(crate) fn open_for(path: &[u8], how: How, signals: &Signals) -> nix::Result<
         // It waits for its other end, and ^C must reach it there.
         signals.act_during(open)
     } else {
-        open()
+        match open() {
+            // As srun does it since Slurm 23.02 (`mkdirpath` in launch.c). Older ones give up here.
+            Err(Errno::ENOENT) if how != How::Read => {
+                let above = Path::new(OsStr::from_bytes(path)).parent();
+                // Why it cannot be made, the second try says.
+                let _ =
+                    above.map(|above| DirBuilder::new().recursive(true).mode(0o755).create(above));
+                open()
+            }
+            opened => opened,
+        }
     }
 }

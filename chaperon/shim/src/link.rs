@@ -266,10 +266,17 @@ fn misunderstood(error: FrameError) -> Trouble {
         FrameError::Version { theirs: 0 } => {
             Trouble::new("what answers in place of the chaperon is none")
         }
-        FrameError::Version { theirs } => Trouble::new(format!(
-            "this command speaks version {VERSION} with the chaperon, the chaperon of this session version {theirs}"
-        ))
-        .hint("agent-sandbox was upgraded since the session began: start a new session"),
+        FrameError::Version { theirs } => {
+            let message = match theirs {
+                u8::MAX => "the chaperon is of another version of agent-sandbox than this session"
+                    .to_owned(),
+                _ => format!(
+                    "this command speaks version {VERSION} with the chaperon, the chaperon of this session version {theirs}"
+                ),
+            };
+            Trouble::new(message)
+                .hint("agent-sandbox was upgraded since the session began: start a new session")
+        }
         FrameError::TooLong(_) | FrameError::Malformed | FrameError::Io(_) => {
             Trouble::new("the chaperon sent what makes no sense")
         }

@@ -47,11 +47,13 @@ pub enum Command {
     Sview,
     /// `sgather(1)`
     Sgather,
+    /// `swait(1)`, since Slurm 26.05.
+    Swait,
 }
 
 impl Command {
     /// Every command.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Sbatch,
         Self::Srun,
         Self::Salloc,
@@ -73,6 +75,7 @@ impl Command {
         Self::Scrun,
         Self::Sview,
         Self::Sgather,
+        Self::Swait,
     ];
 
     /// Its name.
@@ -99,6 +102,7 @@ impl Command {
             Self::Scrun => "scrun",
             Self::Sview => "sview",
             Self::Sgather => "sgather",
+            Self::Swait => "swait",
         }
     }
 

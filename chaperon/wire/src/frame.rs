@@ -20,6 +20,9 @@ pub const PART: usize = 128 << 10;
 /// What a side says first.
 pub const PREFACE: [u8; 4] = [b'a', b's', b'c', VERSION];
 
+/// What a chaperon says first that does not understand its launcher: of a version that no shim speaks, and then nothing.
+pub const UPGRADED: [u8; 4] = [b'a', b's', b'c', u8::MAX];
+
 /// What is wrong with a frame.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {

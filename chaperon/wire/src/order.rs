@@ -1,5 +1,6 @@
 //! Launcher to chaperon: everything that the chaperon knows of its session, in a sealed memory file.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::Bounds;
@@ -48,6 +49,39 @@ pub struct Order {
     pub job: Option<JobContext>,
     /// The socket of the node's tracer, if it traces the session: it may sign batch scripts.
     pub signer: Option<Vec<u8>>,
+}
+
+/// Who writes an order and who reads it come from one installation.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Why an order cannot be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    /// It begins with another version, or with none.
+    #[error("the order of the launcher is not of version {VERSION} of agent-sandbox")]
+    Version,
+    /// It was cut off or changed.
+    #[error("the order of the launcher makes no sense")]
+    Malformed,
+}
+
+/// An order as the launcher writes it, behind its version: of the chaperon, of a filter, of an ssh agent.
+///
+/// # Errors
+/// Memory is all that it can run out of.
+pub fn encode(order: &impl Serialize) -> Result<Vec<u8>, OrderError> {
+    postcard::to_allocvec(&(VERSION, order)).map_err(|_| OrderError::Malformed)
+}
+
+/// Reads one. Of another version nothing is read: what its bytes mean there is not known here.
+///
+/// # Errors
+/// [`OrderError`]
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, OrderError> {
+    match postcard::take_from_bytes::<&str>(bytes) {
+        Ok((VERSION, rest)) => postcard::from_bytes(rest).map_err(|_| OrderError::Malformed),
+        _ => Err(OrderError::Version),
+    }
 }
 
 /// Where the chaperons of a user on a node find answers that Slurm gave one of them.
@@ -115,15 +149,44 @@ pub enum Allocation {
     Control,
 }
 
-/// `[slurm.limits]`; 0 stands for "no limit of ours".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A number that is a limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// The most; 0 stands for "no limit of ours".
+    pub most: u32,
+    /// Who set it, for refusals.
+    pub source: String,
+}
+
+/// `[slurm.limits]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Queries a minute of a session; more wait.
+    /// Queries a minute of a session; more wait. 0 stands for "no limit of ours".
     pub queries_per_minute: u32,
     /// Jobs of this session that are pending or running at the same time; an array counts its tasks.
-    pub jobs: u32,
+    pub jobs: Limit,
     /// Submissions of all the user's sessions in a minute; more wait.
-    pub submissions_per_minute: u32,
+    pub submissions_per_minute: Limit,
     /// Submissions of all the user's sessions in 24 hours.
-    pub submissions_per_day: u32,
+    pub submissions_per_day: Limit,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Order, OrderError, VERSION, decode};
+
+    #[test]
+    fn an_order_of_another_version_is_not_read() {
+        let read = |version: &str| {
+            let bytes = postcard::to_allocvec(&(version, [0_u8; 32])).unwrap_or_default();
+            decode::<Order>(&bytes)
+        };
+        for other in ["0.0.9", "", "0.1", "agent-sandbox"] {
+            assert!(matches!(read(other), Err(OrderError::Version)), "{other}");
+        }
+        // Without one, as it was once.
+        assert!(matches!(decode::<Order>(&[0]), Err(OrderError::Version)));
+        assert!(matches!(decode::<Order>(&[]), Err(OrderError::Version)));
+        assert!(!matches!(read(VERSION), Err(OrderError::Version)));
+    }
 }

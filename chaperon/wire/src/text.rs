@@ -5,11 +5,11 @@
 use std::borrow::Cow;
 
 /// Whether a character may stand in a text as it is: no control character but newline and tab, and none
-/// that turns the direction of text, takes no room, or ends a line (of the Unicode categories Cf, Zl and
-/// Zp; the signs of Cf that have a shape of their own stay).
+/// that turns the direction of text, takes no room, is empty, or ends a line (of the Unicode categories Cf, Zl and
+/// Zp; the signs of Cf that have a shape of their own stay; fillers, and Braille without a dot).
 fn harmless(c: char) -> bool {
     let unseen = matches!(c,
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}'
         // Tags and variants, of which a whole text can be made that nobody sees.
         | '\u{e0000}'..='\u{e0fff}');

@@ -106,8 +106,14 @@ impl Connection {
         request: &Request,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Response, Unanswered> {
-        self.send_with(request, descriptors)?;
-        self.next()
+        match self.send_with(request, descriptors) {
+            // Whoever is cut off has been told why before this was sent.
+            Err(Unanswered::Broken(cut)) if is_cut_off(&cut) => match self.next() {
+                Err(Unanswered::Broken(_)) => Err(Unanswered::Broken(cut)),
+                said => said,
+            },
+            sent => sent.and_then(|()| self.next()),
+        }
     }
 
     /// Asks, and does not wait for the answer.
@@ -157,8 +163,13 @@ impl Connection {
     /// As [`Connection::next`].
     pub fn next_with(&self, descriptors: &mut Vec<OwnedFd>) -> Result<Response, Unanswered> {
         let mut packet = vec![0; PACKET_BYTES];
-        let length =
-            whole(|| sys::receive(&self.socket, &mut packet, descriptors, MsgFlags::empty()))?;
+        let mut receive =
+            || whole(|| sys::receive(&self.socket, &mut packet, descriptors, MsgFlags::empty()));
+        let length = match receive() {
+            // What was sent and never read is an error once (`sock_error`), in front of what was said before.
+            Err(Unanswered::Broken(cut)) if is_cut_off(&cut) => receive()?,
+            received => received?,
+        };
         if length == 0 {
             return Err(Unanswered::Broken(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -179,6 +190,12 @@ fn whole(mut call: impl FnMut() -> nix::Result<usize>) -> Result<usize, Unanswer
             done => return done.map_err(|error| Unanswered::Broken(error.into())),
         }
     }
+}
+
+/// Whether the other end has closed the connection.
+fn is_cut_off(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    code == Some(Errno::EPIPE as i32) || code == Some(Errno::ECONNRESET as i32)
 }
 
 fn limit(socket: &OwnedFd, patience: Duration) -> nix::Result<()> {

@@ -1,7 +1,7 @@
 //! What the probes see ([`raw`]), what the tracer makes of it ([`record`]), and how the launcher and
 //! whoever reads a trail ask the tracer ([`protocol`], [`client`]), how trails are read ([`trails`]), how the launcher
-//! calls who shows them ([`ask`]), what the tracer signs for jobs ([`mark`]), and what is handed to root's audit record
-//! ([`audit`], [`handover`]). All sides use this crate; it decides nothing.
+//! calls who shows them ([`ask`]), what the tracer signs for jobs ([`mark`]), what is handed to root's audit record
+//! ([`audit`], [`handover`]), and which job a cgroup is of ([`sluid`]). All sides use this crate; it decides nothing.
 
 #![deny(unsafe_code)]
 
@@ -14,6 +14,8 @@ pub mod pattern;
 pub mod protocol;
 pub mod raw;
 pub mod record;
+pub mod sluid;
+
 pub mod sys;
 pub mod text;
 pub mod trails;

@@ -55,8 +55,9 @@ fn redirect(stand_in: &StandIn, caller: &Caller) -> Option<Redirect> {
         return None;
     }
     let program = Path::new(OsStr::from_bytes(&stand_in.program));
-    // An `O_PATH` descriptor cannot be put into another process.
-    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    // An `O_PATH` descriptor cannot be put into another process. Nothing inside can change the session's own directory, where
+    // it may be a link.
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     Some(Redirect {
         program: open(program, flags, Mode::empty()).ok()?,
         empty: at.checked_add(path.len().try_into().ok()?)?,

@@ -140,7 +140,12 @@ fn try_connect(context: &Context, caller: &Caller) -> io::Result<()> {
 
 /// Lets pass what stands where the jail may write. A socket with more than one name stands somewhere
 /// else as well, which may be outside.
-fn may_connect(context: &Context, at: &Path, id: (u64, u64), names: u64) -> io::Result<()> {
+fn may_connect(
+    context: &Context,
+    at: &Path,
+    id: (u64, u64),
+    names: libc::nlink_t,
+) -> io::Result<()> {
     let reached = match context.config.access_map.permission(at) {
         Permission::Write => true,
         Permission::Own => context.has_made(id),

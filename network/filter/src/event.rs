@@ -55,7 +55,7 @@ pub enum Verdict {
     NoMore,
 }
 
-/// Gets each event, on the filter's thread: it must not wait.
+/// Gets each event, on the filter's thread, before who is refused is answered: it must not wait for long.
 pub type Sink = Box<dyn Fn(Event) + Send + Sync>;
 
 /// Tells each event once.

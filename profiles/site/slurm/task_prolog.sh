@@ -18,8 +18,8 @@ PATH=/usr/bin:/bin
 kind=''
 if [ -n "${AGENT_SANDBOX_STEP:-}" ]; then
     kind='step'
-elif [ -z "${SLURM_STEP_ID:-}" ]; then
-    # A batch script has no step's number. Its file is the capsule.
+elif [ "${SLURM_STEP_ID:--5}" = -5 ]; then
+    # A batch script has no step's number, and since Slurm 26.05 this one (SLURM_BATCH_SCRIPT). Its file is the capsule.
     script=$SPOOL/job$(printf %05d "$SLURM_JOB_ID")/slurm_script
     {
         if read -r first && read -r second; then

@@ -50,6 +50,13 @@ pub(super) fn user_namespaces(facts: &Facts) -> Option<Finding> {
                 cause.what
             )));
         }
+        // As where a profile of AppArmor's lets bubblewrap and nobody else.
+        false if !set && facts.jail.bwrap.started() => {
+            return Some(Finding::ok(format!(
+                "{}; bubblewrap can make them",
+                cause.what
+            )));
+        }
         false => without(facts),
     };
     Some(Finding::new(status, cause.what, ask(&cause.admin)))
@@ -101,13 +108,6 @@ pub(super) fn seccomp(facts: &Facts) -> Option<Finding> {
             ask("use a kernel with CONFIG_SECCOMP_FILTER, Linux 4.14 or newer"),
         ));
     }
-    if let Some((call, errno)) = kernel.mediation.refused {
-        let why = std::io::Error::from_raw_os_error(errno);
-        return Some(Finding::degraded(
-            format!("filters work; no mediator can, as this is refused: {call}: {why}"),
-            ask("use Linux 5.19 or newer, and permit these calls in containers"),
-        ));
-    }
     if let Some(why) = &kernel.no_mediator {
         return Some(Finding::degraded(
             format!(
@@ -116,6 +116,15 @@ pub(super) fn seccomp(facts: &Facts) -> Option<Finding> {
             ask(
                 "use Linux 5.6 or newer, permit these calls in containers, and kernel.yama.ptrace_scope below 3",
             ),
+        ));
+    }
+    if let Some((call, errno)) = kernel.mediation.refused {
+        let why = std::io::Error::from_raw_os_error(errno);
+        return Some(Finding::degraded(
+            format!(
+                "filters and user notification; Landlock's mediator cannot work, as this is refused: {call}: {why}"
+            ),
+            ask("use Linux 5.19 or newer, and permit these calls in containers"),
         ));
     }
     Some(match has(HANDING_OVER) {

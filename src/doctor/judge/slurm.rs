@@ -89,13 +89,13 @@ pub(super) fn controller(facts: &Facts) -> Option<Finding> {
     })
 }
 
-pub(super) fn munge(facts: &Facts) -> Option<Finding> {
+pub(super) fn credentials(facts: &Facts) -> Option<Finding> {
     let slurm = used(facts)?;
     // Without a configuration that can be trusted nobody is asked; slurm-commands says so.
     if slurm.conf.is_some() {
         return None;
     }
-    if let Some((path, _)) = slurm.munge.iter().find(|(_, reached)| *reached) {
+    if let Some((path, _)) = slurm.credentials.iter().find(|(_, reached)| *reached) {
         return Some(Finding::ok(format!(
             "{} can be reached outside, and in no jail",
             path.display()
@@ -108,13 +108,13 @@ pub(super) fn munge(facts: &Facts) -> Option<Finding> {
         ));
     }
     let places: Vec<String> = slurm
-        .munge
+        .credentials
         .iter()
         .map(|(path, _)| path.display().to_string())
         .collect();
     Some(Finding::degraded(
         format!("no socket answers: {}", places.join(", ")),
-        ask("is munged up on this node? See: systemctl status munge"),
+        ask("is munged or sackd up on this node? See: systemctl status munge (or sackd)"),
     ))
 }
 

@@ -101,7 +101,7 @@ fn whole() -> Facts {
         chaperon: Some("/opt/agent-sandbox/libexec/agent-sandbox/agent-sandbox-chaperon".into()),
         shim: Some("/opt/agent-sandbox/libexec/agent-sandbox/agent-sandbox-shim".into()),
         controller: Some(Ok("Slurmctld(primary) at ctl is UP".into())),
-        munge: vec![("/run/munge/munge.socket.2".into(), true)],
+        credentials: vec![("/run/munge/munge.socket.2".into(), true)],
         on: Some(true),
         request: Some(Ok(40)),
         ..Slurm::default()
@@ -160,7 +160,7 @@ fn every_name_is_there_once_and_stable() {
     let names: Vec<&str> = names().collect();
     let expected = "user kernel user-namespaces landlock seccomp yama cgroups bubblewrap jail-bwrap jail-landlock \
                     session filtered-network home state node-local project policy site-defaults site-enforced tmux lmod \
-                    slurm-commands slurm-programs slurm-controller munge slurm-allocation chaperon tracer \
+                    slurm-commands slurm-programs slurm-controller slurm-credentials slurm-allocation chaperon tracer \
                     tracer-blind tracer-layer tracer-losses";
     assert_eq!(names.join(" "), expected);
 }
@@ -208,6 +208,15 @@ fn each_cause_for_want_of_user_namespaces_has_its_fix() {
         ),
         (
             diagnose::Findings {
+                user_namespace: Some(libc::EACCES),
+                apparmor_profile: Some("login".into()),
+                ..none.clone()
+            },
+            "AppArmor's profile `login`",
+            "add `userns,` to the profile `login`",
+        ),
+        (
+            diagnose::Findings {
                 user_namespace: errno,
                 ..none.clone()
             },
@@ -245,6 +254,25 @@ fn a_set_user_id_bubblewrap_needs_no_user_namespaces() {
     facts.kernel.namespaces.user_namespace = Some(libc::ENOSPC);
     facts.jail.bubblewrap.set_id = true;
     expect(&facts, "user-namespaces", Status::Ok, "needs none", "");
+}
+
+#[test]
+fn what_bubblewrap_alone_may_do_is_in_nobodys_way() {
+    let mut facts = whole();
+    facts.kernel.namespaces.apparmor_switch = Some(1);
+    facts.kernel.namespaces.user_namespace = Some(libc::EPERM);
+    let found = "apparmor_restrict_unprivileged_userns = 1); bubblewrap can make them";
+    expect(&facts, "user-namespaces", Status::Ok, found, "");
+}
+
+#[test]
+fn a_mediator_beside_bubblewrap_asks_less_of_the_kernel_than_landlocks() {
+    let mut facts = whole();
+    facts.kernel.mediation.refused = Some(("seccomp(2)", libc::EINVAL));
+    let found = "user notification; Landlock's mediator cannot work";
+    expect(&facts, "seccomp", Status::Degraded, found, "5.19");
+    facts.kernel.no_mediator = Some("seccomp(2): Invalid argument".into());
+    expect(&facts, "seccomp", Status::Degraded, "`chmod g+s`", "5.6");
 }
 
 #[test]

@@ -15,16 +15,23 @@ pub(super) fn tracer(facts: &Facts) -> Option<Finding> {
     let socket = tracer.socket.display();
     Some(match &tracer.answer {
         Answer::Unwanted => Finding::ok(format!("sessions are not traced: {}", tracer.rule)),
-        Answer::Nothing if tracer.is_required() => Finding::broken(
-            format!(
-                "none runs on this node (nobody listens at {socket}), and {} demands one",
-                tracer.rule
-            ),
-            ask("systemctl enable --now agent-sandbox-tracer"),
-        ),
-        Answer::Nothing => Finding::ok(format!(
-            "none runs on this node (nobody listens at {socket}): sessions are not traced"
-        )),
+        Answer::Nothing => {
+            let none = match facts.kernel.no_tracer {
+                None => format!("none runs on this node (nobody listens at {socket})"),
+                Some(why) => format!("none can run on this node ({why})"),
+            };
+            match (tracer.is_required(), facts.kernel.no_tracer) {
+                (false, _) => Finding::ok(format!("{none}: sessions are not traced")),
+                (true, None) => Finding::broken(
+                    format!("{none}, and {} demands one", tracer.rule),
+                    ask("systemctl enable --now agent-sandbox-tracer"),
+                ),
+                (true, Some(_)) => Finding::broken(
+                    format!("{none}, and {} demands one", tracer.rule),
+                    ask("use Linux 5.13 or newer with CONFIG_DEBUG_INFO_BTF"),
+                ),
+            }
+        }
         Answer::Unfit(trouble) => {
             Finding::new(tracer.without(), &trouble.message, ways_out(trouble))
         }

@@ -11,6 +11,10 @@ use crate::launch::diagnose;
 
 /// What filters can do (seccomp(2), "/proc interfaces").
 const ACTIONS: &str = "/proc/sys/kernel/seccomp/actions_avail";
+/// The kernel's type information, by which the tracer's probes find their way.
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
+/// The oldest kernel that takes the tracer's probes.
+const OLDEST_TRACED: (u32, u32) = (5, 13);
 /// Where control groups are mounted (cgroups(7)).
 const CGROUPS: &str = "/sys/fs/cgroup";
 
@@ -20,9 +24,26 @@ pub(super) fn look() -> Kernel {
         namespaces: diagnose::findings(),
         mediation: mediation::findings(),
         no_mediator: mediation::beside_bubblewrap(),
+        no_tracer: no_tracer(&release(), Path::new(TYPES).exists()),
         seccomp: std::fs::read_to_string(ACTIONS).ok(),
         cgroups: cgroups(),
     }
+}
+
+/// Pure.
+fn no_tracer(release: &str, types: bool) -> Option<&'static str> {
+    let mut numbers = release
+        .split_whitespace()
+        .nth(1)?
+        .split(['.', '-', '+'])
+        .map(str::parse::<u32>);
+    let (Ok(major), Ok(minor)) = (numbers.next()?, numbers.next()?) else {
+        return None;
+    };
+    if (major, minor) < OLDEST_TRACED {
+        return Some("the tracer needs Linux 5.13");
+    }
+    (!types).then_some("the tracer needs a kernel with CONFIG_DEBUG_INFO_BTF")
 }
 
 fn release() -> String {
@@ -56,5 +77,22 @@ fn cgroups() -> Cgroups {
         second: mounted.is_some(),
         first,
         delegated,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::no_tracer;
+
+    #[test]
+    fn a_kernel_that_takes_no_tracer_is_known_by_its_release_and_types() {
+        let none = "Linux 4.18.0-553.el8_10.x86_64 x86_64";
+        assert!(no_tracer(none, true).is_some_and(|why| why.contains("5.13")));
+        assert!(no_tracer("Linux 5.10.0-46-cloud-amd64 x86_64", true).is_some());
+        assert_eq!(no_tracer("Linux 5.14.0-503.el9 x86_64", true), None);
+        assert_eq!(no_tracer("Linux 7.2.13+deb14 x86_64", true), None);
+        let without = no_tracer("Linux 6.1.0 x86_64", false);
+        assert!(without.is_some_and(|why| why.contains("BTF")));
+        assert_eq!(no_tracer("unknown", true), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Slurm's commands, its controller and munge, outside of any jail.
+//! Slurm's commands, its controller and the sockets of munge or sackd, outside of any jail.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -17,6 +17,8 @@ use crate::plan::Plan;
 
 /// Where munge's socket is unless Slurm's configuration names another place (munged(8)).
 const MUNGE: &str = "/run/munge/munge.socket.2";
+/// Where sackd's is, in place of munge's with `auth/slurm` (sackd(8)).
+const SACKD: &str = "/run/slurm/sack.socket";
 /// How long the controller may take. Without one, Slurm's commands try for minutes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -70,10 +72,10 @@ pub(super) fn look(held: &mut Held, prepared: &Prepared, plan: Option<&Plan>) ->
         .iter()
         .map(|named| named.path.clone())
         .collect();
-    sockets.push(MUNGE.into());
+    sockets.extend([MUNGE.into(), SACKD.into()]);
     sockets.sort_unstable();
     sockets.dedup();
-    slurm.munge = sockets
+    slurm.credentials = sockets
         .into_iter()
         .map(|path| {
             let reached = UnixStream::connect(&path).is_ok();

@@ -18,8 +18,9 @@ use crate::host;
 use crate::own_directory;
 use crate::session;
 
-/// How long one may take. A tenth of a second is usual; modules and dead mounts take longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long one may take. A tenth of a second is usual; modules, dead mounts and a node with ten times the work that it has
+/// processors for take longer.
+const PATIENCE: Duration = Duration::from_secs(45);
 /// Does nothing.
 pub(super) const NOTHING: &str = "/bin/true";
 /// Asks Slurm something that Slurm's own program answers, and says when it began and when it had the

@@ -117,5 +117,6 @@ fn thing(what: &Thing) -> String {
         Thing::Directory(_) => "directory".to_owned(),
         Thing::Link(target) => format!("link to {}", target.display()),
         Thing::File(..) => "file".to_owned(),
+        Thing::Program(from) => format!("copy of {}", from.display()),
     }
 }

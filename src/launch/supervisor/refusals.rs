@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::Supervisor;
-use crate::failure;
 
 /// Bytes of what a filter says that are handed on at a time: they fit into one message to init.
 const MOST_SAID: usize = 8 << 10;
@@ -30,7 +29,7 @@ impl Supervisor<'_> {
         }
         match self.company.announcements {
             Some(_) => self.say(text),
-            None => failure::say(&String::from_utf8_lossy(&text)),
+            None => self.writer.say(&String::from_utf8_lossy(&text)),
         }
     }
 

@@ -2,6 +2,7 @@
 #include "probe.h"
 
 #include <arpa/inet.h>
+#include <elf.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
@@ -9,6 +10,7 @@
 #include <stddef.h>
 #include <sys/mount.h>
 #include <sys/ptrace.h>
+#include <sys/uio.h>
 #include <sys/user.h>
 
 /* Not answered for so long does a connection wait; meanwhile its address is changed. */
@@ -62,6 +64,12 @@ static long answered_first(void)
     return joined(child);
 }
 
+#ifdef __x86_64__
+#define RESULT(registers) (registers).rax
+#else
+#define RESULT(registers) (registers).regs[0]
+#endif
+
 /* Calls that are skipped, and answered by who traces the process. */
 static long emulated(void)
 {
@@ -79,11 +87,12 @@ static long emulated(void)
     waitpid(child, &status, 0);
     for (int i = 0; i < 2; i++) {
         struct user_regs_struct registers;
+        struct iovec part = { &registers, sizeof registers };
         if (ptrace(PTRACE_SYSEMU, child, 0, 0) || waitpid(child, &status, 0) != child || !WIFSTOPPED(status) ||
-            ptrace(PTRACE_GETREGS, child, 0, &registers))
+            ptrace(PTRACE_GETREGSET, child, NT_PRSTATUS, &part))
             return -1;
-        registers.rax = 0;
-        ptrace(PTRACE_SETREGS, child, 0, &registers);
+        RESULT(registers) = 0;
+        ptrace(PTRACE_SETREGSET, child, NT_PRSTATUS, &part);
     }
     ptrace(PTRACE_CONT, child, 0, 0);
     return joined(child);

@@ -8,6 +8,15 @@
 #include <stddef.h>
 #include <sys/mount.h>
 
+/* On aarch64 the library makes openat(2) of them. */
+#ifdef SYS_open
+#define OPEN(name) syscall(SYS_open, name, O_RDONLY)
+#define CREAT(name) syscall(SYS_creat, name, 0600)
+#else
+#define OPEN(name) open(name, O_RDONLY)
+#define CREAT(name) creat(name, 0600)
+#endif
+
 #define DEEP_NAME "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
 
 static int place(void)
@@ -24,10 +33,14 @@ static long with_openat2(void)
 /* The 32-bit entry of a 64-bit process: the name has to lie below 4 GiB, as it does in this static program. */
 static long with_i386_entry(void)
 {
+#ifdef __x86_64__
     static const char name[] = PLACE "/i386";
     long result;
     __asm__ volatile("int $0x80" : "=a"(result) : "a"(5L), "b"(name), "c"((long)O_RDONLY), "d"(0L) : "memory", "r8", "r9", "r10", "r11");
     return result < 0 ? fail((int)-result) : closed(result);
+#else
+    return fail(ENOSYS);
+#endif
 }
 
 static long by_own_descriptor(int descriptor)
@@ -100,9 +113,9 @@ static long times(int count, const char *path)
     return 0;
 }
 
-A(o_open, closed(syscall(SYS_open, PLACE "/open", O_RDONLY)))
+A(o_open, closed(OPEN(PLACE "/open")))
 A(o_openat, closed(syscall(SYS_openat, place(), "openat", O_RDONLY)))
-A(o_creat, closed(syscall(SYS_creat, PLACE "/creat", 0600)))
+A(o_creat, closed(CREAT(PLACE "/creat")))
 A(o_create, closed(open(PLACE "/create", O_RDWR | O_CREAT | O_EXCL, 0600)))
 A(o_truncate, closed(open(PLACE "/truncate", O_WRONLY | O_TRUNC)))
 A(o_append, closed(open(PLACE "/append", O_WRONLY | O_APPEND)))

@@ -89,7 +89,7 @@ static int one_of_many(void *unused)
     while (!__atomic_load_n(&go, __ATOMIC_ACQUIRE))
         syscall(SYS_futex, &go, FUTEX_WAIT, 0, NULL, NULL, 0);
     /* Nothing of the C library's: all of them share its memory. */
-    int file = (int)syscall(SYS_open, PLACE "/many", O_RDONLY);
+    int file = (int)syscall(SYS_openat, AT_FDCWD, PLACE "/many", O_RDONLY);
     syscall(SYS_close, file);
     syscall(SYS_exit, file < 0);
     return 0;

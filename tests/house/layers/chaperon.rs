@@ -108,13 +108,7 @@ pub(crate) const CHAPERON: &[Row] = &[
     // Its ssh agent: another.
     (
         "ssh_agent",
-        &[
-            "audit",
-            "logging",
-            "network::read_sealed",
-            "sys",
-            "terminal",
-        ],
+        &["audit", "logging", "network::read_order", "sys", "terminal"],
     ),
     // Ports of a session's network for the user: a third.
     ("forward", &["closing", "sys"]),
@@ -128,8 +122,8 @@ pub(crate) const SLURM: &[Row] = &[
     ("options", &[]),
     ("parse", &["options"]),
     ("ids", &[]),
-    ("cluster", &[]),
-    ("request", &[]),
+    ("cluster", &["options"]),
+    ("request", &["cluster", "parse"]),
     // Asks Slurm.
     ("ask", &[]),
     ("answers", &["ask", "parse", "request"]),
@@ -144,6 +138,7 @@ pub(crate) const SLURM: &[Row] = &[
     ("rates", &["ask", "lines", "records", "request"]),
     ("submitted", &["ask", "intents", "records"]),
     ("scope", &["ask", "ids", "records", "submitted"]),
+    ("sluid", &["ask", "ids", "request", "scope"]),
     // What one job may ask for.
     ("bounds", &["ask", "options", "parse"]),
     ("limits", &["bounds", "parse"]),
@@ -190,6 +185,7 @@ pub(crate) const SLURM: &[Row] = &[
             "ledger",
             "limits",
             "messages",
+            "options",
             "parse",
             "queue",
             "rates",
@@ -211,6 +207,7 @@ pub(crate) const SLURM: &[Row] = &[
             "keywords",
             "limits",
             "messages",
+            "options",
             "parse",
             "queue",
             "rates",
@@ -223,7 +220,8 @@ pub(crate) const SLURM: &[Row] = &[
     (
         "query",
         &[
-            "answers", "ask", "ids", "keywords", "parse", "records", "request", "scope",
+            "answers", "ask", "cluster", "ids", "keywords", "options", "parse", "records",
+            "request", "scope",
         ],
     ),
     // Its keywords act and show.
@@ -244,11 +242,13 @@ pub(crate) const SLURM: &[Row] = &[
     (
         "commands",
         &[
+            "ask",
             "control::scancel",
             "parse",
             "query",
             "request",
             "scontrol",
+            "sluid",
             "submit",
         ],
     ),
@@ -304,7 +304,7 @@ pub(crate) const QUERY: &[Row] = &[
     ("blocks", &["shown"]),
     ("json", &["shown"]),
     ("script", &["shown"]),
-    ("show", &["blocks", "json"]),
+    ("show", &["blocks", "json", "shown"]),
     ("squeue", &["format", "format_lines", "json", "shown"]),
     ("sacct", &["format", "shown"]),
     ("sacctmgr", &[]),

@@ -1,5 +1,6 @@
 //! Waiting for something that has to happen.
 
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,10 +25,34 @@ pub fn wait_for<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> Resul
     }
 }
 
+/// The machine's processes that have to do with the sandbox or with Slurm, and where each waits in the kernel.
+fn processes() -> String {
+    const OURS: [&str; 6] = [
+        "agent-sandbox",
+        "srun",
+        "salloc",
+        "sbatch",
+        "squeue",
+        "scontrol",
+    ];
+    let mut ps = Command::new("ps");
+    ps.args(["-eo", "pid,ppid,user,stat,etimes,wchan:24,args", "--forest"]);
+    let Ok(output) = ps.env("COLUMNS", "250").output() else {
+        return String::new();
+    };
+    let all = String::from_utf8_lossy(&output.stdout).into_owned();
+    let ours = all
+        .lines()
+        .filter(|line| OURS.iter().any(|name| line.contains(name)));
+    ours.map(|line| line.chars().take(240).collect::<String>() + "\n")
+        .collect()
+}
+
 /// Waits until something holds.
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     if let Err(why) = wait_for(what, || holds().then_some(())) {
+        eprintln!("what runs:\n{}", processes());
         panic!("{why}");
     }
 }

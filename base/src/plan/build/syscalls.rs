@@ -123,6 +123,14 @@ const ALWAYS_REFUSED: &[SyscallRule] = &[
     always("io_uring_setup", Answer::NoSys, IO_URING),
     always("io_uring_enter", Answer::NoSys, IO_URING),
     always("io_uring_register", Answer::NoSys, IO_URING),
+    // Its kernel judges the first argument that the call began with, and carries out what a tracer put in its place
+    // (`syscall_get_arguments` in arch/arm64/include/asm/syscall.h: `orig_x0`).
+    #[cfg(target_arch = "aarch64")]
+    always(
+        "ptrace",
+        Answer::Perm,
+        "on aarch64 a tracer changes the first argument of a call behind the filter",
+    ),
     // The user's terminal, which the jail shares.
     on(
         "ioctl",

@@ -47,12 +47,12 @@ fn slurm_is_narrowed_too_and_no_limit_is_the_widest() {
         assert_eq!(slurm.mode.value, SlurmMode::Off);
         assert_eq!(slurm.scope.value, Scope::Session);
         assert_eq!(slurm.queries.value, Queries::Counts);
-        assert_eq!(slurm.limits.values().jobs, 5);
+        assert_eq!(slurm.limits.values().jobs.most, 5);
         assert_eq!(slurm.bounds.gpus.value, 2);
         assert_eq!(slurm.bounds.memory.value.bytes(), Some(4 << 30));
     }
     let open = merge(&[layer(Layer::User, wide)], &Additions::default()).unwrap();
-    assert_eq!(open.slurm.limits.values().jobs, 0);
+    assert_eq!(open.slurm.limits.values().jobs.most, 0);
     assert_eq!(open.slurm.limits.jobs.source.line, Some(7));
 }
 

@@ -141,25 +141,25 @@ struct Answer {
 }
 
 /// Text of others between backquotes, of so many characters at most: what could end the quotes, and blanks that would push
-/// what follows out of sight, stand as escapes.
+/// what follows out of sight, stand as escapes. What is left out is counted.
 fn shown(text: &str, most: usize) -> String {
     let mut all = String::new();
     let mut before = ' ';
-    for c in text.chars() {
-        let mut one = match c {
+    for (at, c) in text.chars().enumerate() {
+        let one = match c {
             '`' | '\n' | '\t' => c.escape_unicode().to_string(),
             '\\' => "\\\\".to_owned(),
             c if c.is_whitespace() && (c != ' ' || before == ' ') => c.escape_unicode().to_string(),
             c => visible(c.encode_utf8(&mut [0; 4])).into_owned(),
         };
         before = c;
-        if all.chars().count() + one.chars().count() >= most {
-            one = "…".to_owned();
-        }
-        all.push_str(&one);
-        if one == "…" {
+        let room = most.saturating_sub(all.chars().count());
+        if one.chars().count() >= room {
+            let rest = text.chars().count() - at;
+            all.push_str(&format!("… (+{rest} characters)"));
             break;
         }
+        all.push_str(&one);
     }
     all
 }

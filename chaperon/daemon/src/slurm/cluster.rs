@@ -1,9 +1,11 @@
-//! The cluster that this node belongs to.
+//! The cluster that this node belongs to, and the Slurm that it has.
 
 use std::ffi::OsString;
 
 use agent_sandbox_wire::command::Command;
+use agent_sandbox_wire::message::End;
 
+use super::options::Release;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::spawn::{self, Start};
@@ -43,6 +45,31 @@ pub async fn name(session: &Session) -> Result<&str, Refusal> {
         .get_or_try_init(ask)
         .await
         .map(String::as_str)
+}
+
+/// Whether Slurm shows a script's arguments with its path (`Command=`): until 23.02 (`job_mgr.c`).
+pub async fn shows_arguments(session: &Session) -> bool {
+    let release = release(session).await;
+    release.is_some_and(|release| release < Release::new(23, 2))
+}
+
+/// The release of the Slurm on this node, asked for until it is known; none: it does not say.
+pub async fn release(session: &Session) -> Option<Release> {
+    let ask = || async {
+        let version = Start::query(Command::Scontrol, vec!["--version".into()]);
+        let said = spawn::capture(session, version, &[]).await?;
+        match Release::printed(&said.output).filter(|_| said.end == End::SUCCESS) {
+            Some(_) => Ok(said.output),
+            None => Err(Refusal::mistake("Slurm does not say which release it is")),
+        }
+    };
+    let version = session.version.get_or_try_init(ask).await.ok()?;
+    Release::printed(version)
+}
+
+/// The same, as far as it has been asked for.
+pub fn known_release(session: &Session) -> Option<Release> {
+    Release::printed(session.version.get()?)
 }
 
 /// A cluster's name becomes the name of a directory (`slurm.conf(5)`: at most 40 characters of a

@@ -3,11 +3,12 @@
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
+use super::ask::settle;
 use super::control::scancel;
 use super::query::{sacct, sacctmgr, sdiag, sinfo, sprio, squeue, sshare, sstat};
 use super::request::Context;
 use super::submit::{salloc, sbatch, srun};
-use super::{parse, scontrol};
+use super::{parse, scontrol, sluid};
 use crate::refusal::Refusal;
 
 /// Carries a request out.
@@ -15,6 +16,9 @@ use crate::refusal::Refusal;
 /// # Errors
 /// It is refused, or cannot be carried out.
 pub async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
+    if let Err(stop) = sluid::replace(context).await {
+        return settle(Err(stop));
+    }
     let command = context.request.command;
     match command {
         Command::Sbatch => sbatch::run(context).await,

@@ -271,7 +271,7 @@ impl Answer {
             ),
         });
         self.options.extend(added);
-        let jobs = limits::check_array(question.limits.jobs, parsed).err();
+        let jobs = limits::check_array(&question.limits.jobs, parsed).err();
         let rule = self
             .judged
             .iter()
@@ -459,7 +459,12 @@ fn given(option: &'static Opt, value: Option<&OsStr>) -> OptionVerdict {
 fn told(option: &'static Opt, name: String, takes: String) -> OptionVerdict {
     let (verdict, why) = name_of(option.verdict);
     let variables: Vec<&'static str> = option.variables().collect();
-    let mut line = format!("{name}{takes}: {}", judged(option));
+    let releases = option.releases().map(|releases| format!(" ({releases})"));
+    let mut line = format!(
+        "{name}{takes}{}: {}",
+        releases.unwrap_or_default(),
+        judged(option)
+    );
     if !variables.is_empty() {
         let _ = write!(line, " (so is {})", variables.join(", "));
     }

@@ -30,5 +30,6 @@ pub mod request;
 mod scontrol;
 pub mod scope;
 pub mod settle;
+mod sluid;
 mod submit;
 pub mod submitted;

@@ -15,7 +15,8 @@ use std::ffi::{OsStr, OsString};
 
 use agent_sandbox_wire::command::Command;
 
-use super::options::{self, Arity, Kind, Opt, Table};
+pub use super::options::Table;
+use super::options::{self, Arity, Kind, Opt, Release};
 use crate::refusal::Refusal;
 
 pub use canonical::{Written, canonical, option_word, written};
@@ -110,7 +111,7 @@ impl Parsed {
     }
 }
 
-/// What was asked of a command: its words (without its name) and the variables of its environment.
+/// What was asked of a command of this release: its words (without its name) and the variables of its environment.
 /// The directives of a script are added with [`Parsed::with_directives`].
 ///
 /// # Errors
@@ -118,13 +119,14 @@ impl Parsed {
 /// An option that is refused, unknown or malformed, and a command that is refused as a whole.
 pub fn parse(
     command: Command,
+    release: Option<Release>,
     words: &[OsString],
     environment: &[(OsString, OsString)],
 ) -> Result<Parsed, Refusal> {
-    let table = table(command)?;
+    let table = table(command, release)?;
     let coded = |refusal: Refusal| mistaken(command, refusal);
-    let mut parsed = arguments(table, words).map_err(coded)?;
-    let Variables { given, kept, off } = variables(table, environment).map_err(coded)?;
+    let mut parsed = arguments(&table, words).map_err(coded)?;
+    let Variables { given, kept, off } = variables(&table, environment).map_err(coded)?;
     // A list that adds up is taken from the variable only where no argument gives one.
     let counted = given
         .into_iter()
@@ -146,12 +148,13 @@ pub fn mistaken(command: Command, refusal: Refusal) -> Refusal {
     }
 }
 
-/// The table of a command, or why there is none.
+/// The table of a command for a Slurm of this release, or why there is none.
 ///
 /// # Errors
 /// The command is refused as a whole.
-pub fn table(command: Command) -> Result<&'static Table, Refusal> {
-    options::table(command).ok_or_else(|| unsupported(command))
+pub fn table(command: Command, release: Option<Release>) -> Result<Table, Refusal> {
+    let table = options::table(command).ok_or_else(|| unsupported(command))?;
+    Ok(table.of(release))
 }
 
 /// Why a command is refused as a whole.

@@ -117,10 +117,10 @@ pub async fn enter(
     draft: &[u8],
     batch: bool,
 ) -> Result<Intent, Refusal> {
-    let most = session.order.limits.jobs;
-    let Some(new) = limits::check_array(most, parsed)? else {
-        let new = limits::check_array(u32::MAX, parsed).ok().flatten();
-        return intents::write(session, draft, batch, new.unwrap_or(1)).await;
+    let limit = &session.order.limits.jobs;
+    let Some(new) = limits::check_array(limit, parsed)? else {
+        let new = limits::jobs_of(parsed).unwrap_or(1);
+        return intents::write(session, draft, batch, new).await;
     };
     loop {
         submitted::resolve(session).await?;
@@ -129,7 +129,7 @@ pub async fn enter(
         let intent = intents::write(session, draft, batch, new).await?;
         let (coming, changes) = coming(session).await?;
         let old = active(session).await?.len() as u64;
-        if let Err(refusal) = limits::check_jobs(old + coming, most) {
+        if let Err(refusal) = limits::check_jobs(old + coming, limit) {
             drop(intent);
             drop(locked);
             if !changes {
@@ -272,8 +272,7 @@ pub async fn requeue(
     jobs: Vec<Selector>,
     start: Start,
 ) -> Result<Captured, Refusal> {
-    let most = session.order.limits.jobs;
-    if most == 0 {
+    if session.order.limits.jobs.most == 0 {
         return spawn::capture(session, start, &[]).await;
     }
     let session = Rc::clone(session);
@@ -294,7 +293,7 @@ pub async fn requeue(
         let back = again(&every).saturating_sub(again(&active)) as u64;
         let old = active.len() as u64 + coming;
         if back > 0 {
-            limits::check_jobs(old + back, most).map_err(|refusal| {
+            limits::check_jobs(old + back, &session.order.limits.jobs).map_err(|refusal| {
                 refusal.hint(format!("{old} jobs of this scope are in the queue"))
             })?;
         }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use agent_sandbox_wire::order::Limits;
+use agent_sandbox_wire::order::{Limit, Limits};
 use serde::{Deserialize, Serialize};
 
 use super::ask::{Stop, patiently};
@@ -103,10 +103,10 @@ pub async fn wait(context: &mut Context<'_>) -> Result<Option<Reservation>, Stop
             Turn::In(wait) => {
                 if !told {
                     told = true;
-                    let most = session.order.limits.submissions_per_minute;
+                    let Limit { most, source } = &session.order.limits.submissions_per_minute;
                     let text = format!(
                         "waiting: the policy allows {most} submissions a minute \
-                         (`slurm.limits.submissions_per_minute`)"
+                         (`slurm.limits.submissions_per_minute`, {source})"
                     );
                     context.say(&text).await;
                 }
@@ -121,8 +121,8 @@ pub async fn wait(context: &mut Context<'_>) -> Result<Option<Reservation>, Stop
 /// # Errors
 /// There were too many today, or the file cannot be locked, read or written.
 async fn take(session: &Session) -> Result<Turn, Refusal> {
-    let limits = session.order.limits;
-    if limits.submissions_per_minute == 0 && limits.submissions_per_day == 0 {
+    let limits = &session.order.limits;
+    if limits.submissions_per_minute.most == 0 && limits.submissions_per_day.most == 0 {
         return Ok(Turn::Now(None));
     }
     let directory = records::of_slurm(session);
@@ -155,11 +155,11 @@ async fn take(session: &Session) -> Result<Turn, Refusal> {
 }
 
 /// How long the next submission has to wait; none: it may go.
-fn judge(lines: &[Line], limits: Limits, now: Duration) -> Result<Option<Duration>, Refusal> {
-    let most = |limit: u32| usize::try_from(limit).unwrap_or(usize::MAX);
+fn judge(lines: &[Line], limits: &Limits, now: Duration) -> Result<Option<Duration>, Refusal> {
+    let most = |limit: &Limit| usize::try_from(limit.most).unwrap_or(usize::MAX);
     let (minute, day) = (
-        most(limits.submissions_per_minute),
-        most(limits.submissions_per_day),
+        most(&limits.submissions_per_minute),
+        most(&limits.submissions_per_day),
     );
     let today = since(lines, now, DAY);
     if day > 0 && today.len() >= day {
@@ -167,8 +167,9 @@ fn judge(lines: &[Line], limits: Limits, now: Duration) -> Result<Option<Duratio
         let minutes = free.saturating_sub(millis(now)).div_ceil(60_000);
         return Err(Refusal::rule(
             format!(
-                "{} submissions in 24 hours: the policy allows {day} (`slurm.limits.submissions_per_day`)",
-                today.len()
+                "{} submissions in 24 hours: the policy allows {day} (`slurm.limits.submissions_per_day`, {})",
+                today.len(),
+                limits.submissions_per_day.source
             ),
             format!("the next may go in {minutes} minutes; an array is one submission"),
         )
@@ -246,11 +247,15 @@ mod tests {
     const NOW: Duration = Duration::from_secs(1_800_000_000);
 
     fn limits(minute: u32, day: u32) -> Limits {
+        let limit = |most| Limit {
+            most,
+            source: "a file:7".to_owned(),
+        };
         Limits {
             queries_per_minute: 0,
-            jobs: 0,
-            submissions_per_minute: minute,
-            submissions_per_day: day,
+            jobs: limit(0),
+            submissions_per_minute: limit(minute),
+            submissions_per_day: limit(day),
         }
     }
 
@@ -287,7 +292,7 @@ mod tests {
             each.map(|(at, &ago)| line(at as u64, Duration::from_secs(ago)))
                 .collect()
         };
-        let wait = |seconds: &[u64], minute, day| judge(&ago(seconds), limits(minute, day), NOW);
+        let wait = |seconds: &[u64], minute, day| judge(&ago(seconds), &limits(minute, day), NOW);
         assert_eq!(wait(&[], 1, 1).unwrap(), None);
         assert_eq!(wait(&[59, 61], 2, 0).unwrap(), None);
         let seconds = |all| Some(Duration::from_secs(all));
@@ -301,7 +306,7 @@ mod tests {
         // Another node's clock is ahead.
         let mut ahead = ago(&[0]);
         ahead[0].at += 3_600_000;
-        let held = judge(&ahead, limits(1, 0), NOW).unwrap();
+        let held = judge(&ahead, &limits(1, 0), NOW).unwrap();
         assert_eq!(held, seconds(60));
     }
 
@@ -372,7 +377,7 @@ mod tests {
                     runtime.unwrap().block_on(async {
                         let _lock = file(&place).lock().await.unwrap().unwrap();
                         let lines = read(&place).unwrap();
-                        if judge(&lines, limits(0, 20), NOW).is_err() {
+                        if judge(&lines, &limits(0, 20), NOW).is_err() {
                             return false;
                         }
                         file(&place).append([&line(id, MINUTE)]).unwrap();

@@ -89,6 +89,9 @@ pub enum Kind {
     Salloc,
 }
 
+/// What Slurm says in place of a script's path where a job has none.
+pub const NO_SCRIPT: &str = "(null)";
+
 /// A job, as it was submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -100,7 +103,7 @@ pub struct Record {
     pub submitted: u64,
     /// By what.
     pub kind: Kind,
-    /// The script's path as Slurm shows it (`Command=`), made absolute; `(null)` if it has none.
+    /// The script's path as Slurm shows it (`Command=`), made absolute; [`NO_SCRIPT`] if it has none.
     pub command: Text,
     /// The directory in which the job starts.
     pub cwd: Text,
@@ -125,7 +128,7 @@ impl Record {
             project: session.order.snapshot.project.clone().into(),
             submitted: now(),
             kind,
-            command: Text::from("(null)"),
+            command: Text::from(NO_SCRIPT),
             cwd: Text::default(),
             output: None,
             error: None,

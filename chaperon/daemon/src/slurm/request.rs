@@ -7,6 +7,8 @@ use std::rc::Rc;
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::Stream;
 
+use super::cluster;
+use super::parse::{self, Parsed, Table};
 use crate::audit::Entry;
 use crate::closing::Received;
 use crate::conn::Conn;
@@ -44,6 +46,29 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// The request, read for the Slurm that is there.
+    ///
+    /// # Errors
+    /// An option is refused, unknown or malformed.
+    pub async fn parsed(&self) -> Result<Parsed, Refusal> {
+        let release = cluster::release(&self.session).await;
+        let Request {
+            command,
+            arguments,
+            environment,
+            ..
+        } = &self.request;
+        parse::parse(*command, release, arguments, environment)
+    }
+
+    /// The options of its command in the Slurm that is there.
+    ///
+    /// # Errors
+    /// The command is refused as a whole.
+    pub async fn table(&self) -> Result<Table, Refusal> {
+        parse::table(self.request.command, cluster::release(&self.session).await)
+    }
+
     /// The shim's streams, to be handed on.
     ///
     /// # Errors

@@ -1,6 +1,5 @@
 //! `scontrol(1)`: verbs are known by name; what changes anything but jobs of the scope is refused.
 
-use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
 use crate::refusal::Refusal;
@@ -134,8 +133,7 @@ pub(super) async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
 }
 
 async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
-    let request = &context.request;
-    let parsed = parse::parse(Command::Scontrol, &request.arguments, &request.environment)?;
+    let parsed = context.parsed().await?;
     if let Some(arguments) = about(&parsed) {
         return plain(context, arguments, Vec::new()).await;
     }

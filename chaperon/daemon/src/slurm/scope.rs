@@ -205,8 +205,11 @@ fn asker(said: &str, step: &Selector, host: &str) -> Option<u32> {
     };
     let mut lines = said.lines().filter(of_it);
     let line = lines.next().filter(|_| lines.next().is_none())?;
-    // A name that a user gave may hold the same words: what stands last is Slurm's.
-    let (_, asker) = line.rsplit_once(" SrunHost:Pid=")?;
+    // A name or a path that a user gave may hold the same words, in front of Slurm's or, since 25.05, behind them.
+    let (before, asker) = line.split_once(" SrunHost:Pid=")?;
+    if before.contains("SrunHost:Pid=") || asker.contains("SrunHost:Pid=") {
+        return None;
+    }
     let (on, pid) = asker.split_ascii_whitespace().next()?.rsplit_once(':')?;
     let short = |name: &str| name.split('.').next().map(str::to_owned);
     (short(on) == short(host)).then_some(pid.parse().ok()?)
@@ -397,7 +400,9 @@ mod tests {
         assert_eq!(asker(line, &step, "login1.site"), Some(387));
         assert_eq!(asker(line, &step, "login2"), None);
         let named = line.replace("Name=sleep", "Name=a SrunHost:Pid=login1:1");
-        assert_eq!(asker(&named, &step, "login1"), Some(387));
+        assert_eq!(asker(&named, &step, "login1"), None, "who said it?");
+        let behind = format!("{line} StdOut=/a SrunHost:Pid=login1:1");
+        assert_eq!(asker(&behind, &step, "login1"), None, "who said it?");
         let other = line.replace("7.0", "7.01");
         assert_eq!(asker(&other, &step, "login1"), None);
         assert_eq!(asker("Job step 7.0 not found", &step, "login1"), None);

@@ -1,5 +1,6 @@
-//! What Slurm says of the jobs in the ledger, in place of what was estimated: how long they ran and with what, by `sacct`,
-//! and which of them are in the queue, by `squeue`. What Slurm does not say stays as it was counted.
+//! What Slurm says of the jobs in the ledger, in place of what was estimated: which of them are in the queue, by `squeue`, and
+//! how long they ran and with what, by `sacct`. Of a job in its first run, of one size all along, `squeue` says that as well,
+//! and the accounts, which take longer, are not asked. What Slurm does not say stays as it was counted.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,6 +24,10 @@ const SAME: u64 = 600;
 const LATE: u64 = 24 * 3600;
 /// Jobs that are asked for at once: a word of a command line has 128 KiB at most (`execve(2)`).
 const MOST_AT_ONCE: usize = 8000;
+/// What `squeue` is asked about jobs in the queue. Each column is wider than what stands in it; the last has no width, as it may
+/// be long.
+const COLUMNS: &str = "--Format=ArrayJobID:12,ArrayTaskID:12,HetJobID:12,RestartCnt:12,ResizeTime:12,TimeUsed:24,\
+                       SubmitTime:24,tres-alloc:0";
 /// What `sacct` says where a cluster has no accounts.
 const DISABLED: &str = "accounting storage is disabled";
 
@@ -38,6 +43,8 @@ struct Run {
     submitted: u64,
     /// None: it waits or runs.
     ended: Option<u64>,
+    /// Whether another cluster of a federation runs it: this one's accounts say nothing of its hours.
+    elsewhere: bool,
 }
 
 /// What Slurm says.
@@ -45,6 +52,8 @@ struct Run {
 struct Answer {
     /// By the job, how many of its tasks are in the queue.
     queue: BTreeMap<u32, u64>,
+    /// By the job, its only run, of which nothing has to be asked for.
+    first: BTreeMap<u32, Run>,
     /// None where there are no accounts.
     runs: Option<Vec<Run>>,
 }
@@ -126,20 +135,33 @@ async fn asked(session: &Rc<Session>, jobs: &[u32]) -> Result<Answer, Refusal> {
             *answer.queue.entry(job).or_default() += 1;
         }
     }
+    let seconds = || vec![("SLURM_TIME_FORMAT".into(), "%s".into())];
+    let live = jobs.iter().filter(|job| answer.queue.contains_key(job));
+    let live: Vec<u32> = live.copied().collect();
+    for some in live.chunks(MOST_AT_ONCE) {
+        let named = format!("--jobs={}", list(some));
+        let words = ["--noheader", "--all", COLUMNS, &user, &named];
+        let words = words.map(OsString::from).to_vec();
+        let said = ask(session, Command::Squeue, words, seconds()).await?;
+        // Where the last of them has just ended it fails, and the accounts are asked.
+        let text = String::from_utf8_lossy(&said.output);
+        let runs = text.lines().filter_map(first_run);
+        answer.first.extend(runs.map(|run| (run.job, run)));
+    }
+    let jobs = jobs.iter().filter(|job| !answer.first.contains_key(job));
+    let jobs: Vec<u32> = jobs.copied().collect();
     let mut runs = Vec::new();
     for some in jobs.chunks(MOST_AT_ONCE) {
-        let names: Vec<String> = some.iter().map(u32::to_string).collect();
         let words = [
             "--noheader",
             "--allocations",
             "--duplicates",
             "--parsable2",
-            "--format=JobID,ElapsedRaw,AllocTRES,Submit,End",
-            &format!("--jobs={}", names.join(",")),
+            "--format=JobID,ElapsedRaw,AllocTRES,Submit,End,State",
+            &format!("--jobs={}", list(some)),
         ];
         let words = words.map(OsString::from).to_vec();
-        let seconds = vec![("SLURM_TIME_FORMAT".into(), "%s".into())];
-        let said = ask(session, Command::Sacct, words, seconds).await?;
+        let said = ask(session, Command::Sacct, words, seconds()).await?;
         if said.end != End::SUCCESS {
             let text = String::from_utf8_lossy(&said.error).to_lowercase();
             return match text.contains(DISABLED) {
@@ -165,20 +187,63 @@ fn run(line: &str) -> Option<Run> {
     let tasks = name[end..].strip_prefix("_[");
     let tasks = tasks.and_then(|list| array_tasks(list.trim_end_matches(']').as_ref()));
     let seconds = fields.next()?.parse().ok()?;
-    let tres = fields.next()?;
+    let had = sizes(fields.next()?);
+    Some(Run {
+        job: name[..end].parse().ok()?,
+        tasks: tasks.unwrap_or(1),
+        seconds,
+        had,
+        submitted: fields.next()?.parse().ok()?,
+        ended: fields.next()?.parse().ok(),
+        elsewhere: fields.next() == Some("REVOKED"),
+    })
+}
+
+/// The only run of a job, in a line of squeue's with [`COLUMNS`].
+fn first_run(line: &str) -> Option<Run> {
+    let mut fields = line.split_ascii_whitespace();
+    let job = fields.next()?.parse().ok()?;
+    // A task of an array, or a part of a heterogeneous job, is one of several. One that was requeued has had a run before, and
+    // one whose size was changed had another one.
+    for none in ["N/A", "N/A", "0", "N/A"] {
+        if fields.next()? != none {
+            return None;
+        }
+    }
+    Some(Run {
+        job,
+        tasks: 1,
+        seconds: elapsed(fields.next()?)?,
+        submitted: fields.next()?.parse().ok()?,
+        had: sizes(fields.next()?),
+        ended: None,
+        elsewhere: false,
+    })
+}
+
+fn list(jobs: &[u32]) -> String {
+    let names: Vec<String> = jobs.iter().map(u32::to_string).collect();
+    names.join(",")
+}
+
+/// CPUs, GPUs and nodes in what Slurm says of a job's resources: `billing=4,cpu=4,gres/gpu=2,mem=1G,node=1`.
+fn sizes(tres: &str) -> [Option<u64>; 3] {
     let part = |name: &str| {
         let mut parts = tres.split(',');
         parts.find_map(|one| one.strip_prefix(name)?.parse::<u64>().ok())
     };
     let gpus = tres.contains("gres/gpu").then(|| total_gpus(tres.as_ref()));
-    Some(Run {
-        job: name[..end].parse().ok()?,
-        tasks: tasks.unwrap_or(1),
-        seconds,
-        had: [part("cpu="), gpus.flatten(), part("node=")],
-        submitted: fields.next()?.parse().ok()?,
-        ended: fields.next()?.parse().ok(),
-    })
+    [part("cpu="), gpus.flatten(), part("node=")]
+}
+
+/// A time as squeue prints how long a job has run, in seconds: `1-02:03:04`, `2:03:04`, `3:04`.
+fn elapsed(text: &str) -> Option<u64> {
+    let (days, clock) = text.split_once('-').unwrap_or(("0", text));
+    let day = days.parse::<u64>().ok()?.checked_mul(24 * 3600)?;
+    let seconds = clock.split(':').try_fold(0_u64, |sum, part| {
+        sum.checked_mul(60)?.checked_add(part.parse().ok()?)
+    });
+    day.checked_add(seconds?)
 }
 
 impl Run {
@@ -199,13 +264,15 @@ impl Answer {
             new.held = Amounts::default();
             new.over = Some(at);
         };
-        let Some(runs) = &self.runs else {
-            // Without accounts nobody knows: it had all that it could have.
-            if live > 0 {
-                return None;
+        let runs = match (self.first.get(&entry.job), &self.runs) {
+            (Some(run), _) => std::slice::from_ref(run),
+            (None, Some(runs)) => runs,
+            (None, None) if live > 0 => return None,
+            (None, None) => {
+                // Without accounts nobody knows: it had all that it could have.
+                close(&mut new, entry.whole(), now);
+                return Some(new);
             }
-            close(&mut new, entry.whole(), now);
-            return Some(new);
         };
         let its: Vec<&Run> = runs
             .iter()
@@ -232,6 +299,9 @@ impl Answer {
         let limit = entry.minutes.saturating_mul(60);
         let late = now > entry.at.saturating_add(limit).saturating_add(LATE);
         match last.filter(|_| all) {
+            Some(last) if its.iter().any(|run| run.elsewhere) => {
+                close(&mut new, entry.whole(), last)
+            }
             Some(last) => close(&mut new, used, last),
             // The accounts lag behind.
             None if !late => return None,
@@ -267,6 +337,7 @@ mod tests {
         let queue = [(12, live)].into_iter().filter(|(_, live)| *live > 0);
         Answer {
             queue: queue.collect(),
+            first: BTreeMap::new(),
             runs: Some(lines.iter().map(|line| run(line).unwrap()).collect()),
         }
     }
@@ -290,6 +361,9 @@ mod tests {
             about(&entry(1), 0, &[cancelled]),
             Some(([0; 3], [0; 3], true))
         );
+        let elsewhere = "12|0||1800000000|1800000005|REVOKED";
+        let all = ([2400, 1200, 600], [0; 3], true);
+        assert_eq!(about(&entry(1), 0, &[elsewhere]), Some(all));
         // Another job had the number before.
         let old = "12|9000|cpu=4,node=1|1700000000|1700009000";
         let used = ([240, 120, 60], [0; 3], true);
@@ -307,6 +381,36 @@ mod tests {
         assert_eq!(about(&entry(1), 1, &[]), Some(all), "the accounts are late");
         assert_eq!(about(&entry(1), 0, &[waits]), None, "likewise");
         assert_eq!(about(&entry(1), 0, &[]), None, "likewise");
+    }
+
+    #[test]
+    fn of_a_first_run_the_queue_says_enough() {
+        let of = |line: &str| first_run(line).map(|run| run.seconds);
+        let runs = "12  N/A  N/A  0  N/A  1-02:03:04  1800000000  cpu=4,mem=1G,node=1,gres/gpu=2";
+        assert_eq!(of(runs), Some(26 * 3600 + 184));
+        assert_eq!(of("12 N/A N/A 0 N/A 0:00 1800000000 N/A"), Some(0));
+        for several in [
+            "12 7 N/A 0 N/A 0:09 1800000000 cpu=4,node=1",
+            "12 0-9999 N/A 0 N/A 0:09 1800000000 cpu=4,node=1",
+            "12 N/A 12 0 N/A 0:09 1800000000 cpu=4,node=1",
+            "12 N/A N/A 1 N/A 0:09 1800000000 cpu=4,node=1",
+            "12 N/A N/A 0 1:00 0:09 1800000000 cpu=4,node=1",
+            "12 N/A N/A 0 N/A INVALID 1800000000 cpu=4,node=1",
+            "12 N/A N/A 0 N/A 0:09 N/A cpu=4,node=1",
+            "12",
+            "",
+        ] {
+            assert_eq!(of(several), None, "{several}");
+        }
+        let run = first_run("12 N/A N/A 0 N/A 1:00 1800000000 cpu=4,mem=1G,node=1,gres/gpu=2");
+        let answer = Answer {
+            queue: BTreeMap::from([(12, 1)]),
+            first: BTreeMap::from([(12, run.unwrap())]),
+            runs: None,
+        };
+        let new = answer.about(&entry(1), AT + 700).unwrap();
+        let some = ([240, 120, 60], [2160, 1080, 540], None);
+        assert_eq!((new.used.0, new.held.0, new.over), some);
     }
 
     #[test]
@@ -357,7 +461,7 @@ mod tests {
         assert_eq!((late.used.0, late.over), ([2400, 1200, 600], Some(now)));
         let none = Answer {
             queue: BTreeMap::from([(12, 1)]),
-            runs: None,
+            ..Answer::default()
         };
         assert_eq!(none.about(&entry(1), now), None);
         let gone = Answer::default().about(&entry(1), AT + 5).unwrap();

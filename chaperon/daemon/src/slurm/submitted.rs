@@ -2,7 +2,7 @@
 //! (`alloc_sid`), so that each job is recorded, also that of a command which was ended early, and that of
 //! a chaperon which is gone ([`intents`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::rc::Rc;
 use std::time::Duration;
@@ -168,6 +168,7 @@ pub async fn resolve(session: &Rc<Session>) -> Result<(), Refusal> {
         return Ok(());
     }
     let began = records::now();
+    let asked_for = ended_ones(&session.submitters.borrow().all);
     let arguments = [
         "--noheader",
         "--all",
@@ -211,10 +212,25 @@ pub async fn resolve(session: &Rc<Session>) -> Result<(), Refusal> {
             (Err(reason), true) => lost = Err(take_back(session, job.id, reason).await),
         }
     }
-    let mut submitters = session.submitters.borrow_mut();
-    submitters.all.retain(|_, one| {
+    forget(&mut session.submitters.borrow_mut().all, &asked_for, began);
+    lost
+}
+
+/// The commands that have ended.
+fn ended_ones(all: &BTreeMap<u64, Submitter>) -> BTreeSet<u64> {
+    all.iter()
+        .filter(|(_, one)| one.until.is_some())
+        .map(|(number, _)| *number)
+        .collect()
+}
+
+/// Forgets the commands whose job is recorded or will not come. Slurm was asked at `began`, when `asked_for` had ended:
+/// of one that ended while Slurm answered, the answer may be too old to hold the job.
+fn forget(all: &mut BTreeMap<u64, Submitter>, asked_for: &BTreeSet<u64>, began: u64) {
+    all.retain(|number, one| {
         let stays = match one.until {
             None => true,
+            Some(_) if one.job.is_none() && !asked_for.contains(number) => true,
             Some(until) => one.job.is_none() && !one.sure && began <= until + SLACK,
         };
         // One with a job that has no record is left for the next session to find.
@@ -223,7 +239,6 @@ pub async fn resolve(session: &Rc<Session>) -> Result<(), Refusal> {
         }
         stays
     });
-    lost
 }
 
 /// The intents of chaperons that are gone, as long as something can become of them.
@@ -418,6 +433,23 @@ mod tests {
         assert!(!with(|one| one.pid = 1));
         assert!(!with(|one| one.batch = true));
         assert!(!with(|one| one.job = Some(5)), "it has one already");
+    }
+
+    #[test]
+    fn an_answer_that_was_asked_for_before_a_command_ended_does_not_forget_it() {
+        let mut all = BTreeMap::from([(1, submitter())]);
+        let before = ended_ones(&BTreeMap::from([(
+            1,
+            Submitter {
+                until: None,
+                ..submitter()
+            },
+        )]));
+        forget(&mut all, &before, 1_795_259_639);
+        assert!(all.contains_key(&1), "its job may have come since");
+        let after = ended_ones(&all);
+        forget(&mut all, &after, 1_795_259_640);
+        assert!(all.is_empty(), "Slurm had answered it, and knows no job");
     }
 
     #[test]

@@ -12,7 +12,7 @@ fn a_script_is_marked_when_nothing_is_waited_for_any_more() {
     let path = signer.path();
     let chaperon = Chaperon::start(&world, |order| {
         order.signer = Some(path);
-        order.limits.submissions_per_minute = 1;
+        order.limits.submissions_per_minute.most = 1;
     });
     let asked = CommandLine::new("sbatch", &["--wrap=x"]);
     let said = chaperon.ask(asked);

@@ -267,12 +267,7 @@ impl Chaperon {
             scope: Scope::Project,
             queries: Queries::Counts,
             allocation: Allocation::Steps,
-            limits: Limits {
-                queries_per_minute: 0,
-                jobs: 0,
-                submissions_per_minute: 0,
-                submissions_per_day: 0,
-            },
+            limits: Limits::default(),
             bounds: Bounds::default(),
             budgets: Budgets::default(),
             commands: STAND_INS
@@ -293,7 +288,7 @@ impl Chaperon {
         };
         change(&mut order);
         let file = world.0.join("order");
-        fs::write(&file, postcard::to_allocvec(&order).unwrap()).unwrap();
+        fs::write(&file, agent_sandbox_wire::order::encode(&order).unwrap()).unwrap();
         let order = File::open(&file).unwrap();
         let socket = world.0.join("socket");
         let listener = UnixListener::bind(&socket).unwrap();

@@ -192,9 +192,22 @@ fn what_cannot_be_opened_has_its_errno() {
     let (shim, mut talk) = place.begin(&mut place.shim());
     let mut errno = |path, how| open(&mut talk, path, how).unwrap_err();
     assert_eq!(errno("missing", How::Read), FromShim::Failed(libc::ENOENT));
-    assert_eq!(errno("a/b", How::Truncate), FromShim::Failed(libc::ENOENT));
+    assert_eq!(errno("a/b", How::Read), FromShim::Failed(libc::ENOENT));
+    let below_a_file = errno("/dev/null/a/b", How::Truncate);
+    assert_eq!(below_a_file, FromShim::Failed(libc::ENOTDIR));
     assert_eq!(errno(".", How::Append), FromShim::Failed(libc::EISDIR));
     assert_eq!(errno("", How::Append), FromShim::Failed(libc::ENOENT));
+    finish(shim, talk);
+}
+
+#[test]
+fn directories_of_files_that_are_written_are_made() {
+    let place = ShimDirectory::new();
+    let (shim, mut talk) = place.begin(&mut place.shim());
+    for (path, how) in [("a/b/one", How::Append), ("a/b/../c/two", How::Truncate)] {
+        open(&mut talk, path, how).unwrap();
+        assert!(place.path(path).is_file(), "{path}");
+    }
     finish(shim, talk);
 }
 

@@ -2,6 +2,8 @@
 //! them, tried before anyone relies on them, and talked to through their maps.
 
 mod about;
+#[cfg(test)]
+mod calls;
 mod demand;
 mod exercise;
 mod iterator;

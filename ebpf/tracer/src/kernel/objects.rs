@@ -28,8 +28,14 @@ pub enum Kind {
 const DIGITS: usize = 16;
 
 /// The committed objects. aya reads them in place, so they are aligned.
+#[cfg(target_arch = "x86_64")]
 static TRAMPOLINES: &[u8] = include_bytes_aligned!("../../../probes/trampolines.bpf.o");
+#[cfg(target_arch = "x86_64")]
 static TRACEPOINTS: &[u8] = include_bytes_aligned!("../../../probes/tracepoints.bpf.o");
+#[cfg(target_arch = "aarch64")]
+static TRAMPOLINES: &[u8] = include_bytes_aligned!("../../../probes/aarch64/trampolines.bpf.o");
+#[cfg(target_arch = "aarch64")]
+static TRACEPOINTS: &[u8] = include_bytes_aligned!("../../../probes/aarch64/tracepoints.bpf.o");
 
 impl Kind {
     /// Both, the better one first.

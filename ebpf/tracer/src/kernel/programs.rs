@@ -172,19 +172,33 @@ pub(crate) const PROGRAMS: &[Program] = &[
     shows("entry_tkill", SIGNALS),
     shows("entry_tgkill", SIGNALS),
     shows("entry_sigqueue", SIGNALS),
+    // On aarch64 32-bit programs enter most calls by the same functions as others.
+    #[cfg(target_arch = "x86_64")]
     shows_where("narrow_setns", NARROW),
+    #[cfg(target_arch = "x86_64")]
     shows_where("narrow_bpf", NARROW),
     shows_where("narrow_keyctl", NARROW),
+    #[cfg(target_arch = "x86_64")]
     shows_where("narrow_add_key", NARROW),
+    #[cfg(target_arch = "x86_64")]
     shows_where("narrow_request_key", NARROW),
+    #[cfg(target_arch = "x86_64")]
     shows_where("narrow_process_vm_readv", NARROW),
+    #[cfg(target_arch = "x86_64")]
     shows_where("narrow_process_vm_writev", NARROW),
+    #[cfg(target_arch = "x86_64")]
     shows_where("narrow_userfaultfd", NARROW),
+    #[cfg(target_arch = "x86_64")]
     shows_where("narrow_io_uring_setup", NARROW),
+    #[cfg(target_arch = "x86_64")]
     shows_where("narrow_init_module", NARROW),
+    #[cfg(target_arch = "x86_64")]
     shows_where("narrow_finit_module", NARROW),
+    #[cfg(target_arch = "x86_64")]
     shows_where("narrow_kill", NARROW),
+    #[cfg(target_arch = "x86_64")]
     shows_where("narrow_tkill", NARROW),
+    #[cfg(target_arch = "x86_64")]
     shows_where("narrow_tgkill", NARROW),
     shows_where("narrow_sigqueue", NARROW),
     shows("refused_setuid", IDS),

@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
+use agent_sandbox_events::sluid;
 use nix::fcntl::{AtFlags, OFlag, open, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, fstatat};
@@ -35,13 +36,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Takes hold of a process.
+    /// Takes hold of a process of this user's; root may have anyone's.
     ///
     /// # Errors
     /// There is none of that number, or it has ended meanwhile.
-    pub fn open(pid: u32) -> io::Result<Self> {
+    pub fn open(pid: u32, viewer: u32) -> io::Result<Self> {
         let handle = pidfd::open(pid)?;
-        Self::held(pid, handle)
+        Self::held_if(pid, handle, |uids| viewer == 0 || is_of(uids, viewer))
     }
 
     /// The process of a descriptor (`SO_PEERPIDFD`, `pidfd_open(2)`) and its number.
@@ -49,34 +50,29 @@ impl Process {
     /// # Errors
     /// It has ended.
     pub fn held(pid: u32, handle: OwnedFd) -> io::Result<Self> {
+        Self::held_if(pid, handle, |_| true)
+    }
+
+    fn held_if(
+        pid: u32,
+        handle: OwnedFd,
+        right: impl FnOnce(&[u32; 4]) -> bool,
+    ) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let directory = open(&PathBuf::from(format!("/proc/{pid}")), flags, Mode::empty())?;
         let status = text(&directory, "status")?;
         let uids = uids(&status).ok_or(io::ErrorKind::InvalidData)?;
-        let start = start(&text(&directory, "stat")?).ok_or(io::ErrorKind::InvalidData)?;
         let process = Self {
-            named: Named { pid, start },
+            named: Named { pid },
             uids,
             handle,
             directory,
         };
         // If it lives now then the number was its own when the directory was opened.
-        if process.lives() {
+        if process.lives() && right(&process.uids) {
             Ok(process)
         } else {
             Err(io::ErrorKind::NotFound.into())
-        }
-    }
-
-    /// The process that had this number and start, if it still lives.
-    ///
-    /// # Errors
-    /// Nobody knows, as the tracer lacks what it takes to look ([`is_short`]).
-    pub fn again(named: Named) -> io::Result<Option<Self>> {
-        match Self::open(named.pid) {
-            Ok(process) => Ok((process.named == named).then_some(process)),
-            Err(error) if is_short(&error) => Err(error),
-            Err(_) => Ok(None),
         }
     }
 
@@ -93,12 +89,6 @@ impl Process {
     #[must_use]
     pub fn lives(&self) -> bool {
         lives(&self.handle)
-    }
-
-    /// Whether it is of this user in every way: a program that sets its user id is not.
-    #[must_use]
-    pub fn is_of(&self, uid: u32) -> bool {
-        self.uids[..3].iter().all(|id| *id == uid)
     }
 
     /// Whether it counts processes as the tracer does.
@@ -130,7 +120,7 @@ impl Process {
     /// # Errors
     /// It has ended.
     pub fn job(&self) -> io::Result<Option<u32>> {
-        Ok(job(&text(&self.directory, "cgroup")?))
+        Ok(job(&text(&self.directory, "cgroup")?, sluid::job_of))
     }
 
     /// Its mounts (`proc_pid_mountinfo(5)`), of which at most `most` bytes are read.
@@ -164,7 +154,14 @@ impl Holding {
     }
 }
 
-fn lives(handle: &OwnedFd) -> bool {
+/// Whether a process is of this user in every way: a program that sets its user id is not.
+fn is_of(uids: &[u32; 4], uid: u32) -> bool {
+    uids[..3].iter().all(|id| *id == uid)
+}
+
+/// Whether the process of a descriptor has not ended yet, with all its threads (`pidfd_open(2)`).
+#[must_use]
+pub fn lives(handle: &OwnedFd) -> bool {
     let mut set = [PollFd::new(handle.as_fd(), PollFlags::POLLIN)];
     matches!(poll(&mut set, PollTimeout::ZERO), Ok(0))
 }
@@ -188,11 +185,16 @@ fn text(directory: &OwnedFd, name: &str) -> io::Result<String> {
     limited(directory, name, MOST_PROC)
 }
 
-fn limited(directory: &OwnedFd, name: &str, most: u64) -> io::Result<String> {
+fn opened(directory: &OwnedFd, name: &str) -> io::Result<File> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    let file = File::from(openat(directory, name, flags, Mode::empty())?);
+    Ok(File::from(openat(directory, name, flags, Mode::empty())?))
+}
+
+fn limited(directory: &OwnedFd, name: &str, most: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
+    opened(directory, name)?
+        .take(most)
+        .read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -208,8 +210,9 @@ fn uids(status: &str) -> Option<[u32; 4]> {
 
 /// The job of a `/proc/PID/cgroup`, from the places where Slurm alone makes directories (cgroup/v1:
 /// `/slurm/uid_U/job_N`, or `/slurm_NODE/…` with several daemons; cgroup/v2: `/system.slice/slurmstepd.scope/job_N`,
-/// or `NODE_slurmstepd.scope`). Elsewhere a user may have such a name.
-fn job(cgroups: &str) -> Option<u32> {
+/// or `NODE_slurmstepd.scope`, and there since Slurm 26.05 its SLUID in place of `job_N`). Elsewhere a user may have such a
+/// name. `of_sluid` says which job a directory is of that is called by a SLUID.
+fn job(cgroups: &str, of_sluid: impl Fn(&str) -> Option<u32>) -> Option<u32> {
     let of = |line: &str| {
         let (_, rest) = line.split_once(':')?;
         let (controllers, path) = rest.split_once(':')?;
@@ -218,6 +221,9 @@ fn job(cgroups: &str) -> Option<u32> {
             ["system.slice", scope, name, ..]
                 if *scope == "slurmstepd.scope" || scope.ends_with("_slurmstepd.scope") =>
             {
+                if sluid::is_sluid(name.as_bytes()) {
+                    return of_sluid(&format!("/system.slice/{scope}/{name}"));
+                }
                 *name
             }
             // A hierarchy of version 1 has a controller or a name; in those root alone makes directories at the top.
@@ -235,12 +241,6 @@ fn job(cgroups: &str) -> Option<u32> {
     cgroups.lines().find_map(of)
 }
 
-/// Field 22 of `stat`: the second field, the name, can hold anything, and ends at the last parenthesis.
-fn start(stat: &str) -> Option<u64> {
-    let (_, behind) = stat.rsplit_once(')')?;
-    behind.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
@@ -248,27 +248,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_parentheses_does_not_move_the_start() {
-        let rest = (3..=30)
-            .map(|n| n.to_string())
-            .collect::<Vec<_>>()
-            .join(" ");
-        let stat = format!("17 (a) R 1 2 3) {rest}\n");
-        assert_eq!(start(&stat), Some(22));
-        assert_eq!(start("17 (a"), None);
-        assert_eq!(start("17 (a) 3 4"), None);
-    }
-
-    #[test]
     fn the_job_is_where_slurm_alone_makes_directories() {
         let v1 =
             "12:memory:/slurm/uid_1000/job_17/step_0/task_0\n0::/system.slice/slurmd.service\n";
-        assert_eq!(job(v1), Some(17));
+        assert_eq!(job(v1, |_| None), Some(17));
         let several = "3:freezer:/slurm_n1/uid_1000/job_18/step_batch\n";
-        assert_eq!(job(several), Some(18));
+        assert_eq!(job(several, |_| None), Some(18));
         for scope in ["slurmstepd.scope", "n1_slurmstepd.scope"] {
             let v2 = format!("0::/system.slice/{scope}/job_19/step_0/user/task_0\n");
-            assert_eq!(job(&v2), Some(19));
+            assert_eq!(job(&v2, |_| None), Some(19));
+            let directory = format!("/system.slice/{scope}/s4SNKN57XZTE00");
+            let inside = format!("0::{directory}/step_0/user/task_0\n");
+            let asked = |of: &str| (of == directory).then_some(20);
+            assert_eq!(job(&inside, asked), Some(20));
         }
         for others in [
             "",
@@ -278,8 +270,9 @@ mod tests {
             "1:name=systemd:/user.slice/slurm/uid_1000/job_7\n",
             "0::/system.slice/slurmstepd.scope/system\n",
             "0::/system.slice/slurmstepd.scope/job_x\n",
+            "0::/user.slice/slurmstepd.scope/s4SNKN57XZTE00\n",
         ] {
-            assert_eq!(job(others), None, "{others}");
+            assert_eq!(job(others, |_| Some(7)), None, "{others}");
         }
     }
 
@@ -298,24 +291,17 @@ mod tests {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let process = Process::open(child.id()).unwrap();
+        let process = Process::open(child.id(), 0).unwrap();
         let me = nix::unistd::getuid().as_raw();
-        assert!(process.lives() && process.is_of(me) && !process.is_of(me + 1));
+        assert!(process.lives());
         assert!(process.in_our_namespace().unwrap());
-        assert!(Process::again(process.named).unwrap().is_some());
-        let other = Named {
-            start: process.named.start + 1,
-            ..process.named
-        };
-        assert!(
-            Process::again(other).unwrap().is_none(),
-            "the number was given out again"
-        );
+        assert!(Process::open(child.id(), me).is_ok());
+        assert!(Process::open(child.id(), me + 1).is_err(), "another's");
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!process.lives());
         assert!(process.in_our_namespace().is_err());
-        assert!(Process::again(process.named).unwrap().is_none());
+        assert!(Process::open(process.named.pid, 0).is_err());
     }
 
     #[test]
@@ -327,7 +313,7 @@ mod tests {
             let _ = stopped.recv();
         });
         let thread_id = u32::try_from(receive.recv().unwrap()).unwrap();
-        assert!(Process::open(thread_id).is_err());
+        assert!(Process::open(thread_id, 0).is_err());
         drop(stop);
         thread.join().unwrap();
     }
@@ -335,7 +321,7 @@ mod tests {
     #[test]
     fn there_is_no_process_of_such_numbers() {
         for pid in [0, u32::MAX, 1 << 31] {
-            assert!(Process::open(pid).is_err(), "{pid}");
+            assert!(Process::open(pid, 0).is_err(), "{pid}");
         }
     }
 }

@@ -15,13 +15,12 @@ const IDS: u32 = 1 << 31;
 /// A file as the probes know it: device and inode.
 pub type File = (u32, u64);
 
-/// A process, whoever gets its number later.
+/// A process by its number. What tells it from a later one of the same number is a descriptor, and after a restart its
+/// mark: when it started stands in `/proc/PID/stat` alone, and to read that can take for ever (docs/decisions/0060).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Named {
     /// Its number.
     pub pid: u32,
-    /// When it started, in clock ticks since the boot (`proc_pid_stat(5)`).
-    pub start: u64,
 }
 
 /// A trace that goes on.

@@ -1,7 +1,10 @@
 //! The audit record of root's: what users' programs hand over, and what hostile ones try.
 
+use std::fs::Permissions;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use agent_sandbox_events::audit::{Handed, LONGEST_NAME, Verdict, What, microseconds};
@@ -12,7 +15,9 @@ use nix::sys::socket::{MsgFlags, send};
 use serde_json::Value;
 
 use crate::fake::tried;
-use crate::world::{PATIENCE, Victim, World, elsewhere, me, of, refused, registered, told};
+use crate::world::{
+    PATIENCE, Victim, World, elsewhere, in_time, me, of, refused, registered, told,
+};
 
 /// Another user, who has nothing to do with it.
 const STRANGER: u32 = 48_152;
@@ -175,6 +180,85 @@ fn what_is_inside_a_session_says_nothing() {
     }
 }
 
+/// Whoever leaves its connection ends before the tracer sees it.
+const UNSEEN: &str = "unseen";
+
+/// Packet and answer stand in a directory.
+#[test]
+#[ignore = "runs as another process, which ends"]
+fn leaves_its_connection_to_a_child() {
+    let Some((mut connection, directory)) = told() else {
+        return;
+    };
+    if !Path::new(&directory).join(UNSEEN).exists() {
+        registered(&connection, &of(std::process::id()));
+        assert_eq!(connection.ask(&Request::Begin).unwrap(), Response::Done);
+        connection = told().unwrap().0;
+        let status = Request::Status { version: VERSION };
+        connection.ask(&status).unwrap();
+    }
+    let script = "while kill -0 $1; do sleep 0.05; done; cat $0/packet >&0; dd bs=65536 count=1 of=$0/answer";
+    let socket = connection.as_fd().try_clone_to_owned().unwrap();
+    let mut child = Command::new("sh");
+    child
+        .args(["-c", script, &directory, &std::process::id().to_string()])
+        .stdin(socket)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    drop(child.spawn().unwrap());
+}
+
+/// What the tracer answers to a process that says something by the connection of another one; none where nobody can be
+/// somebody else.
+fn answer_to_a_child(world: &World, unseen: bool) -> Option<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let everybody = Permissions::from_mode(0o777);
+    std::fs::set_permissions(directory.path(), everybody).unwrap();
+    let packet = encode(&handed(sbatch(SESSION, 1))).unwrap();
+    std::fs::write(directory.path().join("packet"), packet).unwrap();
+    let test = "audit::leaves_its_connection_to_a_child";
+    let argument = directory.path().to_str().unwrap();
+    // The tracer asks its kernel in each turn, and accepts nothing as long as that does not answer.
+    let busy = unseen.then(|| {
+        std::fs::write(directory.path().join(UNSEEN), "").unwrap();
+        world.kernel.inside()
+    });
+    elsewhere(test, world, argument, STRANGER, false)?;
+    drop(busy);
+    let begin = Instant::now();
+    loop {
+        let answer = std::fs::read_to_string(directory.path().join("answer")).unwrap_or_default();
+        if !answer.is_empty() {
+            return Some(answer);
+        }
+        assert!(begin.elapsed() < PATIENCE, "no answer");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Who was inside a session when it connected says nothing by a child that goes on.
+#[test]
+fn who_was_inside_says_nothing_by_another() {
+    let world = World::new();
+    let Some(answer) = answer_to_a_child(&world, false) else {
+        return;
+    };
+    assert!(answer.contains("comes out of session"), "{answer}");
+    let said = lines(&world);
+    assert!(said.iter().all(|line| line["kind"] == "end"), "{said:?}");
+}
+
+/// Of who has ended before the connection was accepted nobody knows whether it was inside.
+#[test]
+fn who_ended_unseen_says_nothing_by_another() {
+    let world = World::new();
+    let Some(answer) = answer_to_a_child(&world, true) else {
+        return;
+    };
+    assert!(answer.contains("had ended before it was seen"), "{answer}");
+    assert_eq!(lines(&world), Vec::<Value>::new());
+}
+
 #[test]
 fn what_is_no_record_is_refused() {
     let world = World::new();
@@ -225,11 +309,7 @@ fn a_flood_is_bounded_and_others_are_served() {
     // The launch of another session need not wait.
     let asked = Instant::now();
     world.served();
-    assert!(
-        asked.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        asked.elapsed()
-    );
+    in_time(asked, Duration::from_secs(1));
 }
 
 #[test]

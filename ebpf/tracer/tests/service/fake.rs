@@ -170,10 +170,10 @@ impl Kernel for Fake {
         let info = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
         let info = std::fs::read_to_string(info)?;
         let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));
-        let pid: u32 = pid
-            .and_then(|pid| pid.trim().parse().ok())
-            .ok_or(io::ErrorKind::NotFound)?;
-        Ok(self.inside().marks.get(&pid).copied().unwrap_or(0))
+        // Of one that has ended it is -1, and the map of the kernel (Linux 6.18) has nothing of it.
+        let pid = pid.and_then(|pid| pid.trim().parse::<u32>().ok());
+        let mark = pid.and_then(|pid| self.inside().marks.get(&pid).copied());
+        Ok(mark.unwrap_or(0))
     }
 
     fn ring(&self) -> BorrowedFd<'_> {

@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 use crate::fake::{Fake, Inside};
 
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node with a tracer.
 pub struct World {
@@ -241,6 +241,13 @@ pub fn refused(answer: Result<Response, Unanswered>) -> String {
         Err(Unanswered::Refused { why, hint }) => format!("{why} ({})", hint.unwrap_or_default()),
         other => panic!("not refused: {other:?}"),
     }
+}
+
+/// It did not take that long. Whoever holds the service up does so when the test runs alone, too: `tests/suites` reads
+/// these words.
+pub fn in_time(begin: Instant, most: Duration) {
+    let passed = begin.elapsed();
+    assert!(passed < most, "too late for this test: after {passed:?}");
 }
 
 pub fn kinds(records: &[serde_json::Value]) -> Vec<&str> {

@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use agent_sandbox_events::protocol::Scope;
+use agent_sandbox_events::sluid;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use nix::unistd::{AccessFlags, access};
 
@@ -23,8 +24,6 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 const DEEPEST: usize = 6;
 /// No more directories are looked at: a node has some thousand cgroups.
 const MOST: usize = 50_000;
-/// Where cgroups v2 are mounted, or the part of them beside v1 (systemd's hybrid layout).
-const ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 /// The program of a command, as a shell finds it (`execvp(3)`).
 ///
@@ -90,14 +89,15 @@ pub fn process(pid: u32) -> Result<Scope, Fault> {
     })
 }
 
-/// Whether a process still runs, and has not ended and waits for its parent to notice.
+/// Whether a process still runs, and has not ended and waits for its parent to notice. `/proc/PID/stat` says it as well, and
+/// keeps its reader waiting where the process hangs while it executes a program.
 #[must_use]
 pub fn runs(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name may hold anything; the state stands behind its last parenthesis (proc_pid_stat(5)).
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    // A newline in the name stands there as `\n` (proc_pid_status(5)).
     let state = status
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
+        .lines()
+        .find_map(|line| line.strip_prefix("State:")?.trim_start().chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
@@ -142,16 +142,30 @@ pub fn cgroup(path: &Path) -> Result<Scope, Fault> {
 /// # Errors
 /// There is none, or nothing of the caller's is in it.
 pub fn job(number: u32) -> Result<Scope, Fault> {
-    let name = format!("job_{number}");
-    let found = ROOTS
+    let its = |directory: &Path| is_job(directory, number);
+    let found = sluid::MOUNTS
         .iter()
-        .map(Path::new)
-        .find_map(|root| below(root, OsStr::new(&name)));
+        .find_map(|root| below(Path::new(root), &its));
     match found {
         Some(path) => cgroup(&path),
         None => Err(Fault::new(format!("there is no cgroup of job {number} on this node"))
             .hint("it must run here, and Slurm must track processes by cgroup v2 (`ProctrackType=proctrack/cgroup`); `squeue` says where it runs")
             .hint("--pid N traces one of its processes instead")),
+    }
+}
+
+/// Whether this is a job's cgroup, where Slurm makes them: elsewhere a user may have such a name.
+fn is_job(directory: &Path, number: u32) -> bool {
+    let named = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
+    let above = directory.parent().and_then(named);
+    if !above.is_some_and(|above| above.ends_with("slurmstepd.scope")) {
+        return false;
+    }
+    match named(directory) {
+        Some(found) if sluid::is_sluid(found.as_bytes()) => {
+            sluid::job_in(directory) == Some(number)
+        }
+        found => found == Some(format!("job_{number}")),
     }
 }
 
@@ -174,8 +188,8 @@ fn own_process(cgroup: &Path, uid: u32, deep: usize) -> Option<u32> {
     })
 }
 
-/// A directory of that name below another one; the one that is least deep.
-fn below(root: &Path, name: &OsStr) -> Option<PathBuf> {
+/// A directory below another one that is meant; the one that is least deep.
+fn below(root: &Path, meant: &impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let mut level = vec![root.to_owned()];
     let mut seen = 0;
     for _ in 0..DEEPEST {
@@ -185,14 +199,15 @@ fn below(root: &Path, name: &OsStr) -> Option<PathBuf> {
                 if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     continue;
                 }
-                if entry.file_name() == name {
-                    return Some(entry.path());
+                let path = entry.path();
+                if meant(&path) {
+                    return Some(path);
                 }
                 seen += 1;
                 if seen > MOST {
                     return None;
                 }
-                next.push(entry.path());
+                next.push(path);
             }
         }
         level = next;
@@ -220,8 +235,10 @@ mod tests {
         let deep = place.path().join("system.slice/n1_slurmstepd.scope/job_12");
         fs::create_dir_all(deep.join("step_0")).unwrap();
         fs::write(place.path().join("job_12"), "no directory").unwrap();
-        assert_eq!(below(place.path(), OsStr::new("job_12")), Some(deep));
-        assert_eq!(below(place.path(), OsStr::new("job_1")), None);
+        fs::create_dir_all(place.path().join("user.slice/job_12")).unwrap();
+        let of = |number| below(place.path(), &|path: &Path| is_job(path, number));
+        assert_eq!(of(12), Some(deep));
+        assert_eq!(of(1), None);
     }
 
     #[test]

@@ -63,21 +63,24 @@ fn what_is_wrong_with_slurm_leaves_sessions_alone() {
     );
     with(
         &|slurm| {
-            slurm.munge = vec![("/run/munge/munge.socket.2".into(), false)];
+            slurm.credentials = vec![("/run/munge/munge.socket.2".into(), false)];
             slurm.controller = Some(Err("munge".into()));
         },
-        "munge",
+        "slurm-credentials",
         "/run/munge/munge.socket.2",
-        "systemctl status munge",
+        "systemctl status munge (or sackd)",
     );
     // Nobody is asked with a configuration that cannot be trusted.
     if let Some(slurm) = &mut facts.slurm {
         slurm.conf = Some("SLURM_CONF is /x, which does not exist".into());
-        slurm.munge.clear();
+        slurm.credentials.clear();
         slurm.controller = None;
     }
     let all = examine(&facts, "n".into()).checks;
-    assert!(all.iter().all(|line| line.name != "munge"), "{all:?}");
+    assert!(
+        all.iter().all(|line| line.name != "slurm-credentials"),
+        "{all:?}"
+    );
     let mut facts = whole();
     with(
         &|slurm| slurm.request = Some(Err("no answer".into())),
@@ -86,16 +89,24 @@ fn what_is_wrong_with_slurm_leaves_sessions_alone() {
         "chaperon.log",
     );
     if let Some(slurm) = &mut facts.slurm {
-        slurm.munge[0].1 = false;
+        slurm.credentials[0].1 = false;
     }
-    expect(&facts, "munge", Status::Ok, "answers without it", "");
+    expect(
+        &facts,
+        "slurm-credentials",
+        Status::Ok,
+        "answers without it",
+        "",
+    );
     if let Some(slurm) = &mut facts.slurm {
         slurm.on = Some(false);
     }
     expect(&facts, "chaperon", Status::Ok, "slurm.mode is `off`", "");
     let all = examine(&facts, "n".into());
     assert!(
-        all.checks.iter().all(|line| line.name != "munge"),
+        all.checks
+            .iter()
+            .all(|line| line.name != "slurm-credentials"),
         "nobody asks for it: {all:?}"
     );
     // But a program of ours that is missing stops every session.

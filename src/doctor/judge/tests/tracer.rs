@@ -93,6 +93,22 @@ fn one_that_is_demanded_and_cannot_be_had_is_in_the_way_of_every_session() {
         "trace.mode (F:1) demands one",
         "systemctl",
     );
+    let mut old = none;
+    old.kernel.no_tracer = Some("the tracer needs Linux 5.13");
+    let found =
+        "none can run on this node (the tracer needs Linux 5.13), and trace.mode (F:1) demands one";
+    expect(&old, "tracer", Status::Broken, found, "Linux 5.13 or newer");
+    let unasked = Facts {
+        kernel: old.kernel,
+        ..node(TraceMode::On, false, Answer::Nothing)
+    };
+    expect(
+        &unasked,
+        "tracer",
+        Status::Ok,
+        "Linux 5.13): sessions are not",
+        "",
+    );
     let weak = node(TraceMode::Required, true, answers("tracepoints", false));
     expect(
         &weak,

@@ -212,7 +212,9 @@ fn what_programs_need_is_in_no_rule() {
         "shmget",
         "io_setup",
     ] {
-        assert!(!refused.contains(name), "{name}");
+        // A tracer could change an argument behind the filter there (docs/decisions/0057).
+        let allowed = name != "ptrace" || !cfg!(target_arch = "aarch64");
+        assert_eq!(refused.contains(name), !allowed, "{name}");
     }
 }
 
@@ -349,6 +351,10 @@ fn documented(rules: &[SyscallRule]) -> String {
 }
 
 #[test]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    ignore = "the page has the table of x86-64"
+)]
 fn the_reference_page_shows_this_table() {
     let page = include_str!("../../../../../docs/reference/syscalls.md");
     let (before, after) = page

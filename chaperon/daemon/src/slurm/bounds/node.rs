@@ -70,6 +70,9 @@ impl Node {
         let gpus = gpus.filter_map(|one| one.strip_prefix("DefCpuPerGPU=")?.parse().ok());
         self.cpus_of_gpu = gpus.max().unwrap_or(0);
         self.whole |= cluster.value("SelectType") == Some("select/linear");
+        // Since 26.05; before that it is sinfo's OVERSUBSCRIBE.
+        let exclusive = partitions.iter().filter_map(|own| own.value("Exclusive"));
+        self.whole |= exclusive.into_iter().any(is_whole);
         let selects = |what: &str| {
             let mut parameters = all().filter_map(|words| words.value("SelectTypeParameters"));
             parameters.any(|text| text.to_ascii_uppercase().contains(what))
@@ -84,6 +87,12 @@ impl Node {
             self.default = default;
         }
     }
+}
+
+/// Whether a job gets whole nodes with this `Exclusive` of its own or of its partition, as `scontrol show` has it since Slurm
+/// 26.05 (`NO`, `USER`, `MCS`, `NODE`, `TOPO`; the last means `NODE` as well).
+pub(super) fn is_whole(exclusive: &str) -> bool {
+    !["NO", "USER", "MCS"].contains(&exclusive)
 }
 
 /// `KEY=VALUE` words.
@@ -132,6 +141,7 @@ pub(super) async fn node(session: &Rc<Session>, place: &Place) -> Result<Node, R
         "--noheader",
         "--all",
         "--exact",
+        "--noconvert",
         "--format=%P|%h|%c|%m|%Y|%Z|%G",
     ];
     let nodes = said(session, Command::Sinfo, &words).await?;
@@ -327,6 +337,17 @@ mod tests {
             (2, false, false)
         );
         assert_eq!((debug.most_of_cpu, debug.cpus_of_gpu), (None, 0));
+        let exclusive = |value: &str| {
+            let partitions = partitions.replace(
+                "Default=NO JobDefaults",
+                &format!("Default=NO Exclusive={value} JobDefaults"),
+            );
+            read(nodes, &partitions, cluster, &named(&["mm"]))
+                .unwrap()
+                .whole
+        };
+        let values = ["NO", "USER", "NODE", "TOPO"];
+        assert_eq!(values.map(exclusive), [false, false, true, true]);
         let both = of(cluster, &["gp", "mm"]);
         assert_eq!(both.default, DefaultMemory::PerNode(700));
         assert_eq!(

@@ -8,9 +8,9 @@ use agent_sandbox_wire::bounds::{Bounds, NameKey, SizeKey};
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
-use super::amounts::{named_gpus, total_gpus};
+use super::amounts::{most_of, named_gpus, total_gpus};
 use super::asked::{Amount, Asked, Value};
-use super::node::node;
+use super::node::{is_whole, node};
 use super::{Breach, Node, OF_NODES, Place, Rules, names};
 use crate::refusal::Refusal;
 use crate::session::Session;
@@ -32,17 +32,21 @@ pub struct StandingJob {
 
 /// A key of `scontrol show job` that begins a line, and those behind it on that line. What users chose freely
 /// (`JobName`, `Comment`, `WCKey`) stands on other lines, or behind them.
-const LINES: [(&str, &[&str]); 10] = [
+const LINES: [(&str, &[&str]); 11] = [
     ("Priority", &["Account", "QOS"]),
     ("RunTime", &["TimeLimit"]),
     ("Partition", &[]),
     ("NumNodes", &["NumCPUs"]),
     ("ReqTRES", &[]),
     ("TRES", &[]),
-    ("MinCPUsNode", &["MinMemoryCPU", "MinMemoryNode"]),
+    (
+        "MinCPUsNode",
+        &["MinMemoryCPU", "MinMemoryNode", "MinMemoryTRES"],
+    ),
+    ("Prefer", &[]),
     ("TresPerNode", &[]),
     ("Features", &[]),
-    ("OverSubscribe", &["Licenses"]),
+    ("OverSubscribe", &["Exclusive", "Licenses"]),
 ];
 
 impl StandingJob {
@@ -83,8 +87,12 @@ impl StandingJob {
             };
             let own = line.trim_start().starts_with(first);
             if let Some((_, behind)) = LINES.iter().find(|(key, _)| own && key == first) {
-                let wanted = |(key, _): &&(&str, &str)| key == first || behind.contains(key);
-                found.extend(words.iter().filter(wanted));
+                // `Network`, which a user chooses, ends the line of `Exclusive`, which is the second word there.
+                let wanted = |(at, (key, _)): &(usize, &(&str, &str))| {
+                    key == first || behind.contains(key) && (*key != "Exclusive" || *at == 1)
+                };
+                let wanted = words.iter().enumerate().filter(wanted);
+                found.extend(wanted.map(|(_, word)| word));
             }
             if *first == "Reservation" {
                 found.extend(words.first());
@@ -102,6 +110,7 @@ impl StandingJob {
             (NameKey::Qos, "QOS"),
             (NameKey::Reservations, "Reservation"),
             (NameKey::Constraints, "Features"),
+            (NameKey::Constraints, "Prefer"),
             (NameKey::Licenses, "Licenses"),
         ];
         for (key, name) in named {
@@ -121,10 +130,10 @@ impl StandingJob {
             account: list("Account").and_then(|names| names.into_iter().next()),
             partitions: list("Partition").unwrap_or_default(),
         };
-        // `2-4` is a range.
+        // `2-4` is a range, and since 23.02 `2,8` a list.
         let most = |key: &'static str| -> Option<Value<Amount>> {
-            let last = value(key)?.rsplit('-').next()?;
-            Some(last.parse().map(Amount::Of).map_err(|_| key))
+            let most = most_of(value(key)?);
+            Some(most.map(Amount::Of).ok_or(key))
         };
         let sizes = &mut asked.sizes;
         sizes.extend(most("NumNodes").map(|size| (SizeKey::Nodes, size)));
@@ -135,6 +144,13 @@ impl StandingJob {
             let memory = tres.split(',').find_map(|one| one.strip_prefix("mem="));
             let memory = memory.map(|text| bytes(text).map(Amount::Of).ok_or("TRES"));
             sizes.extend(memory.map(|memory| (SizeKey::Memory, memory)));
+        }
+        // What counts by the node cannot be counted.
+        if sizes
+            .iter()
+            .any(|(key, size)| *key == SizeKey::Nodes && size.is_err())
+        {
+            sizes.extend(OF_NODES.map(|key| (key, Err("NumNodes"))));
         }
         if let Some(text) = value("TimeLimit") {
             let minutes = match duration(text) {
@@ -155,12 +171,17 @@ impl StandingJob {
         }
         let per_node = value("MinMemoryNode").and_then(|text| Some((bytes(text)?, true)));
         let per_cpu = value("MinMemoryCPU").and_then(|text| Some((bytes(text)?, false)));
+        // Memory by the GPU, since 24.11: before that Slurm says 0 for each node, which is all of it.
+        let per_gpu = value("MinMemoryTRES").map(|_| (0, true));
         Some(Self {
             place,
             asked,
-            // `NO` is what `--exclusive` makes of it, `OK` what nobody asked for.
-            whole: matches!(value("OverSubscribe"), Some("NO" | "EXCLUSIVE")),
-            memory: per_node.or(per_cpu),
+            // Before 26.05 `NO` is what `--exclusive` makes of it, `OK` what nobody asked for.
+            whole: match value("Exclusive") {
+                Some(exclusive) => is_whole(exclusive),
+                None => matches!(value("OverSubscribe"), Some("NO" | "EXCLUSIVE")),
+            },
+            memory: per_gpu.or(per_node).or(per_cpu),
         })
     }
 
@@ -356,8 +377,35 @@ mod tests {
         assert_eq!(most(per_node, &node), [6, 1, 600 * mebibyte]);
         let whole = job("1-3", "MinMemoryCPU=100M", "NO");
         assert_eq!(most(whole, &node), [12, 24, 2400 * mebibyte]);
+        for (exclusive, cpus) in [("NO", 1), ("NODE", 24)] {
+            let job = job(
+                "1-3",
+                "MinMemoryCPU=100M",
+                &format!("NO Exclusive={exclusive}"),
+            );
+            assert_eq!(most(job, &node)[1], cpus, "{exclusive}");
+        }
         let all = job("2-2", "MinMemoryNode=0", "OK");
         assert_eq!(most(all, &node), [4, 1, 16_000 * mebibyte]);
+        let by_gpu = job("1-3", "MinMemoryTRES=100M", "OK");
+        assert_eq!(most(by_gpu, &node), [6, 1, 24_000 * mebibyte]);
+        let listed = job("1,3", "MinMemoryNode=200M", "NO");
+        assert_eq!(most(listed, &node), [12, 24, 600 * mebibyte]);
+        let said = job(
+            "1",
+            "MinMemoryCPU=100M",
+            "NO Contiguous=0 Network=x Exclusive=NO",
+        );
+        assert!(said.whole, "the user's word");
+        let odd = job("some", "MinMemoryNode=200M", "OK");
+        for key in OF_NODES {
+            let sizes = odd.asked.sizes.iter();
+            assert!(
+                sizes
+                    .filter(|(known, _)| *known == key)
+                    .any(|(_, size)| size.is_err())
+            );
+        }
         let moved = job("1", "MinMemoryCPU=100M", "OK");
         let there = Node {
             whole: true,

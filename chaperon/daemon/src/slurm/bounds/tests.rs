@@ -43,7 +43,7 @@ fn limits() -> Bounds {
 
 fn parsed(command: Command, line: &str) -> Parsed {
     let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-    parse(command, &words, &[]).unwrap()
+    parse(command, None, &words, &[]).unwrap()
 }
 
 /// What is added to a line, or what is too much.
@@ -385,7 +385,7 @@ fn options_are_allowed_and_denied_by_every_name_that_they_have() {
         (Command::Srun, "SLURM_CPUS_PER_TASK"),
         (Command::Srun, "SLURM_CPU_BIND"),
     ] {
-        let parsed = parse(command, &["-N1".into()], &variable(name)).unwrap();
+        let parsed = parse(command, None, &["-N1".into()], &variable(name)).unwrap();
         let chosen = Chosen::of(&bounds, &parsed, &Defaults::default());
         let judged = judge(&bounds, &parsed, chosen, None, 0);
         assert!(!judged.breaches.is_empty(), "{name}");

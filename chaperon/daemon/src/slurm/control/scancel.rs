@@ -50,8 +50,7 @@ pub(in crate::slurm) async fn run(context: &mut Context<'_>) -> Result<End, Refu
 }
 
 async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
-    let request = &context.request;
-    let parsed = parse::parse(Command::Scancel, &request.arguments, &request.environment)?;
+    let parsed = context.parsed().await?;
     if let Some(arguments) = about(&parsed) {
         return plain(context, arguments, Vec::new()).await;
     }
@@ -307,7 +306,7 @@ mod tests {
             (&["-n", "x", "--wckey", "y"], "job_name=x wckey=y \n"),
         ] {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-            let parsed = parse::parse(Command::Scancel, &words, &[]).unwrap();
+            let parsed = parse::parse(Command::Scancel, None, &words, &[]).unwrap();
             let picked = Picked::by_filter(&parsed, Vec::new(), "\u{1e}ab;c1");
             assert_eq!(picked.words, ["--wckey=no-job-abc1"]);
             let said = b"scancel: error: No active jobs match ALL job filters, including: job_name=x wckey=no-job-abc1 \n";

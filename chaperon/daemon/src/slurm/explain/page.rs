@@ -40,7 +40,9 @@ here, those of plug-ins among them, are refused by name.
 
 An option that a variable of the environment stands for is judged in the same way when the variable is
 set. `[value]` can be left out and counts only behind `=`, or in the same word behind a short name. The
-table covers Slurm 20.11 to 26.05; what the installed version does not know, it says itself.
+table covers Slurm 20.11 to 26.05 and says which options not all of these have; `before` names the first release without.
+An option that the Slurm on the node has not is refused by that; one that is newer than the table is refused here, and the refusal names
+the release. Abbreviations and variables count as this Slurm has them.
 
 `agent-sandbox explain --slurm \"sbatch --uid=0\"` answers from this table.
 ";
@@ -60,7 +62,10 @@ fn section(page: &mut String, table: &Table) {
         row(
             page,
             &[
-                &spellings(option),
+                &match option.releases() {
+                    Some(releases) => format!("{} ({releases})", spellings(option)),
+                    None => spellings(option),
+                },
                 &value(option),
                 &variables,
                 &verdict(option),

@@ -1,18 +1,11 @@
 //! What is answered, as text.
 
 use agent_sandbox_wire::bounds::{BoundSet, SizeBound, SizeKey};
-use agent_sandbox_wire::order::Limits;
+use agent_sandbox_wire::order::{Limit, Limits};
 
 use super::*;
 
-const NO_LIMITS: Limits = Limits {
-    queries_per_minute: 0,
-    jobs: 0,
-    submissions_per_minute: 0,
-    submissions_per_day: 0,
-};
-
-fn asked(line: &str, nodes: u64, limits: Limits, json: bool) -> String {
+fn asked(line: &str, nodes: u64, limits: &Limits, json: bool) -> String {
     let rule = |key: &str, value: &str| Rule {
         key: key.into(),
         value: value.into(),
@@ -31,19 +24,19 @@ fn asked(line: &str, nodes: u64, limits: Limits, json: bool) -> String {
     super::explain(&Question {
         line: line.into(),
         json,
-        limits,
+        limits: limits.clone(),
         bounds: Bounds { sets: vec![set] },
         rules: vec![
             rule("slurm.mode", "auto"),
             rule("slurm.scope", "session"),
             rule("slurm.bounds.nodes", &nodes.to_string()),
-            rule("slurm.limits.jobs", &limits.jobs.to_string()),
+            rule("slurm.limits.jobs", &limits.jobs.most.to_string()),
         ],
     })
 }
 
 fn explain(line: &str) -> String {
-    asked(line, 0, NO_LIMITS, false)
+    asked(line, 0, &Limits::default(), false)
 }
 
 #[test]
@@ -103,14 +96,17 @@ fn an_option_can_be_asked_about_without_its_value() {
 
 #[test]
 fn a_limit_that_stops_the_line_is_named_with_its_place() {
-    let limits = Limits {
-        jobs: 10,
-        ..NO_LIMITS
+    let limits = &Limits {
+        jobs: Limit {
+            most: 10,
+            source: "config.toml:8".into(),
+        },
+        ..Limits::default()
     };
     let told = asked("sbatch -N5 --array=1-20 job.sh", 4, limits, false);
     for part in [
         "error: 5 nodes: the policy allows 4 nodes (`slurm.bounds.nodes`, config.toml:7)\n  rule: slurm.bounds.nodes = 4 (config.toml:7)\n  change: change slurm.bounds.nodes\n",
-        "error: 20 jobs in the queue: the policy allows 10 (`slurm.limits.jobs`)\n",
+        "error: 20 jobs in the queue: the policy allows 10 (`slurm.limits.jobs`, config.toml:8)\n",
         "sbatch: this command line is refused\n",
     ] {
         assert!(told.contains(part), "no {part:?} in\n{told}");
@@ -122,7 +118,7 @@ fn a_limit_that_stops_the_line_is_named_with_its_place() {
 #[test]
 fn the_same_as_json() {
     let told: serde_json::Value =
-        serde_json::from_str(&asked("srun -N9 true", 4, NO_LIMITS, true)).unwrap();
+        serde_json::from_str(&asked("srun -N9 true", 4, &Limits::default(), true)).unwrap();
     assert_eq!(told["verdict"], "refused");
     assert_eq!(told["options"][0]["name"], "--nodes=9");
     assert_eq!(told["errors"][0]["rule"]["source"], "config.toml:7");
@@ -135,7 +131,7 @@ fn the_same_as_json() {
         ("squeue --no-such", "mistaken"),
     ] {
         let told: serde_json::Value =
-            serde_json::from_str(&asked(line, 0, NO_LIMITS, true)).unwrap();
+            serde_json::from_str(&asked(line, 0, &Limits::default(), true)).unwrap();
         assert_eq!(told["verdict"], verdict, "{line}: {told}");
     }
 }
@@ -152,7 +148,7 @@ fn odd_words_stay_words() {
     ];
     for line in lines {
         for json in [false, true] {
-            let told = asked(&line, 0, NO_LIMITS, json);
+            let told = asked(&line, 0, &Limits::default(), json);
             assert_eq!(text::visible(&told), told);
             assert!(
                 !told
@@ -167,7 +163,7 @@ fn odd_words_stay_words() {
         }
     }
     let told: serde_json::Value =
-        serde_json::from_str(&asked(&format!("'{odd}'"), 0, NO_LIMITS, true)).unwrap();
+        serde_json::from_str(&asked(&format!("'{odd}'"), 0, &Limits::default(), true)).unwrap();
     assert_eq!(told["reason"], format!("{odd} is none of Slurm's commands"));
 }
 

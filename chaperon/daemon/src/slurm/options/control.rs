@@ -11,7 +11,7 @@ const OTHER_CLUSTER: &str =
     "jobs stay on this cluster; leave it out, or log in to the other one and work there";
 const OTHER_USER: &str = "jobs are changed as the user who started the session; leave it out";
 
-const AUTOCOMPLETE: Opt = pass("autocomplete", NO, Kind::Name);
+const AUTOCOMPLETE: Opt = pass("autocomplete", NO, Kind::Name).since(23, 2);
 const CLUSTER: Opt = no("clusters", 'M', Kind::Word, OTHER_CLUSTER).alias(&["cluster"]);
 
 pub(super) static SCANCEL: Table = Table {
@@ -24,7 +24,8 @@ pub(super) static SCANCEL: Table = Table {
             NO,
             Kind::Text,
             "it is for administrators; leave it out",
-        ),
+        )
+        .since(25, 11),
         flag("batch", 'b').variable_is("SCANCEL_BATCH"),
         flag("ctld", NO).variable_is("SCANCEL_CTLD"),
         no(
@@ -33,13 +34,14 @@ pub(super) static SCANCEL: Table = Table {
             Kind::Flag,
             "it would end jobs of scrontab, which are none of the session's; use scancel outside",
         )
+        .since(23, 2)
         .variable_is("SCANCEL_CRON"),
         flag("full", 'f').variable_is("SCANCEL_FULL"),
         flag("help", NO),
         flag("hurry", 'H').variable_is("SCANCEL_HURRY"),
         flag("interactive", 'i').variable_is("SCANCEL_INTERACTIVE"),
         CLUSTER,
-        flag("me", NO),
+        flag("me", NO).since(22, 5),
         pass("name", 'n', Kind::Text)
             .alias(&["jobname"])
             .variable_is("SCANCEL_NAME"),
@@ -60,6 +62,7 @@ pub(super) static SCANCEL: Table = Table {
     dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS],
     kept: &[],
     permutes: true,
+    release: None,
 };
 
 pub(super) static SCONTROL: Table = Table {
@@ -79,6 +82,7 @@ pub(super) static SCONTROL: Table = Table {
             Kind::Name,
             "the answer is filtered by job and printed as JSON",
         )
+        .since(23, 2)
         .optional(),
         flag("local", NO).variable_is("SCONTROL_LOCAL"),
         flag("oneliner", 'o'),
@@ -93,6 +97,7 @@ pub(super) static SCONTROL: Table = Table {
             Kind::Name,
             "what it prints is not filtered by job; use --json",
         )
+        .since(23, 2)
         .optional(),
     ],
     dropped: &[
@@ -115,6 +120,7 @@ pub(super) static SCONTROL: Table = Table {
         ("SLURM_NODELIST", Kind::Nodes),
     ],
     permutes: true,
+    release: None,
 };
 
 pub(super) static SACCTMGR: Table = Table {
@@ -132,10 +138,11 @@ pub(super) static SACCTMGR: Table = Table {
         flag("associations", 's'),
         flag("verbose", 'v').many(),
         flag("version", 'V'),
-        pass("json", NO, Kind::Name).optional(),
-        pass("yaml", NO, Kind::Name).optional(),
+        pass("json", NO, Kind::Name).since(23, 2).optional(),
+        pass("yaml", NO, Kind::Name).since(23, 2).optional(),
     ],
     dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS],
     kept: &[("SLURM_TIME_FORMAT", Kind::TimeFormat)],
     permutes: true,
+    release: None,
 };

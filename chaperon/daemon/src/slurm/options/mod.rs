@@ -3,18 +3,22 @@
 //!
 //! Names, arity and variables are facts about Slurm 20.11 to 26.05: `src/common/slurm_opt.c` for
 //! sbatch, salloc and srun, the `long_options` of each other command, and the variables that each
-//! reads. Where versions differ in arity, the wider one stands here: the real command still
-//! refuses what it does not know.
+//! reads. A row says which releases have it: an abbreviation means what the Slurm that is there has, and a
+//! variable stands for an option that it has. Where releases differ in arity, the wider one stands here. What this Slurm
+//! does not know, the real command refuses.
 
 mod control;
 mod option;
 mod queries;
+mod release;
 mod row;
+mod shared;
 mod submit;
 
 use agent_sandbox_wire::command::Command;
 
 pub use self::option::{Arity, Kind, Opt, Table, Verdict};
+pub use self::release::{KNOWS_B, Release};
 
 /// The options of a command; none for a command that is refused as a whole.
 pub fn table(command: Command) -> Option<&'static Table> {
@@ -39,7 +43,8 @@ pub fn table(command: Command) -> Option<&'static Table> {
         | Command::Scrontab
         | Command::Scrun
         | Command::Sview
-        | Command::Sgather => return None,
+        | Command::Sgather
+        | Command::Swait => return None,
     })
 }
 
@@ -59,6 +64,9 @@ pub fn refused(command: Command) -> Option<&'static str> {
         }
         Command::Sgather => {
             "it would read files on the nodes outside the jail; copy them in the job, with srun"
+        }
+        Command::Swait => {
+            "it would ask Slurm past the chaperon; `agent-sandbox wait JOBID` returns when jobs end"
         }
         Command::Sreport => "it shows what other users used; ask for your own jobs with sacct",
         Command::Strigger => {

@@ -2,6 +2,8 @@
 
 use agent_sandbox_wire::command::Command;
 
+use super::release::Release;
+
 /// Whether an option takes a value, as `getopt_long(3)` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arity {
@@ -83,6 +85,10 @@ pub struct Opt {
     pub many: bool,
     /// What happens to it.
     pub verdict: Verdict,
+    /// The first release that has it; none: all that the table covers do.
+    pub since: Option<Release>,
+    /// The first release that has it no more.
+    pub until: Option<Release>,
 }
 
 /// The options of a command.
@@ -101,9 +107,26 @@ pub struct Table {
     /// Whether options may stand behind operands (GNU permutation); srun, sbatch and salloc stop at
     /// the first operand.
     pub permutes: bool,
+    /// The release of the Slurm that is there, if it is known.
+    pub release: Option<Release>,
 }
 
 impl Table {
+    /// The same for a Slurm of this release.
+    #[must_use]
+    pub const fn of(mut self, release: Option<Release>) -> Self {
+        self.release = release;
+        self
+    }
+
+    /// The options that this Slurm has; all where its release is not known.
+    pub fn present(&self) -> impl Iterator<Item = &'static Opt> + use<> {
+        let release = self.release;
+        self.options
+            .iter()
+            .filter(move |option| option.is_in(release))
+    }
+
     /// The option of exactly this long name or alias.
     pub fn named(&self, long: &str) -> Option<&'static Opt> {
         self.options
@@ -119,22 +142,53 @@ impl Table {
     }
 
     /// The options that a long name, whole or abbreviated, can mean, as `getopt_long(3)` has it: a
-    /// whole name means its option, whatever else begins with it.
+    /// whole name means its option, whatever else begins with it. One that this Slurm has not is meant by its whole name
+    /// where that begins no other, and Slurm says itself that it has none.
     pub fn meant_by(&self, name: &str) -> Vec<&'static Opt> {
-        if let Some(option) = self.named(name) {
+        let whole = self.named(name);
+        // Of a release that is not known nobody can say whether it has this, or has it as the beginning of an older name.
+        let unsure = |option: &Opt| {
+            let older = |other: &&Opt| other.since.is_none();
+            let longer = |long: &str| long != name && long.starts_with(name);
+            self.release.is_none()
+                && option.since.is_some()
+                && self
+                    .present()
+                    .filter(older)
+                    .any(|other| other.names().any(longer))
+        };
+        if let Some(option) = whole.filter(|option| option.is_in(self.release) && !unsure(option)) {
             return vec![option];
         }
-        self.options
-            .iter()
-            .filter(|option| option.names().any(|long| long.starts_with(name)))
-            .collect()
+        let begun = |option: &&Opt| option.names().any(|long| long.starts_with(name));
+        let abbreviated: Vec<_> = self.present().filter(begun).collect();
+        match abbreviated.is_empty() {
+            // Until 22.05, --extra was --extra-node-info.
+            false => abbreviated,
+            true => whole.into_iter().collect(),
+        }
     }
 }
 
 impl Opt {
+    /// Whether a release has it. What is not known is taken for one that has.
+    pub fn is_in(&self, release: Option<Release>) -> bool {
+        let Some(release) = release else { return true };
+        self.since.is_none_or(|since| since <= release)
+            && self.until.is_none_or(|until| release < until)
+    }
+
     /// Whether it has no long name, so that `long` is its short one.
     pub fn is_short_only(&self) -> bool {
         self.long.len() == 1
+    }
+
+    /// Which releases have it, if not all do: `since 24.05`, `before 23.02`.
+    pub fn releases(&self) -> Option<String> {
+        let since = self.since.map(|release| format!("since {release}"));
+        let until = self.until.map(|release| format!("before {release}"));
+        let both = since.into_iter().chain(until).collect::<Vec<_>>();
+        (!both.is_empty()).then(|| both.join(", "))
     }
 
     /// Its long names: the first one, then the aliases. None for what has only a short one.

@@ -32,7 +32,7 @@ pub(super) const CLUSTERS: (&str, &str) =
 const TIME_FORMAT: (&str, Kind) = ("SLURM_TIME_FORMAT", Kind::TimeFormat);
 const BITSTR_LEN: (&str, Kind) = ("SLURM_BITSTR_LEN", Kind::Number);
 
-const AUTOCOMPLETE: Opt = pass("autocomplete", NO, Kind::Name);
+const AUTOCOMPLETE: Opt = pass("autocomplete", NO, Kind::Name).since(23, 2);
 const CLUSTER: Opt = no("clusters", 'M', Kind::Word, OTHER_CLUSTER).alias(&["cluster"]);
 const FEDERATION: Opt = no("federation", NO, Kind::Flag, OTHER_CLUSTER);
 const SIBLING: Opt = no("sibling", NO, Kind::Flag, OTHER_CLUSTER).alias(&["sib"]);
@@ -44,19 +44,21 @@ pub(super) static SQUEUE: Table = Table {
         pass("accounts", 'A', Kind::Word).variable_is("SQUEUE_ACCOUNT"),
         flag("all", 'a').variable_is("SQUEUE_ALL"),
         flag("array", 'r').variable_is("SQUEUE_ARRAY"),
-        flag("array-unique", NO).variable_is("SQUEUE_ARRAY_UNIQUE"),
-        flag("expand-patterns", NO),
+        flag("array-unique", NO)
+            .until(23, 2)
+            .variable_is("SQUEUE_ARRAY_UNIQUE"),
+        flag("expand-patterns", NO).since(24, 5),
         ours("Format", 'O', Kind::Format, COLUMNS).variable_is("SQUEUE_FORMAT2"),
         ours("format", 'o', Kind::Format, COLUMNS).variable_is("SQUEUE_FORMAT"),
         FEDERATION,
         flag("help", NO),
-        flag("helpstate", NO),
-        flag("helpformat", NO),
-        flag("helpFormat", NO),
+        flag("helpstate", NO).since(24, 5),
+        flag("helpformat", NO).since(24, 5),
+        flag("helpFormat", NO).since(24, 5),
         flag("hide", NO),
         ours("iterate", 'i', Kind::Name, AGAIN),
         ours("jobs", 'j', Kind::Jobs, IDS).optional(),
-        ours("json", NO, Kind::Name, JSON).optional(),
+        ours("json", NO, Kind::Name, JSON).since(21, 8).optional(),
         pass("licenses", 'L', Kind::Word).variable_is("SQUEUE_LICENSES"),
         flag("local", NO).variable_is("SQUEUE_LOCAL"),
         ours("long", 'l', Kind::Flag, LAYOUT),
@@ -66,19 +68,20 @@ pub(super) static SQUEUE: Table = Table {
         flag("noconvert", NO),
         pass("nodelist", 'w', Kind::Nodes).alias(&["nodes", "node"]),
         ours("noheader", 'h', Kind::Flag, LAYOUT),
-        ours("notme", NO, Kind::Flag, WHOSE),
+        ours("notme", NO, Kind::Flag, WHOSE).since(24, 5),
         no(
             "only-job-state",
             NO,
             Kind::Flag,
             "it leaves out by what jobs are told apart; use --format=%i,%T",
-        ),
+        )
+        .since(23, 11),
         pass("partitions", 'p', Kind::Word).variable_is("SQUEUE_PARTITION"),
         flag("priority", 'P').variable_is("SQUEUE_PRIORITY"),
         pass("qos", 'q', Kind::Word).variable_is("SQUEUE_QOS"),
         pass("reservation", 'R', Kind::Word),
-        pass("running-over", NO, Kind::Time),
-        pass("running-under", NO, Kind::Time),
+        pass("running-over", NO, Kind::Time).since(25, 11),
+        pass("running-under", NO, Kind::Time).since(25, 11),
         SIBLING,
         pass("sort", 'S', Kind::Word).variable_is("SQUEUE_SORT"),
         flag("start", NO),
@@ -90,7 +93,7 @@ pub(super) static SQUEUE: Table = Table {
             .variable_is("SQUEUE_USERS"),
         flag("verbose", 'v').many(),
         flag("version", 'V'),
-        no("yaml", NO, Kind::Name, YAML).optional(),
+        no("yaml", NO, Kind::Name, YAML).since(21, 8).optional(),
     ],
     dropped: &[
         CONF,
@@ -103,6 +106,7 @@ pub(super) static SQUEUE: Table = Table {
     ],
     kept: &[TIME_FORMAT, BITSTR_LEN],
     permutes: true,
+    release: None,
 };
 
 pub(super) static SINFO: Table = Table {
@@ -113,11 +117,11 @@ pub(super) static SINFO: Table = Table {
         flag("dead", 'd'),
         flag("exact", 'e'),
         FEDERATION,
-        flag("future", 'F').variable_is("SINFO_FUTURE"),
+        flag("future", 'F').since(23, 2).variable_is("SINFO_FUTURE"),
         flag("help", NO),
-        flag("helpformat", NO),
-        flag("helpFormat", NO),
-        flag("helpstate", NO),
+        flag("helpformat", NO).since(24, 5),
+        flag("helpFormat", NO).since(24, 5),
+        flag("helpstate", NO).since(24, 5),
         flag("hide", NO),
         no("iterate", 'i', Kind::Name, FOR_EVER),
         flag("local", NO).variable_is("SINFO_LOCAL"),
@@ -139,8 +143,8 @@ pub(super) static SINFO: Table = Table {
         flag("usage", NO),
         flag("verbose", 'v').many(),
         flag("version", 'V'),
-        pass("json", NO, Kind::Name).optional(),
-        pass("yaml", NO, Kind::Name).optional(),
+        pass("json", NO, Kind::Name).since(21, 8).optional(),
+        pass("yaml", NO, Kind::Name).since(21, 8).optional(),
     ],
     dropped: &[
         CONF,
@@ -151,6 +155,7 @@ pub(super) static SINFO: Table = Table {
     ],
     kept: &[TIME_FORMAT],
     permutes: true,
+    release: None,
 };
 
 pub(super) static SACCT: Table = Table {
@@ -160,14 +165,15 @@ pub(super) static SACCT: Table = Table {
         ours("allusers", 'a', Kind::Flag, WHOSE),
         pass("accounts", 'A', Kind::Word).many(),
         flag("allocations", 'X'),
-        flag("array", NO),
+        flag("array", NO).since(23, 2),
         ours("brief", 'b', Kind::Flag, COLUMNS),
         ours(
             "batch-script",
             'B',
             Kind::Flag,
             "the script is shown as it was submitted",
-        ),
+        )
+        .since(21, 8),
         no(
             "completion",
             'c',
@@ -179,8 +185,8 @@ pub(super) static SACCT: Table = Table {
         flag("duplicates", 'D'),
         FEDERATION,
         flag("helpformat", 'e').alias(&["help-fields"]),
-        flag("helpreason", NO),
-        flag("helpstate", NO),
+        flag("helpreason", NO).since(24, 5),
+        flag("helpstate", NO).since(24, 5),
         pass("endtime", 'E', Kind::Text),
         no(
             "env-vars",
@@ -188,8 +194,9 @@ pub(super) static SACCT: Table = Table {
             Kind::Flag,
             "Slurm keeps the environment of the capsule, not that of your job; print it in the \
              job's script",
-        ),
-        flag("expand-patterns", NO),
+        )
+        .since(21, 8),
+        flag("expand-patterns", NO).since(24, 5),
         no(
             "file",
             'f',
@@ -233,8 +240,8 @@ pub(super) static SACCT: Table = Table {
         pass("wckeys", 'W', Kind::Word).many(),
         pass("whole-hetjob", NO, Kind::Name).optional(),
         pass("associations", 'x', Kind::Word).many(),
-        ours("json", NO, Kind::Name, JSON).optional(),
-        no("yaml", NO, Kind::Name, YAML).optional(),
+        ours("json", NO, Kind::Name, JSON).since(21, 8).optional(),
+        no("yaml", NO, Kind::Name, YAML).since(21, 8).optional(),
     ],
     dropped: &[
         CONF,
@@ -245,6 +252,7 @@ pub(super) static SACCT: Table = Table {
     ],
     kept: &[TIME_FORMAT, BITSTR_LEN],
     permutes: true,
+    release: None,
 };
 
 pub(super) static SSTAT: Table = Table {
@@ -268,6 +276,7 @@ pub(super) static SSTAT: Table = Table {
     dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS],
     kept: &[TIME_FORMAT],
     permutes: true,
+    release: None,
 };
 
 pub(super) static SPRIO: Table = Table {
@@ -288,7 +297,7 @@ pub(super) static SPRIO: Table = Table {
         flag("weights", 'w'),
         FEDERATION,
         flag("help", NO),
-        flag("helpformat", NO),
+        flag("helpformat", NO).since(24, 5),
         flag("local", NO).variable_is("SPRIO_LOCAL"),
         SIBLING,
         flag("usage", NO),
@@ -303,6 +312,7 @@ pub(super) static SPRIO: Table = Table {
     ],
     kept: &[TIME_FORMAT],
     permutes: true,
+    release: None,
 };
 
 pub(super) static SSHARE: Table = Table {
@@ -333,6 +343,7 @@ pub(super) static SSHARE: Table = Table {
             Kind::Name,
             "what it prints is not filtered by user; use --parsable2",
         )
+        .since(23, 11)
         .optional(),
         no(
             "yaml",
@@ -340,11 +351,13 @@ pub(super) static SSHARE: Table = Table {
             Kind::Name,
             "what it prints is not filtered by user; use --parsable2",
         )
+        .since(23, 11)
         .optional(),
     ],
     dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS],
     kept: &[TIME_FORMAT],
     permutes: true,
+    release: None,
 };
 
 pub(super) static SDIAG: Table = Table {
@@ -361,7 +374,7 @@ pub(super) static SDIAG: Table = Table {
         ),
         flag("sort-by-id", 'i'),
         CLUSTER,
-        flag("no-trunc", NO),
+        flag("no-trunc", NO).since(25, 11),
         flag("sort-by-time", 't'),
         flag("sort-by-time2", 'T'),
         flag("usage", NO),
@@ -372,6 +385,7 @@ pub(super) static SDIAG: Table = Table {
             Kind::Name,
             "what it prints is not filtered by user; leave it out",
         )
+        .since(23, 2)
         .optional(),
         no(
             "yaml",
@@ -379,9 +393,11 @@ pub(super) static SDIAG: Table = Table {
             Kind::Name,
             "what it prints is not filtered by user; leave it out",
         )
+        .since(23, 2)
         .optional(),
     ],
     dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS],
     kept: &[TIME_FORMAT],
     permutes: true,
+    release: None,
 };

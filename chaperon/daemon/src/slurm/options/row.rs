@@ -1,6 +1,7 @@
 //! How a row of the table is written down.
 
 use super::option::{Arity, Kind, Opt, Verdict};
+use super::release::Release;
 
 /// Stands where an option has no short name.
 pub(super) const NO: char = '\0';
@@ -21,6 +22,8 @@ pub(super) const fn option(long: &'static str, short: char, kind: Kind, verdict:
         other_variables: &[],
         many: false,
         verdict,
+        since: None,
+        until: None,
     }
 }
 
@@ -52,6 +55,18 @@ impl Opt {
 
     pub(super) const fn many(mut self) -> Self {
         self.many = true;
+        self
+    }
+
+    /// New in this release.
+    pub(super) const fn since(mut self, year: u16, month: u8) -> Self {
+        self.since = Some(Release::new(year, month));
+        self
+    }
+
+    /// Gone with this release.
+    pub(super) const fn until(mut self, year: u16, month: u8) -> Self {
+        self.until = Some(Release::new(year, month));
         self
     }
 

@@ -4,54 +4,7 @@ use agent_sandbox_wire::command::Command;
 
 use super::option::{Kind, Opt, Table};
 use super::row::{NO, flag, no, ours, pass};
-
-/// sbatch.
-const B: u8 = 1;
-/// salloc.
-const A: u8 = 2;
-/// srun.
-const R: u8 = 4;
-const BA: u8 = B | A;
-const BR: u8 = B | R;
-const AR: u8 = A | R;
-const ALL: u8 = B | A | R;
-
-/// One row for some of the three commands, with the variables of each.
-#[derive(Clone, Copy)]
-struct Shared {
-    who: u8,
-    option: Opt,
-    sbatch: &'static [&'static str],
-    salloc: &'static [&'static str],
-    srun: &'static [&'static str],
-}
-
-const fn of(who: u8, option: Opt) -> Shared {
-    Shared {
-        who,
-        option,
-        sbatch: &[],
-        salloc: &[],
-        srun: &[],
-    }
-}
-
-impl Shared {
-    const fn sbatch(mut self, variables: &'static [&'static str]) -> Self {
-        self.sbatch = variables;
-        self
-    }
-
-    const fn salloc(mut self, variables: &'static [&'static str]) -> Self {
-        self.salloc = variables;
-        self
-    }
-
-    const fn srun(mut self, variables: &'static [&'static str]) -> Self {
-        self.srun = variables;
-        self
-    }
-}
+use super::shared::{A, ALL, AR, B, BA, BR, R, Shared, of};
 
 /// The variables of a row whose names differ in the command alone: `SBATCH_X`, `SALLOC_X`,
 /// `SLURM_X`.
@@ -102,14 +55,19 @@ const ROWS: &[Shared] = &[
             NO,
             Kind::Flag,
             "it would leave the step without its srun; put & behind the command",
-        ),
+        )
+        .since(26, 5),
     ),
-    of(ALL, pass("autocomplete", NO, Kind::Name)),
+    of(ALL, pass("autocomplete", NO, Kind::Name).since(23, 2)),
     of(B, pass("batch", NO, Kind::Word)).sbatch(&["SBATCH_BATCH"]),
     named!(ALL, "BURST_BUFFER", no("bb", NO, Kind::Raw, STAGING)),
     of(ALL, no("bbf", NO, Kind::Path, STAGING)),
     of(R, no("bcast", NO, Kind::Path, SPREADS_FILES).optional()).srun(&["SLURM_BCAST"]),
-    of(R, no("bcast-exclude", NO, Kind::Raw, SPREADS_FILES)).srun(&["SLURM_BCAST_EXCLUDE"]),
+    of(
+        R,
+        no("bcast-exclude", NO, Kind::Raw, SPREADS_FILES).since(21, 8),
+    )
+    .srun(&["SLURM_BCAST_EXCLUDE"]),
     of(ALL, pass("begin", 'b', Kind::Text)),
     of(A, flag("bell", NO)).salloc(&["SALLOC_BELL"]),
     of(ALL, ours("chdir", 'D', Kind::Path, DIRECTORY))
@@ -131,22 +89,28 @@ const ROWS: &[Shared] = &[
     named!(
         ALL,
         "CONSOLIDATE_SEGMENTS",
-        flag("consolidate-segments", NO)
+        flag("consolidate-segments", NO).since(25, 11)
     ),
     named!(ALL, "CONSTRAINT", pass("constraint", 'C', Kind::Name)),
-    of(ALL, no("container", NO, Kind::Path, CONTAINER))
+    of(ALL, no("container", NO, Kind::Path, CONTAINER).since(21, 8))
         .sbatch(&["SBATCH_CONTAINER"])
         .salloc(&["SALLOC_CONTAINER"])
         .srun(&["SRUN_CONTAINER"]),
-    of(ALL, no("container-id", NO, Kind::Word, CONTAINER))
-        .sbatch(&["SBATCH_CONTAINER_ID"])
-        .salloc(&["SALLOC_CONTAINER_ID"])
-        .srun(&["SRUN_CONTAINER_ID"]),
-    of(ALL, no("container-type", NO, Kind::Word, CONTAINER))
-        .sbatch(&["SBATCH_CONTAINER_TYPE"])
-        .salloc(&["SALLOC_CONTAINER_TYPE"])
-        .srun(&["SRUN_CONTAINER_TYPE"]),
-    of(ALL, no("context", NO, Kind::Word, SELINUX)),
+    of(
+        ALL,
+        no("container-id", NO, Kind::Word, CONTAINER).since(23, 2),
+    )
+    .sbatch(&["SBATCH_CONTAINER_ID"])
+    .salloc(&["SALLOC_CONTAINER_ID"])
+    .srun(&["SRUN_CONTAINER_ID"]),
+    of(
+        ALL,
+        no("container-type", NO, Kind::Word, CONTAINER).since(26, 5),
+    )
+    .sbatch(&["SBATCH_CONTAINER_TYPE"])
+    .salloc(&["SALLOC_CONTAINER_TYPE"])
+    .srun(&["SRUN_CONTAINER_TYPE"]),
+    of(ALL, no("context", NO, Kind::Word, SELINUX).since(21, 8)),
     of(ALL, flag("contiguous", NO)),
     named!(ALL, "CORE_SPEC", pass("core-spec", 'S', Kind::Number)),
     of(ALL, pass("cores-per-socket", NO, Kind::Number)).srun(&["SLURM_NCORES_PER_SOCKET"]),
@@ -193,10 +157,17 @@ const ROWS: &[Shared] = &[
             NO,
             Kind::Flag,
             "it makes a job without a script, for what runs outside Slurm; submit a script",
-        ),
+        )
+        .since(25, 5),
     ),
-    of(R, pass("external-launcher", NO, Kind::Name).optional()).srun(&["SLURM_EXTERNAL_LAUNCHER"]),
-    of(ALL, pass("extra", NO, Kind::Text)),
+    of(
+        R,
+        pass("external-launcher", NO, Kind::Name)
+            .since(23, 11)
+            .optional(),
+    )
+    .srun(&["SLURM_EXTERNAL_LAUNCHER"]),
+    of(ALL, pass("extra", NO, Kind::Text).since(23, 2)),
     of(ALL, pass("extra-node-info", 'B', Kind::Name)),
     of(
         BA,
@@ -237,7 +208,7 @@ const ROWS: &[Shared] = &[
         ),
     )
     .sbatch(&["SBATCH_IGNORE_PBS"]),
-    of(R, pass("ignore-signals", NO, Kind::Name)),
+    of(R, pass("ignore-signals", NO, Kind::Name).since(26, 5)),
     of(AR, pass("immediate", 'I', Kind::Number).optional()).salloc(&["SALLOC_IMMEDIATE"]),
     of(BR, ours("input", 'i', Kind::Path, STREAM))
         .sbatch(&["SBATCH_INPUT"])
@@ -274,7 +245,7 @@ const ROWS: &[Shared] = &[
     named!(ALL, "MEM_BIND", pass("mem-bind", NO, Kind::Name)),
     named!(ALL, "MEM_PER_CPU", pass("mem-per-cpu", NO, Kind::Name)),
     named!(ALL, "MEM_PER_GPU", pass("mem-per-gpu", NO, Kind::Name)),
-    of(ALL, pass("mem-update", NO, Kind::Name)),
+    of(ALL, pass("mem-update", NO, Kind::Name).since(26, 5)),
     of(ALL, pass("mincpus", NO, Kind::Number)),
     of(R, pass("mpi", NO, Kind::Name)).srun(&["SLURM_MPI_TYPE"]),
     of(R, pass("msg-timeout", NO, Kind::Number)),
@@ -331,7 +302,13 @@ const ROWS: &[Shared] = &[
     .srun(&["SLURM_NTASKS_PER_NODE"]),
     of(ALL, pass("ntasks-per-socket", NO, Kind::Number)),
     of(ALL, pass("ntasks-per-tres", NO, Kind::Number)).srun(&["SLURM_NTASKS_PER_TRES"]),
-    of(ALL, pass("oom-kill-step", NO, Kind::Number).optional()).srun(&["SLURM_OOM_KILL_STEP"]),
+    of(
+        ALL,
+        pass("oom-kill-step", NO, Kind::Number)
+            .since(24, 11)
+            .optional(),
+    )
+    .srun(&["SLURM_OOM_KILL_STEP"]),
     of(BR, ours("open-mode", NO, OPEN_MODES, STREAM))
         .sbatch(&["SBATCH_OPEN_MODE"])
         .srun(&["SLURM_OPEN_MODE"]),
@@ -345,10 +322,10 @@ const ROWS: &[Shared] = &[
         B,
         ours("parsable", NO, Kind::Flag, "the job's id is printed alone"),
     ),
-    of(R, flag("parsable", NO)),
+    of(R, flag("parsable", NO).since(26, 5)),
     named!(ALL, "PARTITION", pass("partition", 'p', Kind::Name)),
-    named!(ALL, "POWER", pass("power", NO, Kind::Name)),
-    of(ALL, pass("prefer", NO, Kind::Name)),
+    named!(ALL, "POWER", pass("power", NO, Kind::Name).until(24, 5)),
+    of(ALL, pass("prefer", NO, Kind::Name).since(22, 5)),
     of(
         R,
         ours(
@@ -387,19 +364,29 @@ const ROWS: &[Shared] = &[
     of(R, pass("relative", 'r', Kind::Number)),
     of(B, pass("requeue", NO, Kind::Name).optional()).sbatch(&["SBATCH_REQUEUE"]),
     named!(ALL, "RESERVATION", pass("reservation", NO, Kind::Name)),
-    of(ALL, pass("resources", NO, Kind::Word)),
+    of(ALL, pass("resources", NO, Kind::Word).since(25, 11)),
     of(ALL, pass("resv-ports", NO, Kind::Number).optional()).srun(&["SLURM_RESV_PORTS"]),
-    of(ALL, pass("segment", NO, Kind::Number))
+    of(ALL, pass("segment", NO, Kind::Number).since(24, 5))
         .sbatch(&["SBATCH_SEGMENT_SIZE"])
         .salloc(&["SALLOC_SEGMENT_SIZE"])
         .srun(&["SRUN_SEGMENT_SIZE"]),
-    of(R, no("send-libs", NO, Kind::Name, SPREADS_FILES).optional()).srun(&["SLURM_SEND_LIBS"]),
+    of(
+        R,
+        no("send-libs", NO, Kind::Name, SPREADS_FILES)
+            .since(21, 8)
+            .optional(),
+    )
+    .srun(&["SLURM_SEND_LIBS"]),
     named!(ALL, "SIGNAL", pass("signal", NO, Kind::Name)),
     of(R, pass("slurmd-debug", NO, Kind::Name)).srun(&["SLURMD_DEBUG"]),
     of(ALL, pass("sockets-per-node", NO, Kind::Number)).srun(&["SLURM_NSOCKETS_PER_NODE"]),
     named!(ALL, "SPREAD_JOB", flag("spread-job", NO)),
-    named!(ALL, "SPREAD_SEGMENTS", flag("spread-segments", NO)),
-    of(ALL, flag("stepmgr", NO)),
+    named!(
+        ALL,
+        "SPREAD_SEGMENTS",
+        flag("spread-segments", NO).since(25, 11)
+    ),
+    of(ALL, flag("stepmgr", NO).since(24, 5)),
     of(ALL, pass("switches", NO, Kind::Name)),
     of(R, no("task-epilog", NO, Kind::Path, PROGRAM)).srun(&["SLURM_TASK_EPILOG"]),
     of(R, no("task-prolog", NO, Kind::Path, PROGRAM)).srun(&["SLURM_TASK_PROLOG"]),
@@ -414,9 +401,17 @@ const ROWS: &[Shared] = &[
     named!(ALL, "TIMELIMIT", pass("time", 't', Kind::Time)),
     of(ALL, pass("time-min", NO, Kind::Time)),
     of(ALL, pass("tmp", NO, Kind::Name)),
-    of(R, pass("treewidth", NO, Kind::Name)),
-    named!(ALL, "TRES_BIND", pass("tres-bind", NO, Kind::Word)),
-    named!(ALL, "TRES_PER_TASK", pass("tres-per-task", NO, Kind::Word)),
+    of(R, pass("treewidth", NO, Kind::Name).since(23, 11)),
+    named!(
+        ALL,
+        "TRES_BIND",
+        pass("tres-bind", NO, Kind::Word).since(23, 11)
+    ),
+    named!(
+        ALL,
+        "TRES_PER_TASK",
+        pass("tres-per-task", NO, Kind::Word).since(23, 2)
+    ),
     of(ALL, no("uid", NO, Kind::Name, OTHER_USER)),
     of(R, flag("unbuffered", 'u')).srun(&["SLURM_UNBUFFEREDIO"]),
     of(ALL, flag("usage", NO)),
@@ -430,7 +425,7 @@ const ROWS: &[Shared] = &[
         "WAIT_ALL_NODES",
         pass("wait-all-nodes", NO, Kind::Number)
     ),
-    of(R, flag("wait-for-children", NO)),
+    of(R, flag("wait-for-children", NO).since(25, 5)),
     named!(ALL, "WCKEY", pass("wckey", NO, Kind::Text)),
     of(R, flag("whole", NO)),
     of(
@@ -536,6 +531,7 @@ pub(super) static SBATCH: Table = Table {
         ("SBATCH_WAIT4SWITCH", Kind::Time),
     ],
     permutes: false,
+    release: None,
 };
 
 pub(super) static SALLOC: Table = Table {
@@ -551,6 +547,7 @@ pub(super) static SALLOC: Table = Table {
         ("SALLOC_WAIT4SWITCH", Kind::Time),
     ],
     permutes: false,
+    release: None,
 };
 
 pub(super) static SRUN: Table = Table {
@@ -580,4 +577,5 @@ pub(super) static SRUN: Table = Table {
         ("SLURM_WAIT4SWITCH", Kind::Time),
     ],
     permutes: false,
+    release: None,
 };

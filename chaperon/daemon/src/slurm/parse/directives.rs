@@ -9,6 +9,7 @@ use super::translated::translated;
 use super::words::{accept, mistake, quoted, scan};
 use super::{GivenOption, Origin, Table, Word};
 use crate::refusal::Refusal;
+use crate::slurm::options::Release;
 
 /// What a script asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,13 +35,9 @@ const PASSED_OVER: [&str; 6] = ["help", "quiet", "usage", "verbose", "version", 
 ///
 /// What [`super::arguments`] refuses, with the line; quotes that do not end; a word that is no option; a
 /// component of a heterogeneous job.
-pub fn directives(
-    table: &'static Table,
-    script: &[u8],
-    alone: bool,
-) -> Result<Directives, Refusal> {
+pub fn directives(table: &Table, script: &[u8], alone: bool) -> Result<Directives, Refusal> {
     let mut notes = Vec::new();
-    let found = split(script, &mut notes)?;
+    let found = split(script, table.release, &mut notes)?;
     let words = found
         .iter()
         .map(|(text, line)| Word {
@@ -81,16 +78,23 @@ pub fn directives(
 }
 
 /// The words of a script's directives, each with its line: what sbatch calls `Found in script,
-/// argument`.
+/// argument`. `release` is Slurm's; none: the newest.
 ///
 /// # Errors
 ///
 /// Quotes that do not end, a word that begins with `:`, a component of a heterogeneous job.
-pub fn directive_words(script: &[u8]) -> Result<Vec<(Vec<u8>, usize)>, Refusal> {
-    split(script, &mut Vec::new())
+pub fn directive_words(
+    script: &[u8],
+    release: Option<Release>,
+) -> Result<Vec<(Vec<u8>, usize)>, Refusal> {
+    split(script, release, &mut Vec::new())
 }
 
-fn split(script: &[u8], notes: &mut Vec<String>) -> Result<Vec<(Vec<u8>, usize)>, Refusal> {
+fn split(
+    script: &[u8],
+    release: Option<Release>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<(Vec<u8>, usize)>, Refusal> {
     let mut words = Vec::new();
     let mut told = Vec::new();
     for (number, line) in (1..).zip(lines(script)) {
@@ -117,7 +121,7 @@ fn split(script: &[u8], notes: &mut Vec<String>) -> Result<Vec<(Vec<u8>, usize)>
                 "submit separate jobs and tie them with --dependency",
             ));
         }
-        while let Some((word, behind)) = word(rest, Origin::Directive(number))? {
+        while let Some((word, behind)) = word(rest, Origin::Directive(number), release)? {
             words.push((word, number));
             rest = behind;
         }

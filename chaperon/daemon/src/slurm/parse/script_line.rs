@@ -7,6 +7,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use super::Origin;
 use super::words::{mistake, quoted};
 use crate::refusal::Refusal;
+use crate::slurm::options::Release;
+
+/// Since this release a backslash holds a word together over a blank (U+0020).
+const ESCAPES_BLANKS: Release = Release::new(24, 5);
 
 /// The lines of a script, each up to a NUL: Slurm copies them as C strings.
 pub(super) fn lines(script: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -39,8 +43,12 @@ pub(super) fn begins_component(text: &[u8]) -> bool {
 type Found<'a> = (Vec<u8>, &'a [u8]);
 
 /// The next word of a line, and what is behind it; none at the end, before a comment, and where
-/// Slurm stops too: at an empty word (`""`, a backslash before a blank) and at `hetjob`.
-pub(super) fn word(line: &[u8], origin: Origin) -> Result<Option<Found<'_>>, Refusal> {
+/// Slurm stops too: at an empty word (`""`) and at `hetjob`. `release` is Slurm's; none: the newest.
+pub(super) fn word(
+    line: &[u8],
+    origin: Origin,
+    release: Option<Release>,
+) -> Result<Option<Found<'_>>, Refusal> {
     let text = skip_spaces(line);
     if begins_component(text) {
         return Ok(None);
@@ -52,9 +60,10 @@ pub(super) fn word(line: &[u8], origin: Origin) -> Result<Option<Found<'_>>, Ref
     let mut quote = None;
     let mut escaped = false;
     let mut at = 0;
+    let escapes_blanks = release.is_none_or(|release| release >= ESCAPES_BLANKS);
     while let Some(&byte) = text.get(at) {
-        // A backslash does not hold a word together over a blank.
-        if quote.is_none() && is_space(byte) {
+        let joins = escaped && escapes_blanks && byte == b' ';
+        if quote.is_none() && is_space(byte) && !joins {
             break;
         }
         if escaped {

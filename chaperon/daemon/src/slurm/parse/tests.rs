@@ -5,9 +5,11 @@ use std::ffi::OsString;
 use agent_sandbox_wire::command::Command;
 
 use super::*;
+use crate::slurm::options::Release;
 
 mod any_input;
 mod by_directive;
+mod by_release;
 mod by_variable;
 mod command_line;
 
@@ -22,7 +24,7 @@ fn environment(all: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
 }
 
 fn read(command: Command, words: &[&str]) -> Result<Parsed, Refusal> {
-    parse(command, &os(words), &[])
+    parse(command, None, &os(words), &[])
 }
 
 /// What passes of a command line, and its operands.

@@ -8,6 +8,7 @@ use super::script_line::{lines, word};
 use super::words::{accept, mistake, quoted};
 use super::{GivenOption, Origin, Table};
 use crate::refusal::Refusal;
+use crate::slurm::options::Release;
 
 /// Lines that are no comments, blank ones among them, before sbatch stops to look for more.
 const MOST_COMMANDS: usize = 100;
@@ -111,13 +112,13 @@ pub(super) struct Translated {
 /// # Errors
 /// An option that the other system does not have or sbatch refuses; a word that is no option.
 pub(super) fn translated(
-    table: &'static Table,
+    table: &Table,
     script: &[u8],
     given: &[GivenOption],
 ) -> Result<Translated, Refusal> {
     let mut all = Translated::default();
     for (mark, rows) in [(&b"#BSUB"[..], BSUB), (b"#PBS", PBS)] {
-        let Some(mut words) = words(script, mark)? else {
+        let Some(mut words) = words(script, mark, table.release)? else {
             continue;
         };
         all.words = words.iter().map(|(word, _)| word.clone()).collect();
@@ -150,7 +151,7 @@ pub(super) fn translated(
 }
 
 /// The words of the lines with this mark, each with its line; `None` if there is no such line.
-fn words(script: &[u8], mark: &[u8]) -> Result<Option<Words>, Refusal> {
+fn words(script: &[u8], mark: &[u8], release: Option<Release>) -> Result<Option<Words>, Refusal> {
     let (mut found, mut commands) = (None, 0);
     for (number, line) in (1..).zip(lines(script)) {
         let Some(mut rest) = line.strip_prefix(mark) else {
@@ -161,7 +162,7 @@ fn words(script: &[u8], mark: &[u8]) -> Result<Option<Words>, Refusal> {
             continue;
         };
         let words = found.get_or_insert_with(Vec::new);
-        while let Some((word, behind)) = word(rest, Origin::Directive(number))? {
+        while let Some((word, behind)) = word(rest, Origin::Directive(number), release)? {
             words.push((word, number));
             rest = behind;
         }
@@ -239,7 +240,7 @@ fn invalid(text: &[u8], line: usize) -> Refusal {
 
 /// Where the translation goes.
 struct To<'a> {
-    table: &'static Table,
+    table: &'a Table,
     before: &'a [GivenOption],
     all: Translated,
     line: usize,

@@ -7,7 +7,7 @@ use agent_sandbox_wire::command::Command;
 use super::words::{accept, mistake, quoted};
 use super::{Arity, GivenOption, Opt, Origin, Table, values};
 use crate::refusal::Refusal;
-use crate::slurm::options::Verdict;
+use crate::slurm::options::{Release, Verdict};
 
 /// How often a variable can raise an option that adds up (`SLURM_DEBUG=5`); Slurm has no more
 /// levels than that.
@@ -34,13 +34,23 @@ enum Switch {
     Nothing,
 }
 
+/// Variables that came later than their option, and with which release.
+const LATER: ([&str; 3], Release) = (
+    [
+        "SBATCH_SEGMENT_SIZE",
+        "SALLOC_SEGMENT_SIZE",
+        "SRUN_SEGMENT_SIZE",
+    ],
+    Release::new(25, 5),
+);
+
 /// Reads the variables that the command would read. All others are left out.
 ///
 /// # Errors
 ///
 /// A variable that stands for a refused option, and a value that is not what the option takes.
 pub fn variables(
-    table: &'static Table,
+    table: &Table,
     environment: &[(OsString, OsString)],
 ) -> Result<Variables, Refusal> {
     let get = |name: &str| {
@@ -50,9 +60,11 @@ pub fn variables(
             .map(|(_, value)| value.as_os_str())
     };
     let mut all = Variables::default();
-    for option in table.options {
+    let (later, since) = LATER;
+    let unread = |name| later.contains(&name) && table.release.is_some_and(|own| own < since);
+    for option in table.present() {
         for name in option.variables() {
-            if let Some(value) = get(name) {
+            if let Some(value) = get(name).filter(|_| !unread(name)) {
                 read(table.command, option, name, value, &mut all)?;
             }
         }

@@ -7,7 +7,7 @@ use agent_sandbox_wire::command::Command;
 
 use super::{Arity, GivenOption, Opt, Origin, Parsed, Table, values};
 use crate::refusal::{Reason, Refusal};
-use crate::slurm::options::Verdict;
+use crate::slurm::options::{Release, Verdict};
 
 /// How much of a value a message shows, in characters: enough to recognise it.
 const SHOWN: usize = 60;
@@ -29,7 +29,7 @@ pub(in crate::slurm) struct Word<'a> {
 ///
 /// An option that is refused, unknown, ambiguous, or lacks a value or has a wrong one; and the `:`
 /// of heterogeneous jobs.
-pub fn arguments(table: &'static Table, words: &[OsString]) -> Result<Parsed, Refusal> {
+pub fn arguments(table: &Table, words: &[OsString]) -> Result<Parsed, Refusal> {
     let words = words
         .iter()
         .map(|text| Word {
@@ -68,7 +68,7 @@ fn separates_components(command: Command, operands: &[OsString]) -> bool {
 ///
 /// What is no option of the table, and what `found` refuses.
 pub(in crate::slurm) fn scan<'a>(
-    table: &'static Table,
+    table: &Table,
     words: &[Word<'a>],
     mut found: impl FnMut(&'static Opt, Option<&OsStr>, Origin) -> Result<(), Refusal>,
 ) -> Result<Vec<Word<'a>>, Refusal> {
@@ -218,7 +218,7 @@ fn shortened(value: &OsStr) -> String {
 
 /// The option that `--long` or `--long=value` means.
 fn long_option<'a>(
-    table: &'static Table,
+    table: &Table,
     word: Word<'a>,
     long: &'a [u8],
 ) -> Result<(&'static Opt, Option<&'a OsStr>), Refusal> {
@@ -230,8 +230,11 @@ fn long_option<'a>(
         .map(|name| table.meant_by(name))
         .unwrap_or_default();
     match meant[..] {
-        [option] => Ok((option, value)),
-        [] => Err(unknown(table, word.origin, name)),
+        // What passes is refused by a Slurm that has it not. What the chaperon does itself it must not do where there is nothing of it.
+        [option] if option.is_in(table.release) || option.verdict == Verdict::Pass => {
+            Ok((option, value))
+        }
+        [] | [_] => Err(unknown(table, word.origin, name)),
         _ => {
             let all = meant
                 .iter()
@@ -249,11 +252,7 @@ fn long_option<'a>(
     }
 }
 
-fn short_option(
-    table: &'static Table,
-    origin: Origin,
-    letter: u8,
-) -> Result<&'static Opt, Refusal> {
+fn short_option(table: &Table, origin: Origin, letter: u8) -> Result<&'static Opt, Refusal> {
     letter
         .is_ascii()
         .then(|| table.short(letter as char))
@@ -265,12 +264,17 @@ fn short_option(
 }
 
 /// No such option; the nearest known one is proposed.
-fn unknown(table: &'static Table, origin: Origin, name: &[u8]) -> Refusal {
+fn unknown(table: &Table, origin: Origin, name: &[u8]) -> Refusal {
     let text = shortened(OsStr::from_bytes(name));
     let refusal = mistake(origin, format!("unrecognized option '--{text}'"));
+    if let Some(release) = table.release.filter(|release| *release > Release::NEWEST) {
+        return refusal.hint(format!(
+            "this is Slurm {release}: its options are known here up to {}, and a newer one is refused until it is",
+            Release::NEWEST
+        ));
+    }
     let nearest = table
-        .options
-        .iter()
+        .present()
         .flat_map(Opt::names)
         .map(|known| (strsim::jaro_winkler(&text, known), known))
         .filter(|(likeness, _)| *likeness >= ALIKE)

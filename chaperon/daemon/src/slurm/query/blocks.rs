@@ -3,7 +3,7 @@
 //! nothing outside of it.
 
 use crate::slurm::ids;
-use crate::slurm::query::shown::{JobPath, NO_TASK, Named, shown, unwrapped};
+use crate::slurm::query::shown::{JobPath, NO_TASK, Named, Who, shown, unwrapped};
 use crate::slurm::records::Record;
 use bstr::ByteSlice;
 
@@ -95,7 +95,12 @@ impl<'a> Block<'a> {
     }
 
     /// The block of a job in the scope, with what was asked for in place of the capsule's.
-    pub(super) fn rewritten(&self, record: Option<&Record>, user: &str, oneliner: bool) -> Vec<u8> {
+    pub(super) fn rewritten(
+        &self,
+        record: Option<&Record>,
+        who: Who<'_>,
+        oneliner: bool,
+    ) -> Vec<u8> {
         let text = self.script_unwrapped();
         let Some(record) = record else { return text };
         let named = Named {
@@ -103,7 +108,7 @@ impl<'a> Block<'a> {
             array: self.task.and_then(|task| Some((self.job?, task))),
             name: self.name,
         };
-        let value = |place| shown(record, place, &named, user);
+        let value = |place| shown(record, place, &named, who);
         if oneliner {
             one_line(text, value)
         } else {

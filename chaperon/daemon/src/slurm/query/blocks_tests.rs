@@ -22,6 +22,11 @@ fn line(text: &str) -> String {
     format!("{} \n", joined.join(" "))
 }
 
+const ALICE: Who<'_> = Who {
+    user: "alice",
+    knows_b: false,
+};
+
 fn record() -> Record {
     Record {
         session: "s".into(),
@@ -43,10 +48,8 @@ fn rewritten(text: &str, oneliner: bool) -> Vec<String> {
     let ours = all
         .iter()
         .filter(|block| block.job == Some(7) && block.uid == Some(2001));
-    ours.map(|block| {
-        String::from_utf8(block.rewritten(Some(&record()), "alice", oneliner)).unwrap()
-    })
-    .collect()
+    ours.map(|block| String::from_utf8(block.rewritten(Some(&record()), ALICE, oneliner)).unwrap())
+        .collect()
 }
 
 #[test]
@@ -179,7 +182,7 @@ proptest! {
         let text = [keys.as_bytes(), &text[..]].concat();
         for (steps, oneliner) in [(false, false), (false, true), (true, false)] {
             for block in Block::all(&text, steps, oneliner) {
-                let _ = block.rewritten(Some(&record()), "alice", oneliner);
+                let _ = block.rewritten(Some(&record()), ALICE, oneliner);
             }
         }
         let _ = nameless(&text, "alice");

@@ -13,6 +13,7 @@ use crate::slurm::ids::{self, Selector};
 use crate::slurm::keywords::{KeywordRequest, means};
 use crate::slurm::query::blocks::{self, Block};
 use crate::slurm::query::json::filter;
+use crate::slurm::query::shown::Who;
 use crate::slurm::request::Context;
 use crate::slurm::{records, scope};
 
@@ -225,7 +226,7 @@ async fn jobs(
                     .is_some_and(|(job, uid)| view.shows(job, uid));
                 if ours {
                     let record = block.job.and_then(|job| reader.find(job));
-                    output.extend(block.rewritten(record.as_ref(), &session.order.user, oneliner));
+                    output.extend(block.rewritten(record.as_ref(), Who::of(&session), oneliner));
                 } else if others == Queries::Names {
                     output.extend_from_slice(block.text);
                 } else {

@@ -3,6 +3,9 @@
 use agent_sandbox_wire::capsule::{Capsule, Program};
 use serde_json::Value;
 
+use crate::session::Session;
+use crate::slurm::cluster;
+use crate::slurm::options::KNOWS_B;
 use crate::slurm::records::{Kind, Record, Text};
 
 /// The number that Slurm shows of an array's task as long as it has none (`slurm.h`: NO_VAL).
@@ -34,8 +37,27 @@ pub(super) struct Named<'a> {
     pub name: &'a [u8],
 }
 
+/// By whom and by which Slurm names are filled in.
+#[derive(Clone, Copy)]
+pub(super) struct Who<'a> {
+    /// The user's name.
+    pub user: &'a str,
+    /// Whether `%b` stands for the last digit of a task's index.
+    pub knows_b: bool,
+}
+
+impl<'a> Who<'a> {
+    /// Those of a session.
+    pub(super) fn of(session: &'a Session) -> Self {
+        Self {
+            user: &session.order.user,
+            knows_b: cluster::known_release(session).is_none_or(|release| release >= KNOWS_B),
+        }
+    }
+}
+
 /// What is shown in this place; `None`: what Slurm has.
-pub(super) fn shown(record: &Record, place: JobPath, job: &Named, user: &str) -> Option<Vec<u8>> {
+pub(super) fn shown(record: &Record, place: JobPath, job: &Named, who: Who<'_>) -> Option<Vec<u8>> {
     match place {
         JobPath::Directory => (!record.cwd.0.is_empty()).then(|| record.cwd.0.clone()),
         JobPath::Command => {
@@ -46,39 +68,91 @@ pub(super) fn shown(record: &Record, place: JobPath, job: &Named, user: &str) ->
         _ if record.kind != Kind::Batch => None,
         JobPath::Input => Some(match &record.input {
             None => b"/dev/null".to_vec(),
-            Some(pattern) => resolved(&pattern.0, record, job, user),
+            Some(pattern) => resolved(&pattern.0, record, job, who),
         }),
         JobPath::Output => Some(output(
             record,
             record.output.as_ref().map(|p| &p.0),
             job,
-            user,
+            who,
         )),
         JobPath::Error => {
             let pattern = record.error.as_ref().or(record.output.as_ref());
-            Some(output(record, pattern.map(|p| &p.0), job, user))
+            Some(output(record, pattern.map(|p| &p.0), job, who))
         }
     }
 }
 
-fn output(record: &Record, pattern: Option<&Vec<u8>>, job: &Named, user: &str) -> Vec<u8> {
-    match (pattern, job.array) {
-        (Some(pattern), _) => resolved(pattern, record, job, user),
-        (None, Some(_)) => resolved(b"slurm-%A_%a.out", record, job, user),
-        (None, None) => resolved(b"slurm-%j.out", record, job, user),
+/// How squeue's columns show names of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileNames {
+    /// As they were asked for, with the default's number filled in (`_print_job_std_out` in `print.c`, until 24.05).
+    Given,
+    /// As they were asked for, the default as a pattern (until 25.11).
+    Patterns,
+    /// The same, the default without a directory: as slurmctld has it.
+    Stored,
+    /// Filled in (`--expand-patterns`).
+    Filled,
+}
+
+/// What is shown of a job in a column of squeue's; `None`: what Slurm has.
+pub(super) fn column(
+    record: &Record,
+    place: JobPath,
+    job: &Named,
+    who: Who<'_>,
+    names: FileNames,
+) -> Option<Vec<u8>> {
+    let asked = match place {
+        _ if names == FileNames::Filled || record.kind != Kind::Batch => None,
+        JobPath::Output => Some(record.output.as_ref()),
+        JobPath::Error if names == FileNames::Given => {
+            Some(record.error.as_ref().or(record.output.as_ref()))
+        }
+        JobPath::Error if record.error.is_none() => return Some(b"(null)".to_vec()),
+        JobPath::Error => Some(record.error.as_ref()),
+        JobPath::Input => record.input.as_ref().map(Some),
+        JobPath::Command | JobPath::Directory => None,
+    };
+    let default = default_output(job).to_vec();
+    let pattern = match (asked, names) {
+        (None, _) => return shown(record, place, job, who),
+        (Some(Some(asked)), _) => asked.0.clone(),
+        (Some(None), FileNames::Patterns) => default,
+        (Some(None), FileNames::Stored) => return Some(default),
+        (Some(None), _) => format!("slurm-{}.out", job.id).into_bytes(),
+    };
+    Some(absolute(&pattern, record))
+}
+
+/// As sbatch makes paths absolute.
+fn absolute(pattern: &[u8], record: &Record) -> Vec<u8> {
+    if pattern.starts_with(b"/") {
+        return pattern.to_vec();
+    }
+    [&record.cwd.0, &b"/"[..], pattern].concat()
+}
+
+fn output(record: &Record, pattern: Option<&Vec<u8>>, job: &Named, who: Who<'_>) -> Vec<u8> {
+    let pattern = pattern.map_or(default_output(job), Vec::as_slice);
+    resolved(pattern, record, job, who)
+}
+
+fn default_output(job: &Named) -> &'static [u8] {
+    match job.array {
+        Some(_) => b"slurm-%A_%a.out",
+        None => b"slurm-%j.out",
     }
 }
 
 /// Fills a pattern in as Slurm does where it shows one: `%A`, `%a`, `%j`, `%u` and `%x`, without
 /// widths; the rest stays (`_fname_format` of Slurm 22.05).
-fn resolved(pattern: &[u8], record: &Record, job: &Named, user: &str) -> Vec<u8> {
+fn resolved(pattern: &[u8], record: &Record, job: &Named, who: Who<'_>) -> Vec<u8> {
     let (array, task) = job.array.unwrap_or((job.id, NO_TASK));
     let mut path = Vec::new();
-    if !pattern.starts_with(b"/") {
-        path.extend_from_slice(&record.cwd.0);
-        path.push(b'/');
-    }
-    let mut bytes = pattern.iter().copied();
+    let pattern = absolute(pattern, record);
+    let mut bytes = pattern.into_iter();
     while let Some(byte) = bytes.next() {
         if byte != b'%' {
             path.push(byte);
@@ -88,7 +162,8 @@ fn resolved(pattern: &[u8], record: &Record, job: &Named, user: &str) -> Vec<u8>
             Some(b'A') => path.extend(array.to_string().bytes()),
             Some(b'a') => path.extend(task.to_string().bytes()),
             Some(b'j') => path.extend(job.id.to_string().bytes()),
-            Some(b'u') => path.extend(user.bytes()),
+            Some(b'b') if who.knows_b => path.extend((task % 10).to_string().bytes()),
+            Some(b'u') => path.extend(who.user.bytes()),
             Some(b'x') => path.extend_from_slice(job.name),
             Some(other) => path.extend([b'%', other]),
             None => path.push(b'%'),
@@ -128,8 +203,7 @@ pub(super) fn describe(job: &mut Value, record: &Record) {
     let text = |bytes: &[u8]| Value::String(String::from_utf8_lossy(bytes).into_owned());
     // sbatch makes paths absolute.
     let asked = |path: &Option<Text>, otherwise: &[u8]| match path {
-        Some(path) if path.0.starts_with(b"/") => text(&path.0),
-        Some(path) => text(&[&record.cwd.0, &b"/"[..], &path.0].concat()),
+        Some(path) => text(&absolute(&path.0, record)),
         None => text(otherwise),
     };
     let mut put = |name: &str, value: Value| {
@@ -168,6 +242,11 @@ pub(super) fn describe(job: &mut Value, record: &Record) {
 mod tests {
     use super::*;
 
+    const ALICE: Who<'_> = Who {
+        user: "alice",
+        knows_b: true,
+    };
+
     fn record(output: Option<&str>) -> Record {
         Record {
             session: "s".into(),
@@ -190,7 +269,7 @@ mod tests {
             array,
             name: b"n",
         };
-        String::from_utf8(shown(&record(output), place, &job, "alice").unwrap()).unwrap()
+        String::from_utf8(shown(&record(output), place, &job, ALICE).unwrap()).unwrap()
     }
 
     #[test]
@@ -205,12 +284,84 @@ mod tests {
             "/p/a b/o/7-n-alice-%N%"
         );
         assert_eq!(
-            show(Some("/o/%A_%a"), JobPath::Output, Some((5, 2))),
-            "/o/5_2"
+            show(Some("/o/%A_%a-%b"), JobPath::Output, Some((5, 12))),
+            "/o/5_12-2"
         );
         assert_eq!(show(None, JobPath::Input, None), "/dev/null");
         assert_eq!(show(None, JobPath::Command, None), "/p/job.sh");
         assert_eq!(show(None, JobPath::Directory, None), "/p/a b");
+    }
+
+    #[test]
+    fn columns_show_names_as_squeue_does() {
+        let (task, job) = (Some((5, 2)), None);
+        for (names, asked, place, array, expected) in [
+            (
+                FileNames::Given,
+                Some("%x"),
+                JobPath::Error,
+                job,
+                "/p/a b/%x",
+            ),
+            (
+                FileNames::Given,
+                None,
+                JobPath::Output,
+                task,
+                "/p/a b/slurm-7.out",
+            ),
+            (
+                FileNames::Patterns,
+                Some("/%x"),
+                JobPath::Output,
+                job,
+                "/%x",
+            ),
+            (
+                FileNames::Patterns,
+                Some("x"),
+                JobPath::Error,
+                job,
+                "(null)",
+            ),
+            (
+                FileNames::Stored,
+                None,
+                JobPath::Output,
+                job,
+                "slurm-%j.out",
+            ),
+            (
+                FileNames::Patterns,
+                None,
+                JobPath::Output,
+                job,
+                "/p/a b/slurm-%j.out",
+            ),
+            (
+                FileNames::Patterns,
+                None,
+                JobPath::Output,
+                task,
+                "/p/a b/slurm-%A_%a.out",
+            ),
+            (FileNames::Patterns, None, JobPath::Input, job, "/dev/null"),
+            (
+                FileNames::Filled,
+                Some("%x"),
+                JobPath::Output,
+                job,
+                "/p/a b/n",
+            ),
+        ] {
+            let job = Named {
+                id: 7,
+                array,
+                name: b"n",
+            };
+            let text = column(&record(asked), place, &job, ALICE, names).unwrap();
+            assert_eq!(String::from_utf8(text).unwrap(), expected, "{names:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! `sinfo(1)`: partitions and nodes, which everybody may know.
 
-use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
 use crate::refusal::Refusal;
@@ -14,8 +13,7 @@ use crate::slurm::request::Context;
 /// # Errors
 /// It is refused, or Slurm cannot be asked.
 pub(in crate::slurm) async fn run(context: &mut Context<'_>) -> Result<End, Refusal> {
-    let request = &context.request;
-    let parsed = parse::parse(Command::Sinfo, &request.arguments, &request.environment)?;
+    let parsed = context.parsed().await?;
     if let Some(arguments) = about(&parsed) {
         return settle(plain(context, arguments, Vec::new()).await);
     }

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 
-use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 use agent_sandbox_wire::order::Queries;
 
@@ -23,8 +22,7 @@ pub(in crate::slurm) async fn run(context: &mut Context<'_>) -> Result<End, Refu
 }
 
 async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
-    let request = &context.request;
-    let parsed = parse::parse(Command::Sprio, &request.arguments, &request.environment)?;
+    let parsed = context.parsed().await?;
     if let Some(arguments) = about(&parsed) {
         return plain(context, arguments, Vec::new()).await;
     }

@@ -14,11 +14,12 @@ use crate::refusal::Refusal;
 use crate::slurm::answers::{about, plain, reply};
 use crate::slurm::ask::{AnswerPart, Stop, attended, look_up, settle, subscribe};
 use crate::slurm::ids;
+use crate::slurm::options::Release;
 use crate::slurm::parse::{self, GivenOption, Origin, Parsed};
 use crate::slurm::query::format::Layout;
 use crate::slurm::query::format_lines::{Rewriter, Shown};
 use crate::slurm::query::json;
-use crate::slurm::query::shown::{self, Named};
+use crate::slurm::query::shown::{self, FileNames, Named, Who};
 use crate::slurm::records;
 use crate::slurm::request::Context;
 use crate::slurm::scope::{self, View};
@@ -44,8 +45,7 @@ pub(in crate::slurm) async fn run(context: &mut Context<'_>) -> Result<End, Refu
 }
 
 async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
-    let request = &context.request;
-    let parsed = parse::parse(Command::Squeue, &request.arguments, &request.environment)?;
+    let parsed = context.parsed().await?;
     if let Some(arguments) = about(&parsed) {
         return plain(context, arguments, Vec::new()).await;
     }
@@ -102,8 +102,17 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     };
     let option = option.unwrap_or_else(|| columns.long_option(&session.queries.mark));
     arguments.push(option.into());
+    let release = context.table().await?.release;
+    let names = match release.unwrap_or(Release::NEWEST) {
+        // `--expand-patterns` is no option of theirs.
+        release if release < Release::new(24, 5) => FileNames::Given,
+        _ if parsed.has("expand-patterns") => FileNames::Filled,
+        release if release < Release::new(25, 11) => FileNames::Patterns,
+        _ => FileNames::Stored,
+    };
     let mut asked = Listing {
         arguments,
+        names,
         kept: parsed.kept.clone(),
         columns,
         others,
@@ -127,6 +136,7 @@ struct Listing<'a> {
     arguments: Vec<OsString>,
     kept: Variables,
     columns: &'a Layout,
+    names: FileNames,
     others: Queries,
     /// What stands before it with `-v`.
     preface: Option<Preface>,
@@ -147,7 +157,7 @@ impl Listing<'_> {
             |job, uid| shows(&view, self.others, job, uid),
             |job, place, named: &Named<'_>| {
                 let record = reader.find(job)?;
-                shown::shown(&record, place, named, &session.order.user)
+                shown::column(&record, place, named, Who::of(&session), self.names)
             },
         );
         let mut preface = self.preface.clone();
@@ -320,7 +330,7 @@ mod tests {
 
     fn asked(words: &[&str]) -> Parsed {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-        parse::parse(Command::Squeue, &words, &[]).unwrap()
+        parse::parse(Command::Squeue, None, &words, &[]).unwrap()
     }
 
     fn option(words: &[&str]) -> String {
@@ -346,7 +356,8 @@ mod tests {
         let environment = [("SQUEUE_FORMAT".into(), "%T".into())];
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         let asked = |arguments: &[&str]| {
-            let parsed = parse::parse(Command::Squeue, &words(arguments), &environment).unwrap();
+            let parsed =
+                parse::parse(Command::Squeue, None, &words(arguments), &environment).unwrap();
             match layout(&parsed).unwrap() {
                 RequestedLayout::Short(layout) => layout.short_option("|").unwrap(),
                 RequestedLayout::Long(layout) => layout.long_option("|"),

@@ -1,6 +1,5 @@
 //! `sstat(1)`: running steps of jobs in the scope.
 
-use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 
 use crate::refusal::Refusal;
@@ -20,8 +19,7 @@ pub(in crate::slurm) async fn run(context: &mut Context<'_>) -> Result<End, Refu
 }
 
 async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
-    let request = &context.request;
-    let parsed = parse::parse(Command::Sstat, &request.arguments, &request.environment)?;
+    let parsed = context.parsed().await?;
     if let Some(arguments) = about(&parsed) {
         return plain(context, arguments, Vec::new()).await;
     }

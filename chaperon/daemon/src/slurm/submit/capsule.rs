@@ -7,6 +7,8 @@ use agent_sandbox_wire::capsule::{Capsule, Program, Streams};
 use agent_sandbox_wire::command::Command;
 
 use crate::session::Session;
+use crate::slurm::cluster;
+use crate::slurm::options::Release;
 use crate::slurm::parse::Parsed;
 use crate::slurm::request::Context;
 use crate::slurm::submit::export::{Wins, exported};
@@ -37,7 +39,8 @@ pub(super) fn capsule(
         }
     }
     if context.request.command == Command::Sbatch {
-        announce_export(export, &mut environment);
+        let release = cluster::known_release(session);
+        announce_export(export, release, &mut environment);
     }
     Capsule {
         snapshot: session.order.snapshot.clone(),
@@ -51,9 +54,12 @@ pub(super) fn capsule(
     }
 }
 
+/// Since this release (23.02.3) `--export=NIL` is a word of its own, with which sbatch asks for no login.
+const KNOWS_NIL: Release = Release::new(23, 2);
+
 /// What sbatch sets in a job that it gives a part of its environment, for the job's steps: they get
-/// no more (`src/sbatch/opt.c`, `src/sbatch/sbatch.c`, 22.05).
-fn announce_export(export: Option<&OsStr>, environment: &mut Variables) {
+/// no more (`src/sbatch/opt.c`, `src/sbatch/sbatch.c`). `release` is Slurm's; none: the newest.
+fn announce_export(export: Option<&OsStr>, release: Option<Release>, environment: &mut Variables) {
     const STEPS: &str = "SLURM_EXPORT_ENV";
     const LOGIN: &str = "SLURM_GET_USER_ENV";
     let Some(list) = export.filter(|list| !list.eq_ignore_ascii_case("ALL")) else {
@@ -62,7 +68,10 @@ fn announce_export(export: Option<&OsStr>, environment: &mut Variables) {
     if !environment.iter().any(|(name, _)| name == STEPS) {
         environment.push((STEPS.into(), list.to_owned()));
     }
-    set(environment, OsStr::new(LOGIN), "1".into());
+    let knows_nil = release.is_none_or(|release| release >= KNOWS_NIL);
+    if !(knows_nil && list.eq_ignore_ascii_case("NIL")) {
+        set(environment, OsStr::new(LOGIN), "1".into());
+    }
 }
 
 fn login(session: &Session) -> [(OsString, OsString); 3] {

@@ -18,14 +18,15 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use self::script::Script;
 use super::mark;
 use super::own_words::start_directory;
-use super::streams::appends;
+use super::streams::{self, appends};
 use super::submission::{Judged, Own, Submission, Typed};
 use super::target::Target;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::slurm::approval;
 use crate::slurm::ask::{Stop, patiently, settle};
-use crate::slurm::parse::{Parsed, directives, mistaken, option_word, table};
+use crate::slurm::cluster;
+use crate::slurm::parse::{Parsed, directives, mistaken, option_word};
 use crate::slurm::records::{Kind, Record, Text};
 use crate::slurm::request::Context;
 use crate::spawn::Way;
@@ -49,7 +50,7 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     let session = Rc::clone(&context.session);
     let submission = Submission::read(context, Target::default()).await?;
     let script = script::find(context, submission.parsed()).await?;
-    let submission = with_directives(context, submission, &script)?;
+    let submission = with_directives(context, submission, &script).await?;
     submission.tell_notes(context).await;
     let cwd = submission.directory(context)?;
     outputs::check(context, submission.parsed(), &cwd).await?;
@@ -57,14 +58,24 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     let file = follow::messages(context).await?;
     let words = own_words(&session, submission.parsed(), &script, &file);
     let streams = requested(submission.parsed());
-    let record = record(context, &submission, &script, &streams);
+    let record = record(context, &submission, &script, &streams).await;
+    let release = context.table().await?.release;
+    let name = |name: Option<Vec<u8>>| name.map(|name| streams::for_release(&name, release));
+    let streams = Streams {
+        input: name(streams.input),
+        output: name(streams.output),
+        error: name(streams.error),
+        ..streams
+    };
     let held = approval::Script::of(&script.content);
+    let line = line(&script);
     let (size, mut text) = capsule(context, &submission, script, streams)?;
     script::check_size(&session, size, text.len() + mark::most(&session)).await?;
     let own = Own {
         behind: words,
         last: quiet(submission.parsed()),
         script: Some(held),
+        line,
         ..Own::default()
     };
     let submission = submission.write(context, own, [Way::Null, Way::Pipe, Way::Pipe]);
@@ -78,13 +89,13 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
 }
 
 /// Adds what the script asks for.
-fn with_directives(
+async fn with_directives(
     context: &mut Context<'_>,
     submission: Submission<Typed>,
     script: &Script,
 ) -> Result<Submission<Typed>, Refusal> {
     let no_pbs = submission.parsed().has("ignore-pbs");
-    let found = directives(table(Command::Sbatch)?, &script.content, no_pbs)
+    let found = directives(&context.table().await?, &script.content, no_pbs)
         .map_err(|refusal| mistaken(Command::Sbatch, refusal))?;
     if let Some(umask) = found.umask {
         context.request.umask = umask;
@@ -166,7 +177,7 @@ fn requested(parsed: &Parsed) -> Streams {
     }
 }
 
-fn record(
+async fn record(
     context: &Context<'_>,
     submission: &Submission<Judged>,
     script: &Script,
@@ -179,12 +190,10 @@ fn record(
     };
     let mut record = Record::new(&context.session, Kind::Batch);
     if let Some(path) = &script.path {
-        // With its arguments, as Slurm shows it.
-        let words = [path.as_os_str().as_bytes()].into_iter();
-        let words: Vec<&[u8]> = words
-            .chain(script.arguments.iter().map(Vec::as_slice))
-            .collect();
-        let mut shown = words.join(&b' ');
+        let mut shown = match cluster::shows_arguments(&context.session).await {
+            true => line(script),
+            false => path.as_os_str().as_bytes().to_vec(),
+        };
         shown.truncate(MOST_SHOWN);
         record.command = Text::from(shown);
     }
@@ -194,4 +203,11 @@ fn record(
     record.input = asked("input", &streams.input);
     record.array = parsed.has("array");
     record
+}
+
+/// The script's path and its arguments.
+fn line(script: &Script) -> Vec<u8> {
+    let path = script.path.iter().map(|path| path.as_os_str().as_bytes());
+    let words = path.chain(script.arguments.iter().map(Vec::as_slice));
+    words.collect::<Vec<_>>().join(&b' ')
 }

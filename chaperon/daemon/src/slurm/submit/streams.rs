@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::slurm::options::{KNOWS_B, Release};
 use crate::slurm::parse::Parsed;
 
 /// What Slurm prints for a number that there is not (`NO_VAL`).
@@ -114,6 +115,7 @@ impl Known {
                     };
                 }
                 b'a' => path.extend(padded(self.array_task.unwrap_or(NONE))),
+                b'b' => path.extend(padded(self.array_task.unwrap_or(NONE) % 10)),
                 b'j' | b'A' => match self.array_job.filter(|_| letter == b'A').or(self.job) {
                     Some(job) => path.extend(padded(job)),
                     None => unknown = true,
@@ -142,6 +144,52 @@ impl Known {
     }
 }
 
+/// A file's name for this release of Slurm, none: the newest; where `%b` stands for nothing it becomes what stays as it is.
+pub(super) fn for_release(pattern: &[u8], release: Option<Release>) -> Vec<u8> {
+    match release {
+        Some(release) if release < KNOWS_B => keep_b(pattern),
+        _ => pattern.to_vec(),
+    }
+}
+
+fn keep_b(pattern: &[u8]) -> Vec<u8> {
+    if pattern.contains(&b'\\') {
+        return pattern.to_vec();
+    }
+    let mut kept = Vec::with_capacity(pattern.len());
+    let mut rest = pattern;
+    while let Some(at) = rest.iter().position(|&byte| byte == b'%') {
+        let (before, after) = rest.split_at(at);
+        kept.extend_from_slice(before);
+        let digits = after[1..]
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
+        let (number, behind) = after.split_at(1 + digits);
+        rest = match (number, behind) {
+            // Of a width Slurm leaves the last digit alone.
+            ([_, .., digit], [b'b', behind @ ..]) => {
+                kept.extend([*digit, b'b']);
+                behind
+            }
+            (_, [b'b', behind @ ..]) => {
+                kept.extend(b"%%b");
+                behind
+            }
+            ([_], [b'%', behind @ ..]) => {
+                kept.extend(b"%%");
+                behind
+            }
+            _ => {
+                kept.extend_from_slice(number);
+                behind
+            }
+        };
+    }
+    kept.extend_from_slice(rest);
+    kept
+}
+
 /// `--open-mode`
 pub(super) fn appends(parsed: &Parsed) -> bool {
     let mode = parsed.value("open-mode").map(OsStr::as_bytes);
@@ -165,6 +213,22 @@ mod tests {
         Target::PerTask {
             pattern: pattern.as_bytes().to_vec(),
             shared,
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_yet_stays() {
+        for (pattern, kept) in [
+            ("x", "x"),
+            ("b-%b-%j.%b", "b-%%b-%j.%%b"),
+            ("%%b%12b%j", "%%b2b%j"),
+            ("a%", "a%"),
+            ("%5", "%5"),
+            ("%5%b", "%5%%b"),
+            ("%%%b", "%%%%b"),
+            ("\\%b", "\\%b"),
+        ] {
+            assert_eq!(keep_b(pattern.as_bytes()), kept.as_bytes(), "{pattern}");
         }
     }
 

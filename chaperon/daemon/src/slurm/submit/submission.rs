@@ -30,7 +30,7 @@ use crate::slurm::parse::{Directives, Parsed, parse, written};
 use crate::slurm::rates::Reservation;
 use crate::slurm::records::{self, Record};
 use crate::slurm::request::Context;
-use crate::slurm::{bounds, hours, queue, rates, submitted};
+use crate::slurm::{bounds, cluster, hours, queue, rates, submitted};
 use crate::spawn::{self, Running, Start, Way};
 use crate::variables::{Variables, set};
 
@@ -65,6 +65,7 @@ pub(super) struct Written {
     messages: Messages,
     size: Option<JobSize>,
     script: Option<Script>,
+    line: Vec<u8>,
 }
 
 /// What is about to be submitted stands in the state directory, and there is room for it in the queue.
@@ -93,6 +94,8 @@ pub(super) struct Own {
     pub(super) kept: Vec<Received>,
     /// The script that it will run.
     pub(super) script: Option<Script>,
+    /// Its path and its arguments, with blanks between.
+    pub(super) line: Vec<u8>,
 }
 
 impl<Stage> Submission<Stage> {
@@ -124,7 +127,8 @@ impl Submission<Typed> {
     pub(super) async fn read(context: &mut Context<'_>, target: Target) -> Result<Self, Stop> {
         let request = &context.request;
         let environment = target.without_its_own(&request.environment);
-        let parsed = parse(request.command, &request.arguments, &environment)?;
+        let release = cluster::release(&context.session).await;
+        let parsed = parse(request.command, release, &request.arguments, &environment)?;
         let options: Vec<_> = parsed.given.iter().map(|given| given.option.long).collect();
         tracing::debug!(target: "slurm", ?options, "submission read");
         if let Some(end) = no_job::answered(context, &parsed).await? {
@@ -275,6 +279,7 @@ impl Submission<Judged> {
             messages,
             size,
             script: own.script,
+            line: own.line,
         })
     }
 }
@@ -342,16 +347,24 @@ impl Submission<Written> {
         let words = |words: &[u8]| String::from_utf8_lossy(words).into_owned();
         let operands = self.parsed.operands.iter();
         let operands: Vec<&[u8]> = operands.map(|word| word.as_bytes()).collect();
-        let name = self.parsed.value("job-name");
-        let runs = match self.stage.start.command {
-            Command::Sbatch => words(&record.command.0),
-            _ => words(&operands.join(&b' ')),
+        let wrapped = self.parsed.value("wrap");
+        let (runs, otherwise) = match self.stage.start.command {
+            Command::Sbatch => match wrapped {
+                Some(line) => (words(line.as_bytes()), b"wrap".to_vec()),
+                // Slurm's word for a script that has no file.
+                None if record.command.0 == records::NO_SCRIPT.as_bytes() => {
+                    ("its standard input".to_owned(), b"sbatch".to_vec())
+                }
+                None => (words(&self.stage.line), base_name(&record.command.0)),
+            },
+            _ => {
+                let line = operands.join(&b' ');
+                (words(&line), base_name(&line))
+            }
         };
+        let name = self.parsed.value("job-name");
         Title {
-            name: name.map_or_else(
-                || words(&base_name(runs.as_bytes())),
-                |name| words(name.as_bytes()),
-            ),
+            name: name.map_or_else(|| words(&otherwise), |name| words(name.as_bytes())),
             runs,
             script: self.stage.script.clone(),
         }

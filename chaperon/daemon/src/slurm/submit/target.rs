@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::refusal::Refusal;
 use crate::slurm::ask::{Stop, patiently};
 use crate::slurm::ids;
-use crate::slurm::parse::{arguments, mistaken, table};
+use crate::slurm::parse::{arguments, mistaken};
 use crate::slurm::request::Context;
 use crate::slurm::scope;
 use crate::variables::Variables;
@@ -53,7 +53,7 @@ impl Target {
 /// The job is none of the session's, or the shim ends.
 pub(super) async fn of(context: &mut Context<'_>) -> Result<Target, Stop> {
     let request = &context.request;
-    let argued = arguments(table(request.command)?, &request.arguments)
+    let argued = arguments(&context.table().await?, &request.arguments)
         .map_err(|refusal| mistaken(request.command, refusal))?;
     let wanted: Option<OsString> = match argued.value("jobid") {
         Some(job) => Some(job.to_owned()),

@@ -13,13 +13,17 @@ impl<K: Kernel> Core<K> {
     /// of the same user; of one that is not known it is said. What is itself inside a session says nothing.
     ///
     /// # Errors
-    /// It is none, or too much; it comes out of a session; the record cannot be written.
+    /// It is none, or too much; it comes out of a session, or from who had ended before it was seen; the record cannot be written.
     pub fn audit(&mut self, caller: &Caller, handed: &Handed) -> Result<(), Refusal> {
         if let Some(wrong) = handed.wrong() {
             self.usage.asked(caller.uid, 1);
             return Err(no(wrong));
         }
-        if let Some(session) = self.inside(caller) {
+        let Some(mark) = caller.mark else {
+            self.usage.asked(caller.uid, 1);
+            return Err(no("whoever connected had ended before it was seen"));
+        };
+        if let Some(session) = self.session(mark).or_else(|| self.inside(caller)) {
             self.usage.asked(caller.uid, 1);
             return Err(instead(
                 format!("this comes out of session {session}"),
@@ -39,10 +43,14 @@ impl<K: Kernel> Core<K> {
         })
     }
 
-    /// The session to which whoever asks belongs by its mark, if it is traced as one.
+    /// The session to which whoever asks belongs now.
     fn inside(&self, caller: &Caller) -> Option<String> {
         let process = caller.process.as_ref().ok()?;
-        let mark = self.kernel.mark(process.handle()).ok()?;
+        self.session(self.kernel.mark(process.handle()).ok()?)
+    }
+
+    /// The session of what has this mark, if it is traced as one.
+    fn session(&self, mark: u32) -> Option<String> {
         self.registry.get(mark)?.trail.session.clone()
     }
 }

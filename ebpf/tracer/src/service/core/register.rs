@@ -33,6 +33,8 @@ pub struct Caller {
     pub uid: u32,
     /// The process that connected, if it still lives.
     pub process: io::Result<Process>,
+    /// The mark that it had when its connection was accepted, 0 without one; none if it had ended.
+    pub mark: Option<u32>,
 }
 
 /// A trace that is registered and has not begun.
@@ -236,15 +238,11 @@ impl<K: Kernel> Core<K> {
         if pid == std::process::id() {
             return Err(no("the tracer does not trace itself"));
         }
-        let process = match Process::open(pid) {
-            Ok(process) => process,
-            Err(error) if is_short(&error) => return Err(self.short(error)),
-            Err(_) => return Err(unknown()),
-        };
-        if uid != 0 && !process.is_of(uid) {
-            return Err(unknown());
+        match Process::open(pid, uid) {
+            Ok(process) => Ok(process),
+            Err(error) if is_short(&error) => Err(self.short(error)),
+            Err(_) => Err(unknown()),
         }
-        Ok(process)
     }
 
     /// The tracer lacks descriptors or memory: the caller has done nothing wrong, and the administrators must know.

@@ -14,7 +14,7 @@ use crate::kernel::SELF_TEST;
 use crate::logging::TARGET;
 use crate::service::files;
 use crate::service::kernel::Kernel;
-use crate::service::process::{Holding, Process};
+use crate::service::process::{Holding, Process, is_short};
 use crate::service::registry::{Named, Registry, Trace};
 use crate::trail::{Now, Redaction};
 
@@ -125,7 +125,7 @@ impl<K: Kernel> Core<K> {
         self.usage.traced(uid);
         let files = u32::try_from(trace.forbidden.len()).unwrap_or(u32::MAX);
         self.usage.forbade(uid, files);
-        let alive = self.held_again(&trace);
+        let alive = self.held_again(id, &trace);
         // The last one ended before it had written it there, or other probes were loaded then.
         if self.kernel.counts(id).is_err() {
             let entered = self.enter_again(id, &trace, &alive);
@@ -146,7 +146,7 @@ impl<K: Kernel> Core<K> {
     }
 
     /// Takes hold of the processes of a trace, as many as may be held.
-    fn held_again(&mut self, trace: &Trace) -> Vec<Holding> {
+    fn held_again(&mut self, id: u32, trace: &Trace) -> Vec<Holding> {
         let mut alive = Vec::new();
         let named: BTreeSet<Named> = trace.processes.iter().copied().collect();
         for named in named {
@@ -156,15 +156,24 @@ impl<K: Kernel> Core<K> {
             {
                 break;
             }
-            match Process::again(named) {
-                Ok(process) => alive.extend(process.map(Process::keep)),
-                Err(error) => {
+            match Process::open(named.pid, 0) {
+                Ok(process) if self.is_its(id, trace, &process) => alive.push(process.keep()),
+                Err(error) if is_short(&error) => {
                     self.complain(SHORT, Err::<(), _>(error));
                     break;
                 }
+                _ => {}
             }
         }
         alive
+    }
+
+    /// Whether a process with the number of one of a trace's is that one, and no later one: by its mark. Where other probes
+    /// are loaded and know no mark, it is if it is the same user's.
+    fn is_its(&self, id: u32, trace: &Trace, process: &Process) -> bool {
+        let marked =
+            self.kernel.counts(id).is_err() || self.kernel.mark(process.handle()).ok() == Some(id);
+        marked && process.uids[0] == trace.trail.uid
     }
 
     /// Marks again what is still to be found: the processes that it began with and what they have started,

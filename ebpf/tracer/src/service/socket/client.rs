@@ -13,7 +13,8 @@ use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, getsockopt, sendmsg};
 
 use crate::service::core::register::Registered;
-use crate::service::process::Process;
+use crate::service::kernel::Kernel;
+use crate::service::process::{Process, lives};
 use crate::sys::{pidfd, socket};
 
 /// Who asks, as the kernel says.
@@ -46,6 +47,8 @@ pub struct Client {
     socket: OwnedFd,
     /// Who it is.
     pub peer: Peer,
+    /// The mark that the process had when the connection was accepted, 0 without one; none if it had ended.
+    pub mark: Option<u32>,
     /// Its trace.
     pub tracing: Tracing,
     /// A request that looks through directories: it waits for its turn.
@@ -89,6 +92,7 @@ impl Client {
                 pid: u32::try_from(peer.pid()).unwrap_or(0),
             },
             socket,
+            mark: None,
             tracing: Tracing::None,
             deferred: None,
             closing: false,
@@ -101,17 +105,32 @@ impl Client {
         })
     }
 
-    /// The process that connected, if it lives: by `SO_PEERPIDFD` (Linux 6.5), else by its number.
+    /// The process that connected, if it lives.
     ///
     /// # Errors
     /// It has ended.
     pub fn process(&self) -> io::Result<Process> {
-        let handle = match getsockopt(&self.socket, PeerPidfd) {
-            Ok(handle) => handle,
-            Err(Errno::ENOPROTOOPT) => pidfd::open(self.peer.pid)?,
-            Err(error) => return Err(error.into()),
+        Process::held(self.peer.pid, self.handle()?)
+    }
+
+    /// The same as a descriptor: by `SO_PEERPIDFD` (Linux 6.5), else by its number.
+    fn handle(&self) -> io::Result<OwnedFd> {
+        match getsockopt(&self.socket, PeerPidfd) {
+            Err(Errno::ENOPROTOOPT) => pidfd::open(self.peer.pid),
+            got => Ok(got?),
+        }
+    }
+
+    /// Notes the mark that the process has now: it can end and leave its connection to another one.
+    pub fn note_mark(&mut self, kernel: &impl Kernel) {
+        let Ok(handle) = self.handle() else {
+            return;
         };
-        Process::held(self.peer.pid, handle)
+        let mark = kernel.mark(handle.as_fd());
+        // Of one that has ended the kernel may say that it has none.
+        if lives(&handle) {
+            self.mark = mark.ok();
+        }
     }
 
     /// Its connection, which is to be closed.

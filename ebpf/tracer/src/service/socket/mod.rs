@@ -269,6 +269,7 @@ impl<K: Kernel> Service<K> {
                 }
                 continue;
             }
+            client.note_mark(&self.core.kernel);
             let key = self.next_client;
             let added = self
                 .epoll

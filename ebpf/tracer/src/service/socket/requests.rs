@@ -25,6 +25,7 @@ fn caller(client: &Client) -> Caller {
     Caller {
         uid: client.peer.uid,
         process: client.process(),
+        mark: client.mark,
     }
 }
 

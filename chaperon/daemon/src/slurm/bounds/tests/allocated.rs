@@ -99,7 +99,7 @@ fn cpus_that_slurm_gives_unasked_count() {
     // Not every version reads it.
     let variable = [("SLURM_NPROCS".into(), "1".into())];
     let words = ["-B".into(), "2:2:2".into()];
-    let parsed = parse(Command::Srun, &words, &variable).unwrap();
+    let parsed = parse(Command::Srun, None, &words, &variable).unwrap();
     let chosen = Chosen::of(&cpus(7), &parsed, &Defaults::default());
     let judgement = judge(&cpus(7), &parsed, chosen, Some(&THREADS), 0);
     assert!(!judgement.breaches.is_empty());
@@ -147,7 +147,7 @@ fn the_nodes_that_were_counted_are_written_into_the_job() {
     assert_eq!(judgement.breaches[0].refusal.hints[1], hint);
     // srun may let other options count more than a variable.
     let variable = [("SLURM_NNODES".into(), "2".into())];
-    let parsed = parse(Command::Srun, &["--mem=1G".into()], &variable).unwrap();
+    let parsed = parse(Command::Srun, None, &["--mem=1G".into()], &variable).unwrap();
     let chosen = Chosen::of(&memory, &parsed, &Defaults::default());
     let judgement = judge(&memory, &parsed, chosen, Some(&NODE), 0);
     assert_eq!(judgement.added, ["--nodes=2"].map(OsString::from));

@@ -85,10 +85,19 @@ fn comments_and_quotes_are_slurms() {
         "#!/bin/sh\n#SBATCH --comment=\"a \\\" b\"\n",
         &["comment=a \" b"],
     );
-    reads(
-        "#!/bin/sh\n#SBATCH -J a\\ -N2\n",
-        &["job-name=a", "nodes=2"],
-    );
+    // Older releases end the word there.
+    let blank = b"#!/bin/sh\n#SBATCH -J a\\ b -N2\n#SBATCH -J \\ a\n";
+    for (month, expected) in [
+        (2, &["-J", "a", "b", "-N2", "-J"][..]),
+        (5, &["-J", "a b", "-N2", "-J", " a"]),
+    ] {
+        let words = directive_words(blank, Some(Release::new(24, month))).unwrap();
+        let words: Vec<_> = words
+            .iter()
+            .map(|(word, _)| String::from_utf8_lossy(word))
+            .collect();
+        assert_eq!(words, expected);
+    }
     assert!(
         found("#!/bin/sh\n#SBATCH -J \"a -N2\n")
             .unwrap_err()
@@ -265,7 +274,7 @@ fn directives_are_the_weakest() {
     )
     .unwrap();
     let variables = environment(&[("SBATCH_WAIT", "no"), ("SBATCH_QOS", "b")]);
-    let parsed = parse(Command::Sbatch, &os(&["-N3"]), &variables)
+    let parsed = parse(Command::Sbatch, None, &os(&["-N3"]), &variables)
         .unwrap()
         .with_directives(read);
     assert_eq!(parsed.value("nodes").unwrap(), "3");

@@ -6,6 +6,7 @@ use super::*;
 fn arguments_win() {
     let parsed = parse(
         Command::Sbatch,
+        None,
         &os(&["-p", "long"]),
         &environment(&[("SBATCH_PARTITION", "debug"), ("SBATCH_QOS", "high")]),
     )
@@ -23,7 +24,7 @@ fn arguments_win() {
 #[test]
 fn flags_are_switched_as_slurm_does() {
     let on = |command, name: &str, value: &str, long| {
-        parse(command, &[], &environment(&[(name, value)]))
+        parse(command, None, &[], &environment(&[(name, value)]))
             .unwrap()
             .has(long)
     };
@@ -56,10 +57,16 @@ fn flags_are_switched_as_slurm_does() {
 
 #[test]
 fn levels_are_numbers() {
-    let parsed = parse(Command::Srun, &[], &environment(&[("SLURM_DEBUG", "3")])).unwrap();
+    let parsed = parse(
+        Command::Srun,
+        None,
+        &[],
+        &environment(&[("SLURM_DEBUG", "3")]),
+    )
+    .unwrap();
     assert_eq!(parsed.all("verbose").count(), 3);
     let scancel = environment(&[("SCANCEL_VERBOSE", "true")]);
-    let parsed = parse(Command::Scancel, &os(&["-v"]), &scancel).unwrap();
+    let parsed = parse(Command::Scancel, None, &os(&["-v"]), &scancel).unwrap();
     let written = written(Command::Scancel, &parsed.given);
     assert_eq!(written.words, os(&["--verbose"]));
     assert_eq!(written.variables, scancel);
@@ -68,16 +75,16 @@ fn levels_are_numbers() {
 #[test]
 fn the_stronger_of_two_variables_wins() {
     let both = environment(&[("SRUN_EXPORT_ENV", "NONE"), ("SLURM_EXPORT_ENV", "ALL")]);
-    let parsed = parse(Command::Srun, &[], &both).unwrap();
+    let parsed = parse(Command::Srun, None, &[], &both).unwrap();
     assert_eq!(parsed.value("export").unwrap(), "NONE");
 }
 
 #[test]
 fn lists_come_from_the_variable_where_no_argument_gives_one() {
     let format = environment(&[("SACCT_FORMAT", "JobID")]);
-    let parsed = parse(Command::Sacct, &[], &format).unwrap();
+    let parsed = parse(Command::Sacct, None, &[], &format).unwrap();
     assert_eq!(parsed.all("format").count(), 1);
-    let parsed = parse(Command::Sacct, &os(&["-oState", "-oUser"]), &format).unwrap();
+    let parsed = parse(Command::Sacct, None, &os(&["-oState", "-oUser"]), &format).unwrap();
     assert_eq!(parsed.all("format").count(), 2);
 }
 
@@ -85,6 +92,7 @@ fn lists_come_from_the_variable_where_no_argument_gives_one() {
 fn what_is_dropped_does_no_harm_and_what_is_kept_is_checked() {
     let parsed = parse(
         Command::Srun,
+        None,
         &[],
         &environment(&[
             ("SLURM_CONF", "/tmp/evil.conf"),
@@ -98,17 +106,21 @@ fn what_is_dropped_does_no_harm_and_what_is_kept_is_checked() {
     assert_eq!(parsed.given, []);
     assert_eq!(parsed.kept, environment(&[("SLURM_EXIT_ERROR", "7")]));
     let wrong = environment(&[("SLURM_EXIT_ERROR", "x")]);
-    assert!(parse(Command::Srun, &[], &wrong).is_err());
+    assert!(parse(Command::Srun, None, &[], &wrong).is_err());
 }
 
 #[test]
 fn a_refused_variable_without_a_value_asks_for_nothing() {
     let empty = environment(&[("SLURM_PROLOG", ""), ("SRUN_CONTAINER", "")]);
-    assert_eq!(parse(Command::Srun, &[], &empty).unwrap().given, []);
+    assert_eq!(parse(Command::Srun, None, &[], &empty).unwrap().given, []);
     let set = environment(&[("SLURM_PROLOG", "/tmp/x")]);
-    assert!(parse(Command::Srun, &[], &set).unwrap_err().by_rule);
+    assert!(parse(Command::Srun, None, &[], &set).unwrap_err().by_rule);
     let hosts = environment(&[("SLURM_HOSTFILE", "/home/alice/.ssh/id_rsa")]);
-    assert!(parse(Command::Sbatch, &[], &hosts).unwrap_err().by_rule);
+    assert!(
+        parse(Command::Sbatch, None, &[], &hosts)
+            .unwrap_err()
+            .by_rule
+    );
 }
 
 /// The environment of a step on Slurm 22.05, as `srun env` in a job printed it.
@@ -157,10 +169,16 @@ fn what_slurm_sets_in_jobs_stops_no_command() {
     let inside = environment(IN_A_STEP);
     for command in Command::ALL {
         if options::table(command).is_some() {
-            parse(command, &[], &inside).unwrap();
+            parse(command, None, &[], &inside).unwrap();
         }
     }
-    let parsed = parse(Command::Srun, &os(&["--mem-per-cpu=50", "-n1"]), &inside).unwrap();
+    let parsed = parse(
+        Command::Srun,
+        None,
+        &os(&["--mem-per-cpu=50", "-n1"]),
+        &inside,
+    )
+    .unwrap();
     assert_eq!(parsed.value("jobid").unwrap(), "2");
     let written = written(Command::Srun, &parsed.given);
     assert_eq!(written.words, os(&["--mem-per-cpu=50", "--ntasks=1"]));

@@ -185,6 +185,7 @@ fn a_refusal_says_what_why_and_where() {
     );
     let told = parse(
         Command::Sbatch,
+        None,
         &[],
         &environment(&[("SBATCH_GET_USER_ENV", "")]),
     );

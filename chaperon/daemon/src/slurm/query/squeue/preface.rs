@@ -133,7 +133,7 @@ mod tests {
 
     fn preface(words: &[&str], others: Queries) -> Preface {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-        let parsed = parse::parse(Command::Squeue, &words, &[]).unwrap();
+        let parsed = parse::parse(Command::Squeue, None, &words, &[]).unwrap();
         Preface::new(&parsed, others, "|")
     }
 

@@ -135,6 +135,7 @@ fn in_the_way(
     let own = around.is_some_and(|place| place.own);
     // A job's jail has such a place as well, with nothing in it.
     let in_both = around.is_some_and(|place| at(place) == real);
+    let lost = own && (!in_both || real.starts_with(home));
     match next {
         Next::There if closed => Some(format!(
             "`{}` is not writable in the jail: {}",
@@ -150,14 +151,14 @@ fn in_the_way(
             real.display()
         )),
         Next::There => None,
-        Next::Missing(path) if closed || own => {
+        Next::Missing(path) if closed || lost => {
             Some(format!("`{}` does not exist in the jail", path.display()))
         }
-        Next::Later if closed || own => Some(format!(
+        Next::Later if closed || lost => Some(format!(
             "no directory can be made in `{}` that the job would have",
             real.display()
         )),
-        // Somebody may make it before the job starts.
+        // The job makes it.
         Next::Missing(_) | Next::Later => None,
     }
 }
@@ -206,6 +207,8 @@ mod tests {
         assert_eq!(judge("/tmp", Next::There, 0), None);
         let missing = || Next::Missing("/home/ada/logs".into());
         assert_eq!(judge("/home/ada/p", missing(), 0), None);
+        assert_eq!(judge("/tmp", Next::Missing("/tmp/new".into()), 0), None);
+        assert_eq!(judge("/tmp", Next::Later, 0), None);
         for (real, next, refused, words) in [
             ("/home/ada/logs", Next::There, 0, "own of this session"),
             ("/home/ada", missing(), 0, "does not exist"),

@@ -16,7 +16,7 @@ use crate::refusal::Refusal;
 use crate::slurm::ask::Stop;
 use crate::slurm::parse::Parsed;
 use crate::slurm::request::Context;
-use crate::slurm::submit::streams::{Known, Target, appends};
+use crate::slurm::submit::streams::{Known, Target, appends, for_release};
 
 /// Where the streams lead.
 #[derive(Debug, Default)]
@@ -38,7 +38,11 @@ pub(super) async fn arrange(
     parsed: &Parsed,
     known: &Known,
 ) -> Result<Files, Stop> {
-    let target = |long: &str| known.target(parsed.value(long).map(OsStrExt::as_bytes));
+    let release = context.table().await?.release;
+    let target = |long: &str| {
+        let name = parsed.value(long).map(OsStrExt::as_bytes);
+        known.target(name.map(|name| for_release(name, release)).as_deref())
+    };
     let targets = [target("input"), target("output"), target("error")];
     let names = ["input", "output", "error"];
     let any = names.iter().any(|name| parsed.has(name));
