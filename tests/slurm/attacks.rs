@@ -76,13 +76,17 @@ fn a_pending_allocation_that_lost_its_salloc_is_recorded_and_counts() {
             .for_each(Process::kill);
     }
     let output = running.end();
+    // Of a job that is not counted: whether Slurm has it.
+    let user = &world.user.name;
+    let known = ["squeue", "-t", "all", "-u", user, "-o", "%A %j %T %r %V"];
+    let known = world.real(&known).out();
     assert!(
         output.out().contains(&format!("ended {code}"))
             && output.out().contains("sbatch 1")
             && output.err().contains("slurm.limits.jobs")
             && output.out().contains(&name)
             && output.out().ends_with("\n0\n"),
-        "{output}"
+        "{output}\nSlurm has:\n{known}"
     );
     assert_eq!(queue(&world, &name), "", "{output}");
 }

@@ -119,16 +119,21 @@ pub async fn over_and_recorded(
     found
 }
 
-/// Notes the end. Whether the job is not known.
+/// Notes the end. Whether the job is to be looked for.
 fn ended(session: &Session, number: u64, end: &End) -> bool {
-    let mut submitters = session.submitters.borrow_mut();
-    let Some(submitter) = submitters.all.get_mut(&number) else {
+    end_of(&mut session.submitters.borrow_mut().all, number, end)
+}
+
+fn end_of(all: &mut BTreeMap<u64, Submitter>, number: u64, end: &End) -> bool {
+    let Some(submitter) = all.get_mut(&number) else {
         return false;
     };
-    if submitter.job.is_some() {
-        submitters.all.remove(&number);
+    if submitter.job.is_some() && submitter.intent.is_none() {
+        all.remove(&number);
         return false;
     }
+    // A job that could not be recorded while its command ran may outlive it.
+    submitter.job = None;
     submitter.until.get_or_insert_with(records::now);
     submitter.sure = *end == End::SUCCESS;
     true
@@ -207,7 +212,7 @@ pub async fn resolve(session: &Rc<Session>) -> Result<(), Refusal> {
         };
         match (records::record(session, job.id, &record).await, ended) {
             (Ok(()), _) => recorded(session, number),
-            // That of a command which runs is known as long as it does, and ends with it.
+            // That of a command which runs is known as long as it does; then it is looked for again.
             (Err(_), false) => {}
             (Err(reason), true) => lost = Err(take_back(session, job.id, reason).await),
         }
@@ -450,6 +455,25 @@ mod tests {
         let after = ended_ones(&all);
         forget(&mut all, &after, 1_795_259_640);
         assert!(all.is_empty(), "Slurm had answered it, and knows no job");
+    }
+
+    #[test]
+    fn a_job_that_was_not_recorded_is_looked_for_when_its_command_has_ended() {
+        let intent = || Intent::new(std::fs::File::open("/dev/null").unwrap(), "".into());
+        let known = |intent: Option<Intent>| Submitter {
+            job: Some(17),
+            until: None,
+            intent: intent.map(|mut one| {
+                one.start();
+                one
+            }),
+            ..submitter()
+        };
+        let mut all = BTreeMap::from([(1, known(None)), (2, known(Some(intent())))]);
+        assert!(!end_of(&mut all, 1, &End::Signal(9)));
+        assert!(end_of(&mut all, 2, &End::Signal(9)));
+        assert_eq!(all.keys().collect::<Vec<_>>(), [&2]);
+        assert!(all[&2].job.is_none() && all[&2].until.is_some());
     }
 
     #[test]
