@@ -48,6 +48,8 @@ fn sattach_types_into_no_step() {
 #[test]
 fn a_pending_allocation_that_lost_its_salloc_is_recorded_and_counts() {
     let Some(world) = World::new() else { return };
+    // slurmctld ends a job whose salloc it cannot answer (_kill_job_on_msg_fail, src/slurmctld/proc_req.c): salloc is ended when it
+    // has been told.
     // Before 26.05 salloc does nothing about SIGALRM: it ends, and the allocation stays in the queue. Since then it catches all
     // that a jail can send it, and somebody outside has to end it.
     let name = format!("lost-{}", &world.cluster.marker[6..14]);
@@ -57,8 +59,8 @@ fn a_pending_allocation_that_lost_its_salloc_is_recorded_and_counts() {
     };
     let running = world
         .inside(&format!(
-            "salloc -J {name} --begin=now+200 -t 1 true 2> /dev/null & for i in $(seq 600); do squeue -h -n {name} -o %i | grep -q . && break; sleep 0.1; done
-             [ $i -lt 600 ] || echo too late for this test: nothing is queued; sleep 1; {end}; wait $!; echo ended $?
+            "salloc -J {name} --begin=now+200 -t 1 true 2> said.txt & for i in $(seq 600); do grep -q 'Pending job allocation' said.txt && break; sleep 0.1; done
+             [ $i -lt 600 ] || echo too late for this test: nothing is queued; {end}; wait $!; echo ended $?
              sbatch -H -t 1 --wrap true; echo sbatch $?
              squeue -h -o %j; scancel $(squeue -h -n {name} -o %i); squeue -h -n {name} | wc -l"
         ))
