@@ -379,6 +379,8 @@ pub async fn take_back(session: &Session, job: u32, reason: Refusal) -> Refusal 
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use super::*;
 
     const SQUEUE: &str = "  17   12926  1795259638  2001  0  login1\n\
@@ -459,17 +461,16 @@ mod tests {
 
     #[test]
     fn a_job_that_was_not_recorded_is_looked_for_when_its_command_has_ended() {
-        let intent = || Intent::new(std::fs::File::open("/dev/null").unwrap(), "".into());
-        let known = |intent: Option<Intent>| Submitter {
+        let known = |intent| Submitter {
             job: Some(17),
             until: None,
-            intent: intent.map(|mut one| {
-                one.start();
-                one
-            }),
+            intent,
             ..submitter()
         };
-        let mut all = BTreeMap::from([(1, known(None)), (2, known(Some(intent())))]);
+        let (file, _) = std::io::pipe().unwrap();
+        let mut intent = Intent::new(OwnedFd::from(file).into(), "".into());
+        intent.start();
+        let mut all = BTreeMap::from([(1, known(None)), (2, known(Some(intent)))]);
         assert!(!end_of(&mut all, 1, &End::Signal(9)));
         assert!(end_of(&mut all, 2, &End::Signal(9)));
         assert_eq!(all.keys().collect::<Vec<_>>(), [&2]);
