@@ -4,7 +4,7 @@
 //! making, linking and removing files, signals and `ptrace(2)`, and nothing else that is done with
 //! a path or a descriptor. What is left is carried out by the mediator ([`super::mediator`]) or refused
 //! here. What asks for ptrace access to another process (`process_vm_readv`, `pidfd_getfd`,
-//! `move_pages`, `perf_event_open`, …) needs no rule: Landlock keeps it within the domain.
+//! `move_pages`, `perf_event_open` of a task, …) needs no rule: Landlock keeps it within the domain.
 
 use agent_sandbox_base::plan::model::syscalls::{Answer, SyscallRule, When, always, int_is, on};
 use agent_sandbox_base::policy::NetworkMode;

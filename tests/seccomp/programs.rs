@@ -156,6 +156,40 @@ fn ordinary_sockets_are_made_and_odd_families_are_not() {
     }
 }
 
+/// An event (`perf_event_open(2)`) of the first published size: the task's clock, outside of the kernel.
+fn measure(process: u64, processor: u64, flags: u64) -> i64 {
+    const SOFTWARE: u64 = 1;
+    const TASK_CLOCK: u64 = 1;
+    const EXCLUDE_KERNEL_AND_HYPERVISOR: u64 = 0b11 << 5;
+    let attributes = [
+        SOFTWARE | 64 << 32,
+        TASK_CLOCK,
+        0,
+        0,
+        0,
+        EXCLUDE_KERNEL_AND_HYPERVISOR,
+        0,
+        0,
+    ];
+    let arguments = [pointer(&attributes), process, processor, u64::MAX, flags];
+    call(libc::SYS_perf_event_open, &arguments).min(0)
+}
+
+#[test]
+fn a_profiler_measures_tasks_and_no_processors() {
+    let own = || measure(0, u64::MAX, 0);
+    assert_eq!(under(STRICT, own), under(None, own));
+    for (process, processor, flags) in [(u64::MAX, 0, 0), (0xffff_ffff, 0, 8), (0, 0, 4)] {
+        let other = || measure(process, processor, flags);
+        assert_eq!(under(STRICT, other), errno(libc::EPERM), "flags {flags}");
+        assert_ne!(
+            under(None, other),
+            errno(libc::EPERM),
+            "of the kernel's own"
+        );
+    }
+}
+
 #[test]
 fn debuggers_fix_addresses_and_nobody_makes_data_executable() {
     const ASK: u64 = 0xffff_ffff;

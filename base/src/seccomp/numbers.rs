@@ -51,7 +51,7 @@ const NUMBERS: &[(&str, i64)] = numbers! {
     SYS_ioctl SYS_kcmp SYS_kexec_load SYS_keyctl SYS_landlock_create_ruleset SYS_lookup_dcookie
     SYS_mknodat SYS_mount
     SYS_mount_setattr SYS_move_mount SYS_mq_open SYS_mq_unlink SYS_msgctl SYS_msgget SYS_msgrcv
-    SYS_msgsnd SYS_nfsservctl SYS_open_by_handle_at SYS_open_tree SYS_openat SYS_openat2
+    SYS_msgsnd SYS_nfsservctl SYS_open_by_handle_at SYS_open_tree SYS_openat SYS_openat2 SYS_perf_event_open
     SYS_personality SYS_pivot_root SYS_process_mrelease SYS_quotactl SYS_quotactl_fd SYS_reboot
     SYS_request_key SYS_semctl SYS_semget SYS_semop SYS_semtimedop SYS_sendmmsg SYS_sendmsg SYS_sendto
     SYS_setns SYS_setsockopt SYS_settimeofday SYS_shmat SYS_shmctl SYS_shmget SYS_socket SYS_socketpair SYS_swapoff

@@ -21,8 +21,8 @@ pub struct Submitter {
     pub since: u64,
     /// When it ended, likewise.
     pub until: Option<u64>,
-    /// Whether it ended well, so that Slurm has its job by now if there is one.
-    pub sure: bool,
+    /// How long after its end its job may come, in seconds: 0 if Slurm has it by then.
+    pub late: u64,
     /// The record of the job, as it is to be written.
     pub record: Vec<u8>,
     /// The job, once it is known.

@@ -33,9 +33,10 @@ pub fn rules(switches: Switches) -> Vec<SyscallRule> {
     if !switches.mediated {
         rules.extend_from_slice(set_id::WITHOUT_MEDIATOR);
     }
-    if !switches.nested {
-        rules.extend_from_slice(REFUSED_UNLESS_NESTED);
-    }
+    rules.extend_from_slice(match switches.nested {
+        true => REFUSED_IF_NESTED,
+        false => REFUSED_UNLESS_NESTED,
+    });
     if !switches.keyctl {
         rules.extend_from_slice(REFUSED_UNLESS_KEYCTL);
     }
@@ -111,6 +112,17 @@ const PACKET_FILTER: &str = "configures the kernel's packet filter (nftables): u
      namespace the most used way to take over the kernel";
 const IPSEC: &str = "configures the kernel's IPsec: useless without privilege, and from a nested namespace a known way to \
      take over the kernel";
+
+/// PERF_FLAG_PID_CGROUP: include/uapi/linux/perf_event.h.
+const PERF_FLAG_PID_CGROUP: u64 = 4;
+const PROFILE: &str = "where `kernel.perf_event_paranoid` is 0 or less, samples registers and stacks of whatever runs on a \
+     processor, other users' programs and those outside of the jail; programs of the jail can be measured";
+
+/// Levels of options: SOL_IP and SOL_IPV6, include/linux/socket.h.
+const SOL_IP: u64 = 0;
+const SOL_IPV6: u64 = 41;
+const OLD_FILTER: &str = "configures the kernel's older packet filters (iptables, arptables, ebtables): from a nested namespace a \
+     known way to take over the kernel";
 
 /// F_SETLEASE and F_SETDELEG (Linux 6.19): include/uapi/linux/fcntl.h.
 const SET_LEASE: u64 = 1024;
@@ -233,6 +245,23 @@ const ALWAYS_REFUSED: &[SyscallRule] = &[
         Answer::NoFamily,
         OLD_PACKET,
     ),
+    // Programs outside.
+    on(
+        "perf_event_open",
+        int_is(1, LOW_HALF),
+        Answer::Perm,
+        PROFILE,
+    ),
+    on(
+        "perf_event_open",
+        When::ArgAnyBit {
+            index: 4,
+            bits: PERF_FLAG_PID_CGROUP,
+            width32: true,
+        },
+        Answer::Perm,
+        PROFILE,
+    ),
     // Kernel interfaces that a jailed program has no use for.
     always(
         "bpf",
@@ -349,6 +378,42 @@ const REFUSED_UNLESS_NESTED: &[SyscallRule] = &[
     always("fsmount", Answer::Perm, MOUNT),
     always("fspick", Answer::Perm, MOUNT),
     always("mount_setattr", Answer::Perm, MOUNT),
+];
+
+/// An option of IPv4's or IPv6's, of a pair of which the first replaces a table and the second sets its counters.
+const fn table(level: u64, mask: u64, first: u64) -> [When; 2] {
+    let option = When::ArgMasked {
+        index: 2,
+        mask: LOW_HALF & !mask,
+        equals: first,
+        width32: true,
+    };
+    [int_is(1, level), option]
+}
+
+/// Refused where a program may be root of a network namespace of its own.
+const REFUSED_IF_NESTED: &[SyscallRule] = &[
+    // include/uapi/linux/netfilter_ipv4/ip_tables.h: 64; netfilter_arp/arp_tables.h: 96.
+    on(
+        "setsockopt",
+        When::All(&table(SOL_IP, 0x21, 64)),
+        Answer::NoSupport,
+        OLD_FILTER,
+    ),
+    // include/uapi/linux/netfilter_bridge/ebtables.h.
+    on(
+        "setsockopt",
+        When::All(&table(SOL_IP, 1, 128)),
+        Answer::NoSupport,
+        OLD_FILTER,
+    ),
+    // include/uapi/linux/netfilter_ipv6/ip6_tables.h.
+    on(
+        "setsockopt",
+        When::All(&table(SOL_IPV6, 1, 64)),
+        Answer::NoSupport,
+        OLD_FILTER,
+    ),
 ];
 
 const KEYRING: &str = "keyrings hold Kerberos tickets and other secrets, belong to the user and not to the jail, and no mount \

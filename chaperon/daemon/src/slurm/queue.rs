@@ -149,10 +149,15 @@ async fn coming(session: &Session) -> Result<(u64, bool), Refusal> {
     let now = records::now();
     let mut all = intents::all(session).await?;
     all.retain(|one| one.is_within(session) && (one.alive || one.pid != 0));
-    // What nothing came of is settled soon.
-    all.retain(|one| one.alive || submitted::is_asked_for(session, &one.name));
+    // What nothing came of is settled soon, on its own node; what of it cannot be recorded stays.
+    let own = intents::own_host();
+    let settles = |one: &intents::StoredIntent| submitted::is_asked_for(session, &one.name);
+    all.retain(|one| one.alive || one.header.host == own || settles(one));
     let count = all.iter().map(|one| one.header.jobs).sum();
-    let changes = |one: &intents::StoredIntent| !one.alive || now <= one.header.since + YOUNG;
+    let changes = |one: &intents::StoredIntent| match one.alive {
+        true => now <= one.header.since + YOUNG,
+        false => settles(one),
+    };
     // This one is among them.
     Ok((count, all.iter().filter(|one| changes(one)).count() > 1))
 }

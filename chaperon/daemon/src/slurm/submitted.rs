@@ -19,13 +19,17 @@ use crate::session::Session;
 use crate::spawn::{self, Start};
 use crate::submitters::Submitter;
 
-/// How far the clocks of this machine and of slurmctld's may differ, and how long a request of a
-/// command that was ended may be on its way, in seconds.
+/// How far the clocks of this machine and of slurmctld's may differ, in seconds.
 const SLACK: u64 = 2;
 
-/// How long after its intent a job of a chaperon that is gone may have been submitted, in seconds. The
-/// command asks Slurm at once; process ids come round again.
-const LATEST: u64 = 300;
+/// How long a request of a command that was ended may be on its way, in seconds, and how long after its intent a job of
+/// a chaperon that is gone may have been submitted: slurmctld takes the requests that came first (`_throttle_start`,
+/// src/slurmctld/proc_req.c), and makes the job of an sbatch that has gone. Process ids come round again.
+const LATE: u64 = 60;
+
+/// A command that took so long, in seconds, may have ended because Slurm did not answer: MessageTimeout,
+/// slurm.conf(5).
+const UNANSWERED: u64 = 10;
 
 /// How long an intent of another node's stays that no job was found for, in seconds.
 const FORGOTTEN: u64 = 24 * 3600;
@@ -56,7 +60,7 @@ pub fn begun(session: &Session, pid: u32, batch: bool, record: Vec<u8>, mut inte
         batch,
         since: records::now(),
         until: None,
-        sure: false,
+        late: LATE,
         record,
         job: None,
         intent: Some(intent),
@@ -94,13 +98,19 @@ pub fn over(session: &Rc<Session>, number: u64, end: &End) {
         return;
     }
     let session = Rc::clone(session);
-    let sure = *end == End::SUCCESS;
     tokio::task::spawn_local(async move {
-        if !sure {
-            tokio::time::sleep(Duration::from_secs(SLACK + 1)).await;
-        }
+        let late = |after| {
+            let submitters = session.submitters.borrow();
+            let one = submitters.all.get(&number);
+            one.is_some_and(|one| one.late > after)
+        };
         // What cannot be found out now is looked for with the next request.
-        let _ = resolve(&session).await;
+        for (after, pause) in [(0, SLACK + 1), (SLACK, LATE)] {
+            if late(after) {
+                tokio::time::sleep(Duration::from_secs(pause)).await;
+            }
+            let _ = resolve(&session).await;
+        }
     });
 }
 
@@ -134,8 +144,13 @@ fn end_of(all: &mut BTreeMap<u64, Submitter>, number: u64, end: &End) -> bool {
     }
     // A job that could not be recorded while its command ran may outlive it.
     submitter.job = None;
-    submitter.until.get_or_insert_with(records::now);
-    submitter.sure = *end == End::SUCCESS;
+    let until = *submitter.until.get_or_insert_with(records::now);
+    let answered = matches!(end, End::Code(_)) && until < submitter.since + UNANSWERED;
+    submitter.late = match answered {
+        _ if *end == End::SUCCESS => 0,
+        true => SLACK,
+        false => LATE,
+    };
     true
 }
 
@@ -236,7 +251,7 @@ fn forget(all: &mut BTreeMap<u64, Submitter>, asked_for: &BTreeSet<u64>, began: 
         let stays = match one.until {
             None => true,
             Some(_) if one.job.is_none() && !asked_for.contains(number) => true,
-            Some(until) => one.job.is_none() && !one.sure && began <= until + SLACK,
+            Some(until) => one.job.is_none() && one.late != 0 && began <= until + one.late,
         };
         // One with a job that has no record is left for the next session to find.
         if let (false, None, Some(intent)) = (stays, one.job, one.intent.take_if(|_| !stays)) {
@@ -289,9 +304,10 @@ async fn adopt(session: &Session, left: &[StoredIntent], jobs: &[Job], hosts: &B
         let first = session.submitters.borrow().left.get(&one.name).copied();
         let now = records::now();
         let settled = first.is_some_and(|first| now >= first + ASKED_FOR / 2);
-        // What another node calls itself may not be what Slurm calls it: that node will know.
+        // What another node calls itself may not be what Slurm calls it: that node will know. And where locks hold on one node
+        // alone, its chaperon may live.
         let old = now > one.header.since + FORGOTTEN;
-        if one.pid == 0 || is_own && settled || old {
+        if is_own && (one.pid == 0 || settled) || old {
             intents::remove(session, &one.name).await;
         }
     }
@@ -303,13 +319,14 @@ fn is_of(intent: &StoredIntent, job: &Job) -> bool {
     intent.pid == job.pid
         && intent.pid != 0
         && intent.header.batch == job.batch
-        && (since.saturating_sub(SLACK)..=since + LATEST).contains(&job.submitted)
+        && (since.saturating_sub(SLACK)..=since + LATE).contains(&job.submitted)
 }
 
 /// Whether a job is this command's. Process ids come round again, and other hosts have the same.
 fn owns(submitter: &Submitter, job: &Job) -> bool {
     let earliest = submitter.since.saturating_sub(SLACK);
-    let latest = submitter.until.map_or(u64::MAX, |until| until + SLACK);
+    let latest = |until| until + submitter.late.max(SLACK);
+    let latest = submitter.until.map_or(u64::MAX, latest);
     submitter.job.is_none()
         && submitter.pid == job.pid
         && submitter.batch == job.batch
@@ -393,7 +410,7 @@ mod tests {
             batch: false,
             since: 1_795_259_637,
             until: Some(1_795_259_640),
-            sure: true,
+            late: 0,
             record: Vec::new(),
             job: None,
             intent: None,
@@ -472,9 +489,41 @@ mod tests {
         intent.start();
         let mut all = BTreeMap::from([(1, known(None)), (2, known(Some(intent)))]);
         assert!(!end_of(&mut all, 1, &End::Signal(9)));
-        assert!(end_of(&mut all, 2, &End::Signal(9)));
+        assert!(end_of(&mut all, 2, &End::Code(1)));
         assert_eq!(all.keys().collect::<Vec<_>>(), [&2]);
         assert!(all[&2].job.is_none() && all[&2].until.is_some());
+    }
+
+    #[test]
+    fn a_command_that_slurm_did_not_answer_may_get_its_job_late() {
+        let late = |end: End, took: u64| {
+            let one = Submitter {
+                until: None,
+                since: records::now() - took,
+                ..submitter()
+            };
+            let mut all = BTreeMap::from([(1, one)]);
+            assert!(end_of(&mut all, 1, &end));
+            all[&1].late
+        };
+        assert_eq!(late(End::SUCCESS, 100), 0);
+        assert_eq!(late(End::Code(1), 1), SLACK, "a refusal of Slurm's");
+        assert_eq!(late(End::Code(1), UNANSWERED), LATE);
+        assert_eq!(late(End::Signal(15), 0), LATE);
+        let killed = Submitter {
+            late: LATE,
+            ..submitter()
+        };
+        let (until, asked_for) = (killed.until.unwrap(), BTreeSet::from([1]));
+        let mut all = BTreeMap::from([(1, killed)]);
+        forget(&mut all, &asked_for, until + LATE);
+        let job = Job {
+            submitted: until + LATE,
+            ..read(SQUEUE.as_bytes()).remove(0)
+        };
+        assert!(owns(&all[&1], &job));
+        forget(&mut all, &asked_for, until + LATE + 1);
+        assert!(all.is_empty());
     }
 
     #[test]

@@ -143,10 +143,14 @@ fn conditions_are_well_formed() {
 }
 
 #[test]
-fn nested_and_keyctl_take_rules_away_and_change_none() {
+fn what_nested_and_keyctl_change_is_in_their_tables() {
     let strict = rules(STRICT);
     for switches in every_switch() {
-        assert!(rules(switches).iter().all(|rule| strict.contains(rule)));
+        assert!(
+            rules(switches)
+                .iter()
+                .all(|rule| strict.contains(rule) || REFUSED_IF_NESTED.contains(rule))
+        );
     }
     let nested = names(Switches {
         nested: true,
@@ -196,7 +200,6 @@ fn what_programs_need_is_in_no_rule() {
         "pidfd_getfd",
         "memfd_create",
         "memfd_secret",
-        "perf_event_open",
         "mbind",
         "set_mempolicy",
         "move_pages",
@@ -254,10 +257,55 @@ fn conditions_mean_what_they_say() {
     assert!(holds("socket", [2, SOCK_PACKET | 0o2_000_000, 0, 0, 0, 0]));
     assert!(holds("socket", [AF_NETLINK, 3, NETLINK_NETFILTER, 0, 0, 0]));
     assert!(!holds("socket", [AF_NETLINK, 3, 0, 0, 0, 0]), "routes");
+    // attributes, process, processor, group, flags
+    assert!(holds("perf_event_open", [1, u64::MAX, 0, u64::MAX, 0, 0]));
+    assert!(holds("perf_event_open", [1, LOW_HALF, 0, u64::MAX, 8, 0]));
+    assert!(holds("perf_event_open", [1, 5, 0, u64::MAX, 4 | high, 0]));
+    assert!(
+        !holds("perf_event_open", [1, 0, u64::MAX, u64::MAX, 8, 0]),
+        "oneself"
+    );
+    assert!(!holds("perf_event_open", [1, 4711, 3, 7, 0, 0]), "a task");
     assert!(
         !holds("socket", [2, 3, NETLINK_NETFILTER, 0, 0, 0]),
         "a protocol of IPv4"
     );
+}
+
+#[test]
+fn with_namespaces_inside_no_packet_filter_is_configured_by_options() {
+    let holds = |nested, level, option| {
+        let rules = rules(Switches { nested, ..STRICT });
+        let mut its = rules.iter().filter(|rule| rule.name == "setsockopt");
+        its.any(|rule| rule.when.holds(&[9, level, option, 0, 0, 0]))
+    };
+    let high = 0x1_0000_0000;
+    for (level, option) in [
+        (0, 64),
+        (0, 65),
+        (0, 96),
+        (0, 97),
+        (0, 128),
+        (0, 129),
+        (41, 64),
+        (41, 65),
+    ] {
+        assert!(holds(true, level, option), "{level} {option}");
+        assert!(holds(true, level | high, option | high), "{level} {option}");
+        assert!(!holds(false, level, option), "{level} {option}");
+    }
+    for (level, option) in [
+        (1, 64),
+        (6, 64),
+        (0, 24),
+        (0, 63),
+        (0, 66),
+        (0, 130),
+        (41, 66),
+        (41, 96),
+    ] {
+        assert!(!holds(true, level, option), "{level} {option}");
+    }
 }
 
 #[test]
@@ -367,6 +415,7 @@ fn the_reference_page_shows_this_table() {
         set_id::RULES,
         set_id::WITHOUT_MEDIATOR,
         REFUSED_UNLESS_NESTED,
+        REFUSED_IF_NESTED,
         REFUSED_UNLESS_KEYCTL,
     ];
     for part in shown {
