@@ -80,8 +80,11 @@ mod target {
 
 #[cfg(target_arch = "aarch64")]
 mod target {
-    /// libc for musl does not name it; include/uapi/asm-generic/unistd.h.
-    pub(super) const NUMBERS: &[(&str, i64)] = &[("SYS_kexec_file_load", 294)];
+    pub(super) const NUMBERS: &[(&str, i64)] = &[
+        // libc for musl does not name it; include/uapi/asm-generic/unistd.h.
+        ("SYS_kexec_file_load", 294),
+        ("SYS_ptrace", libc::SYS_ptrace),
+    ];
     pub(super) const LACKING: &[(&str, &str)] = &[
         ("_sysctl", OLDER),
         ("chmod", OLDER),
