@@ -459,3 +459,19 @@ fn names_are_known_once_and_lacking_ones_are_listed_with_a_reason() {
         Err(SeccompError::UnknownSyscall("no_such_call"))
     ));
 }
+
+/// What is built for aarch64 alone is compiled nowhere else, and a name without a number starts no jail there.
+#[test]
+fn rules_of_aarch64_have_numbers_there() {
+    const MARK: &str = r#"#[cfg(target_arch = "aarch64")]"#;
+    let rules = include_str!("../../base/src/plan/build/syscalls.rs");
+    let (_, numbers) = include_str!("../../base/src/seccomp/numbers.rs")
+        .split_once(MARK)
+        .expect("the numbers of aarch64");
+    let quoted = |rule: &'static str| rule.split('"').nth(1).expect("a name");
+    let names: Vec<_> = rules.split(MARK).skip(1).map(quoted).collect();
+    assert_eq!(names, ["ptrace"]);
+    for name in names {
+        assert!(numbers.contains(&format!("\"SYS_{name}\"")), "{name}");
+    }
+}
