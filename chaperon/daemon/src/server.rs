@@ -16,6 +16,7 @@ use agent_sandbox_wire::message::{Call, End, Stream, ToShim};
 use agent_sandbox_wire::order::{self, Order};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
@@ -62,18 +63,10 @@ pub fn serve(order: i32, errors: i32, listen: i32, life: i32) -> io::Result<()> 
             return refuse(listen, life);
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()?;
+    let runtime = runtime()?;
     let local = LocalSet::new();
     let served = local.block_on(&runtime, async {
-        let listener = std::os::unix::net::UnixListener::from(listen);
-        listener.set_nonblocking(true)?;
-        let listener = UnixListener::from_std(listener)?;
-        let life = std::os::unix::net::UnixStream::from(life);
-        life.set_nonblocking(true)?;
-        let mut life = UnixStream::from_std(life)?;
+        let (listener, mut life) = sockets(listen, life)?;
         let session = Rc::new(Session::new(order).telling(errors));
         logging::start(session.audit.layer());
         let Order {
@@ -114,19 +107,28 @@ fn read_order(fd: OwnedFd) -> io::Result<Order> {
     order::decode(&text).map_err(io::Error::other)
 }
 
+fn runtime() -> io::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_io().enable_time().build()
+}
+
+/// The socket of requests, and that which ends with the session; inside of a runtime.
+fn sockets(listen: OwnedFd, life: OwnedFd) -> io::Result<(UnixListener, UnixStream)> {
+    let listener = std::os::unix::net::UnixListener::from(listen);
+    listener.set_nonblocking(true)?;
+    let life = std::os::unix::net::UnixStream::from(life);
+    life.set_nonblocking(true)?;
+    Ok((
+        UnixListener::from_std(listener)?,
+        UnixStream::from_std(life)?,
+    ))
+}
+
 /// Says to whoever calls that this chaperon is not their session's, until the launcher is gone.
 fn refuse(listen: OwnedFd, life: OwnedFd) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()?;
+    let runtime = runtime()?;
     runtime.block_on(async {
-        let listener = std::os::unix::net::UnixListener::from(listen);
-        listener.set_nonblocking(true)?;
-        let listener = UnixListener::from_std(listener)?;
-        let life = std::os::unix::net::UnixStream::from(life);
-        life.set_nonblocking(true)?;
-        let mut life = UnixStream::from_std(life)?;
+        let (listener, mut life) = sockets(listen, life)?;
         let mut byte = [0];
         loop {
             tokio::select! {
