@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -106,7 +107,8 @@ impl Hosts {
             .spawn()
             .unwrap();
         let mut processes = vec![Outside(agent)];
-        wait_for("ssh-agent", || at.join("agent").exists().then_some(())).unwrap();
+        // Its socket is there before it listens.
+        wait_for("ssh-agent", || UnixStream::connect(at.join("agent")).ok()).unwrap();
         shell("SSH_AUTH_SOCK=$PWD/agent ssh-add -q id id2");
         let mut known = String::new();
         let mut ports = Vec::new();

@@ -1,6 +1,7 @@
 //! Programs as people have them, in a session whose network is filtered: they reach what is allowed with nothing set for them.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use agent_sandbox_support::not_checked;
@@ -103,7 +104,7 @@ fn git_and_ssh_log_in_with_the_users_agent() {
         let socket = net.served("agent");
         let agent = ["ssh-agent", "-D", "-a", socket.to_str().unwrap()];
         let agent = start(&mut net.command(&agent));
-        until("ssh-agent listens", || socket.exists());
+        until("ssh-agent listens", || UnixStream::connect(&socket).is_ok());
         net.prepare(&format!(
             "SSH_AUTH_SOCK={at}/agent ssh-add -q user; mkdir -p ~/.ssh
             sed 's/^/ssh.example,a.example /' host.pub > ~/.ssh/known_hosts"
