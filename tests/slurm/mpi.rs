@@ -17,17 +17,22 @@ const KINDS: [&str; 2] = ["openmpi", "mpich"];
 /// A world with the programs of `tests/slurm/mpi` in it, compiled once.
 #[track_caller]
 pub(crate) fn world() -> Option<World> {
-    static PROGRAMS_BUILT: OnceLock<Vec<(String, Vec<u8>)>> = OnceLock::new();
     let world = World::new()?;
     let listed = world.real(&["srun", "--mpi=list"]);
     if !format!("{}{}", listed.out(), listed.err()).contains("pmix") {
         not_checked("MPI: this Slurm has no plugin for PMIx");
         return None;
     }
+    with_programs(&world);
+    Some(world)
+}
+
+/// Puts the programs into a world.
+pub(crate) fn with_programs(world: &World) {
+    static PROGRAMS_BUILT: OnceLock<Vec<(String, Vec<u8>)>> = OnceLock::new();
     for (name, program) in PROGRAMS_BUILT.get_or_init(build) {
         world.write(name, program);
     }
-    Some(world)
 }
 
 fn build() -> Vec<(String, Vec<u8>)> {

@@ -134,7 +134,8 @@ pub async fn enter(
             drop(locked);
             if !changes {
                 let others = old + coming - new;
-                let hint = format!("{others} jobs of this scope are in the queue");
+                let hint =
+                    format!("{others} jobs of this scope are in the queue or on their way there");
                 return Err(refusal.hint(hint));
             }
             tokio::time::sleep(AGAIN).await;
@@ -299,7 +300,9 @@ pub async fn requeue(
         let old = active.len() as u64 + coming;
         if back > 0 {
             limits::check_jobs(old + back, &session.order.limits.jobs).map_err(|refusal| {
-                refusal.hint(format!("{old} jobs of this scope are in the queue"))
+                refusal.hint(format!(
+                    "{old} jobs of this scope are in the queue or on their way there"
+                ))
             })?;
         }
         spawn::capture(&session, start, &[]).await
