@@ -147,7 +147,7 @@ impl Answer {
         answer.judged = judged.map(Judged::from).collect();
         if words.is_empty() {
             answer.reason = inside(command).to_owned();
-            answer.options = table.options.iter().map(row).collect();
+            answer.options = table.options().map(|option| row(table, option)).collect();
             let mode = question.rules.iter().find(|rule| rule.key == "slurm.mode");
             answer.change = mode.map(|rule| rule.change.clone());
         } else {
@@ -190,7 +190,7 @@ impl Answer {
             && let Some(option) = alone(table, only)
         {
             let refused = matches!(option.verdict, Verdict::Refused(_));
-            self.options.push(row(option));
+            self.options.push(row(table, option));
             self.verdict = if refused {
                 Outcome::Refused
             } else {
@@ -209,7 +209,7 @@ impl Answer {
             let words: Vec<Word<'_>> = words.collect();
             parse::scan(table, &words, |option, value, _| {
                 refused |= matches!(option.verdict, Verdict::Refused(_));
-                self.options.push(given(option, value));
+                self.options.push(given(table, option, value));
                 Ok(())
             })
             .map(drop)
@@ -438,27 +438,27 @@ fn judged(option: &Opt) -> String {
 }
 
 /// An option of the table.
-fn row(option: &'static Opt) -> OptionVerdict {
+fn row(table: &Table, option: &'static Opt) -> OptionVerdict {
     let name = page::spellings(option).replace('`', "");
     let takes = match page::value(option) {
         value if value.is_empty() => String::new(),
         value => format!(" ({value})"),
     };
-    told(option, name, takes)
+    told(table, option, name, takes)
 }
 
 /// An option as a line gives it.
-fn given(option: &'static Opt, value: Option<&OsStr>) -> OptionVerdict {
+fn given(table: &Table, option: &'static Opt, value: Option<&OsStr>) -> OptionVerdict {
     let name = match value {
         Some(value) => format!("{}={}", option.shown(), value.to_string_lossy()),
         None => option.shown(),
     };
-    told(option, name, String::new())
+    told(table, option, name, String::new())
 }
 
-fn told(option: &'static Opt, name: String, takes: String) -> OptionVerdict {
+fn told(table: &Table, option: &'static Opt, name: String, takes: String) -> OptionVerdict {
     let (verdict, why) = name_of(option.verdict);
-    let variables: Vec<&'static str> = option.variables().collect();
+    let variables: Vec<&'static str> = table.variables(option).collect();
     let releases = option.releases().map(|releases| format!(" ({releases})"));
     let mut line = format!(
         "{name}{takes}{}: {}",

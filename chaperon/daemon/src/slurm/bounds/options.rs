@@ -5,7 +5,7 @@ use agent_sandbox_wire::bounds::{Bounds, DENIED, NameKey};
 use agent_sandbox_wire::command::Command;
 
 use super::{Breach, Rules, names};
-use crate::slurm::options::{Opt, table};
+use crate::slurm::options::{Opt, Table, table};
 use crate::slurm::parse::Parsed;
 
 /// Variables that stand for no option of the table and mean what an option does.
@@ -25,7 +25,7 @@ const SUBMITTING: [Command; 3] = [Command::Sbatch, Command::Srun, Command::Sallo
 
 fn every() -> impl Iterator<Item = &'static Opt> {
     let tables = SUBMITTING.into_iter().filter_map(table);
-    tables.flat_map(|table| table.options)
+    tables.flat_map(Table::options)
 }
 
 /// What of the options is not allowed.

@@ -53,9 +53,9 @@ fn section(page: &mut String, table: &Table) {
         "\n## {}\n\n| option | value | variable | what becomes of it |\n|---|---|---|---|\n",
         table.command
     );
-    for option in table.options {
-        let variables = option
-            .variables()
+    for option in table.options() {
+        let variables = table
+            .variables(option)
             .map(|name| format!("`{name}`"))
             .collect::<Vec<_>>()
             .join(", ");

@@ -6,6 +6,7 @@ use agent_sandbox_wire::command::Command;
 use super::option::{Kind, Opt, Table};
 use super::queries::{CLUSTERS, CONF, CONF_SERVER, JWT};
 use super::row::{NO, flag, no, ours, pass};
+use super::shared::OWN;
 
 const OTHER_CLUSTER: &str =
     "jobs stay on this cluster; leave it out, or log in to the other one and work there";
@@ -16,9 +17,10 @@ const CLUSTER: Opt = no("clusters", 'M', Kind::Word, OTHER_CLUSTER).alias(&["clu
 
 pub(super) static SCANCEL: Table = Table {
     command: Command::Scancel,
-    options: &[
+    who: OWN,
+    rows: &[
         AUTOCOMPLETE,
-        pass("account", 'A', Kind::Word).variable_is("SCANCEL_ACCOUNT"),
+        pass("account", 'A', Kind::Word).reads(&[(OWN, "SCANCEL_ACCOUNT")]),
         no(
             "admin-comment",
             NO,
@@ -26,8 +28,8 @@ pub(super) static SCANCEL: Table = Table {
             "it is for administrators; leave it out",
         )
         .since(25, 11),
-        flag("batch", 'b').variable_is("SCANCEL_BATCH"),
-        flag("ctld", NO).variable_is("SCANCEL_CTLD"),
+        flag("batch", 'b').reads(&[(OWN, "SCANCEL_BATCH")]),
+        flag("ctld", NO).reads(&[(OWN, "SCANCEL_CTLD")]),
         no(
             "cron",
             'c',
@@ -35,29 +37,31 @@ pub(super) static SCANCEL: Table = Table {
             "it would end jobs of scrontab, which are none of the session's; use scancel outside",
         )
         .since(23, 2)
-        .variable_is("SCANCEL_CRON"),
-        flag("full", 'f').variable_is("SCANCEL_FULL"),
+        .reads(&[(OWN, "SCANCEL_CRON")]),
+        flag("full", 'f').reads(&[(OWN, "SCANCEL_FULL")]),
         flag("help", NO),
-        flag("hurry", 'H').variable_is("SCANCEL_HURRY"),
-        flag("interactive", 'i').variable_is("SCANCEL_INTERACTIVE"),
+        flag("hurry", 'H').reads(&[(OWN, "SCANCEL_HURRY")]),
+        flag("interactive", 'i').reads(&[(OWN, "SCANCEL_INTERACTIVE")]),
         CLUSTER,
         flag("me", NO).since(22, 5),
         pass("name", 'n', Kind::Text)
             .alias(&["jobname"])
-            .variable_is("SCANCEL_NAME"),
+            .reads(&[(OWN, "SCANCEL_NAME")]),
         pass("nodelist", 'w', Kind::Nodes),
-        pass("partition", 'p', Kind::Word).variable_is("SCANCEL_PARTITION"),
-        pass("qos", 'q', Kind::Word).variable_is("SCANCEL_QOS"),
+        pass("partition", 'p', Kind::Word).reads(&[(OWN, "SCANCEL_PARTITION")]),
+        pass("qos", 'q', Kind::Word).reads(&[(OWN, "SCANCEL_QOS")]),
         flag("quiet", 'Q'),
         pass("reservation", 'R', Kind::Word),
         no("sibling", NO, Kind::Word, OTHER_CLUSTER),
         pass("signal", 's', Kind::Name),
-        pass("state", 't', Kind::Word).variable_is("SCANCEL_STATE"),
+        pass("state", 't', Kind::Word).reads(&[(OWN, "SCANCEL_STATE")]),
         flag("usage", NO),
-        pass("user", 'u', Kind::Word).variable_is("SCANCEL_USER"),
-        flag("verbose", 'v').variable_is("SCANCEL_VERBOSE").many(),
+        pass("user", 'u', Kind::Word).reads(&[(OWN, "SCANCEL_USER")]),
+        flag("verbose", 'v')
+            .reads(&[(OWN, "SCANCEL_VERBOSE")])
+            .many(),
         flag("version", 'V'),
-        pass("wckey", NO, Kind::Text).variable_is("SCANCEL_WCKEY"),
+        pass("wckey", NO, Kind::Text).reads(&[(OWN, "SCANCEL_WCKEY")]),
     ],
     dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS],
     kept: &[],
@@ -67,13 +71,14 @@ pub(super) static SCANCEL: Table = Table {
 
 pub(super) static SCONTROL: Table = Table {
     command: Command::Scontrol,
-    options: &[
+    who: OWN,
+    rows: &[
         AUTOCOMPLETE,
-        flag("all", 'a').variable_is("SCONTROL_ALL"),
+        flag("all", 'a').reads(&[(OWN, "SCONTROL_ALL")]),
         CLUSTER,
         flag("details", 'd'),
         no("federation", NO, Kind::Flag, OTHER_CLUSTER),
-        flag("future", 'F').variable_is("SCONTROL_FUTURE"),
+        flag("future", 'F').reads(&[(OWN, "SCONTROL_FUTURE")]),
         flag("help", 'h').alias(&["usage"]),
         flag("hide", NO),
         ours(
@@ -84,7 +89,7 @@ pub(super) static SCONTROL: Table = Table {
         )
         .since(23, 2)
         .optional(),
-        flag("local", NO).variable_is("SCONTROL_LOCAL"),
+        flag("local", NO).reads(&[(OWN, "SCONTROL_LOCAL")]),
         flag("oneliner", 'o'),
         flag("quiet", 'Q'),
         no("sibling", NO, Kind::Flag, OTHER_CLUSTER),
@@ -125,7 +130,8 @@ pub(super) static SCONTROL: Table = Table {
 
 pub(super) static SACCTMGR: Table = Table {
     command: Command::Sacctmgr,
-    options: &[
+    who: OWN,
+    rows: &[
         AUTOCOMPLETE,
         flag("help", 'h').alias(&["usage"]),
         flag("immediate", 'i'),

@@ -77,10 +77,11 @@ pub struct Opt {
     pub arity: Arity,
     /// What the value must look like.
     pub kind: Kind,
-    /// The variable of the environment that stands for it.
-    pub variable: Option<&'static str>,
-    /// Other variables for the same; each loses to the ones behind it, and all to `variable`.
-    pub other_variables: &'static [&'static str],
+    /// Which of the commands of its table have it: bits.
+    pub(super) who: u8,
+    /// The variables of the environment that stand for it, each with the commands that read it. Each loses to the ones
+    /// behind it.
+    pub(super) variables: &'static [(u8, &'static str)],
     /// Whether each time that it is given counts (`-vv`, `-j 1 -j 2`), not the last one alone.
     pub many: bool,
     /// What happens to it.
@@ -96,8 +97,10 @@ pub struct Opt {
 pub struct Table {
     /// Whose.
     pub command: Command,
-    /// The options, by long name.
-    pub options: &'static [Opt],
+    /// The options by long name, also those of commands that share the table.
+    pub(super) rows: &'static [Opt],
+    /// Which of these commands it is: one bit.
+    pub(super) who: u8,
     /// Variables of the environment that change what the command does and stand for no option.
     /// They are dropped; the reason says why.
     pub dropped: &'static [(&'static str, &'static str)],
@@ -119,26 +122,35 @@ impl Table {
         self
     }
 
+    /// The options.
+    pub fn options(&self) -> impl Iterator<Item = &'static Opt> + Clone + use<> {
+        let who = self.who;
+        self.rows.iter().filter(move |option| option.who & who != 0)
+    }
+
+    /// The variables that stand for an option, the weakest first.
+    pub fn variables(&self, option: &Opt) -> impl Iterator<Item = &'static str> + use<> {
+        let who = self.who;
+        let all = option.variables.iter();
+        all.filter(move |(read_by, _)| read_by & who != 0)
+            .map(|(_, name)| *name)
+    }
+
     /// The options that this Slurm has; all where its release is not known.
     pub fn present(&self) -> impl Iterator<Item = &'static Opt> + use<> {
         let release = self.release;
-        self.options
-            .iter()
-            .filter(move |option| option.is_in(release))
+        self.options().filter(move |option| option.is_in(release))
     }
 
     /// The option of exactly this long name or alias.
     pub fn named(&self, long: &str) -> Option<&'static Opt> {
-        self.options
-            .iter()
+        self.options()
             .find(|option| option.names().any(|name| name == long))
     }
 
     /// The option of this short name.
     pub fn short(&self, short: char) -> Option<&'static Opt> {
-        self.options
-            .iter()
-            .find(|option| option.short == Some(short))
+        self.options().find(|option| option.short == Some(short))
     }
 
     /// The options that a long name, whole or abbreviated, can mean, as `getopt_long(3)` has it: a
@@ -201,10 +213,5 @@ impl Opt {
     pub fn shown(&self) -> String {
         let dashes = if self.is_short_only() { "-" } else { "--" };
         format!("{dashes}{}", self.long)
-    }
-
-    /// The variables that stand for it, the weakest first.
-    pub fn variables(&self) -> impl Iterator<Item = &'static str> + use<> {
-        self.other_variables.iter().copied().chain(self.variable)
     }
 }

@@ -4,6 +4,7 @@ use agent_sandbox_wire::command::Command;
 
 use super::option::{Kind, Opt, Table};
 use super::row::{NO, flag, no, ours, pass};
+use super::shared::OWN;
 
 const OTHER_CLUSTER: &str =
     "queries stay on this cluster; leave it out, or log in to the other one and work there";
@@ -39,17 +40,18 @@ const SIBLING: Opt = no("sibling", NO, Kind::Flag, OTHER_CLUSTER).alias(&["sib"]
 
 pub(super) static SQUEUE: Table = Table {
     command: Command::Squeue,
-    options: &[
+    who: OWN,
+    rows: &[
         AUTOCOMPLETE,
-        pass("accounts", 'A', Kind::Word).variable_is("SQUEUE_ACCOUNT"),
-        flag("all", 'a').variable_is("SQUEUE_ALL"),
-        flag("array", 'r').variable_is("SQUEUE_ARRAY"),
+        pass("accounts", 'A', Kind::Word).reads(&[(OWN, "SQUEUE_ACCOUNT")]),
+        flag("all", 'a').reads(&[(OWN, "SQUEUE_ALL")]),
+        flag("array", 'r').reads(&[(OWN, "SQUEUE_ARRAY")]),
         flag("array-unique", NO)
             .until(23, 2)
-            .variable_is("SQUEUE_ARRAY_UNIQUE"),
+            .reads(&[(OWN, "SQUEUE_ARRAY_UNIQUE")]),
         flag("expand-patterns", NO).since(24, 5),
-        ours("Format", 'O', Kind::Format, COLUMNS).variable_is("SQUEUE_FORMAT2"),
-        ours("format", 'o', Kind::Format, COLUMNS).variable_is("SQUEUE_FORMAT"),
+        ours("Format", 'O', Kind::Format, COLUMNS).reads(&[(OWN, "SQUEUE_FORMAT2")]),
+        ours("format", 'o', Kind::Format, COLUMNS).reads(&[(OWN, "SQUEUE_FORMAT")]),
         FEDERATION,
         flag("help", NO),
         flag("helpstate", NO).since(24, 5),
@@ -59,12 +61,12 @@ pub(super) static SQUEUE: Table = Table {
         ours("iterate", 'i', Kind::Name, AGAIN),
         ours("jobs", 'j', Kind::Jobs, IDS).optional(),
         ours("json", NO, Kind::Name, JSON).since(21, 8).optional(),
-        pass("licenses", 'L', Kind::Word).variable_is("SQUEUE_LICENSES"),
-        flag("local", NO).variable_is("SQUEUE_LOCAL"),
+        pass("licenses", 'L', Kind::Word).reads(&[(OWN, "SQUEUE_LICENSES")]),
+        flag("local", NO).reads(&[(OWN, "SQUEUE_LOCAL")]),
         ours("long", 'l', Kind::Flag, LAYOUT),
         CLUSTER,
         ours("me", NO, Kind::Flag, WHOSE),
-        pass("name", 'n', Kind::Text).variable_is("SQUEUE_NAMES"),
+        pass("name", 'n', Kind::Text).reads(&[(OWN, "SQUEUE_NAMES")]),
         flag("noconvert", NO),
         pass("nodelist", 'w', Kind::Nodes).alias(&["nodes", "node"]),
         ours("noheader", 'h', Kind::Flag, LAYOUT),
@@ -76,21 +78,21 @@ pub(super) static SQUEUE: Table = Table {
             "it leaves out by what jobs are told apart; use --format=%i,%T",
         )
         .since(23, 11),
-        pass("partitions", 'p', Kind::Word).variable_is("SQUEUE_PARTITION"),
-        flag("priority", 'P').variable_is("SQUEUE_PRIORITY"),
-        pass("qos", 'q', Kind::Word).variable_is("SQUEUE_QOS"),
+        pass("partitions", 'p', Kind::Word).reads(&[(OWN, "SQUEUE_PARTITION")]),
+        flag("priority", 'P').reads(&[(OWN, "SQUEUE_PRIORITY")]),
+        pass("qos", 'q', Kind::Word).reads(&[(OWN, "SQUEUE_QOS")]),
         pass("reservation", 'R', Kind::Word),
         pass("running-over", NO, Kind::Time).since(25, 11),
         pass("running-under", NO, Kind::Time).since(25, 11),
         SIBLING,
-        pass("sort", 'S', Kind::Word).variable_is("SQUEUE_SORT"),
+        pass("sort", 'S', Kind::Word).reads(&[(OWN, "SQUEUE_SORT")]),
         flag("start", NO),
         ours("steps", 's', Kind::Jobs, IDS).optional(),
-        pass("states", 't', Kind::Word).variable_is("SQUEUE_STATES"),
+        pass("states", 't', Kind::Word).reads(&[(OWN, "SQUEUE_STATES")]),
         flag("usage", NO),
         ours("user", 'u', Kind::Word, WHOSE)
             .alias(&["users"])
-            .variable_is("SQUEUE_USERS"),
+            .reads(&[(OWN, "SQUEUE_USERS")]),
         flag("verbose", 'v').many(),
         flag("version", 'V'),
         no("yaml", NO, Kind::Name, YAML).since(21, 8).optional(),
@@ -111,33 +113,36 @@ pub(super) static SQUEUE: Table = Table {
 
 pub(super) static SINFO: Table = Table {
     command: Command::Sinfo,
-    options: &[
+    who: OWN,
+    rows: &[
         AUTOCOMPLETE,
-        flag("all", 'a').variable_is("SINFO_ALL"),
+        flag("all", 'a').reads(&[(OWN, "SINFO_ALL")]),
         flag("dead", 'd'),
         flag("exact", 'e'),
         FEDERATION,
-        flag("future", 'F').since(23, 2).variable_is("SINFO_FUTURE"),
+        flag("future", 'F')
+            .since(23, 2)
+            .reads(&[(OWN, "SINFO_FUTURE")]),
         flag("help", NO),
         flag("helpformat", NO).since(24, 5),
         flag("helpFormat", NO).since(24, 5),
         flag("helpstate", NO).since(24, 5),
         flag("hide", NO),
         no("iterate", 'i', Kind::Name, FOR_EVER),
-        flag("local", NO).variable_is("SINFO_LOCAL"),
+        flag("local", NO).reads(&[(OWN, "SINFO_LOCAL")]),
         flag("long", 'l'),
         CLUSTER,
         pass("nodes", 'n', Kind::Nodes),
         flag("noconvert", NO),
         flag("noheader", 'h'),
         flag("Node", 'N'),
-        pass("format", 'o', Kind::Format).variable_is("SINFO_FORMAT"),
+        pass("format", 'o', Kind::Format).reads(&[(OWN, "SINFO_FORMAT")]),
         pass("Format", 'O', Kind::Format),
-        pass("partition", 'p', Kind::Word).variable_is("SINFO_PARTITION"),
+        pass("partition", 'p', Kind::Word).reads(&[(OWN, "SINFO_PARTITION")]),
         flag("responding", 'r'),
         flag("list-reasons", 'R'),
         flag("summarize", 's'),
-        pass("sort", 'S', Kind::Word).variable_is("SINFO_SORT"),
+        pass("sort", 'S', Kind::Word).reads(&[(OWN, "SINFO_SORT")]),
         pass("states", 't', Kind::Word),
         flag("reservation", 'T'),
         flag("usage", NO),
@@ -160,7 +165,8 @@ pub(super) static SINFO: Table = Table {
 
 pub(super) static SACCT: Table = Table {
     command: Command::Sacct,
-    options: &[
+    who: OWN,
+    rows: &[
         AUTOCOMPLETE,
         ours("allusers", 'a', Kind::Flag, WHOSE),
         pass("accounts", 'A', Kind::Word).many(),
@@ -206,7 +212,7 @@ pub(super) static SACCT: Table = Table {
         pass("flags", 'F', Kind::Word),
         pass("gid", 'g', Kind::Word).alias(&["group"]).many(),
         flag("help", 'h'),
-        flag("local", NO).variable_is("SACCT_LOCAL"),
+        flag("local", NO).reads(&[(OWN, "SACCT_LOCAL")]),
         pass("name", NO, Kind::Text).many(),
         pass("nnodes", 'i', Kind::Name),
         pass("ncpus", 'I', Kind::Name),
@@ -222,7 +228,7 @@ pub(super) static SACCT: Table = Table {
         flag("noheader", 'n'),
         ours("format", 'o', Kind::Format, COLUMNS)
             .alias(&["fields"])
-            .variable_is("SACCT_FORMAT")
+            .reads(&[(OWN, "SACCT_FORMAT")])
             .many(),
         ours("parsable", 'p', Kind::Flag, LAYOUT),
         ours("parsable2", 'P', Kind::Flag, LAYOUT),
@@ -257,7 +263,8 @@ pub(super) static SACCT: Table = Table {
 
 pub(super) static SSTAT: Table = Table {
     command: Command::Sstat,
-    options: &[
+    who: OWN,
+    rows: &[
         AUTOCOMPLETE,
         flag("allsteps", 'a'),
         flag("helpformat", 'e'),
@@ -281,14 +288,15 @@ pub(super) static SSTAT: Table = Table {
 
 pub(super) static SPRIO: Table = Table {
     command: Command::Sprio,
-    options: &[
+    who: OWN,
+    rows: &[
         AUTOCOMPLETE,
         flag("noheader", 'h'),
         ours("jobs", 'j', Kind::Jobs, IDS).optional(),
         ours("long", 'l', Kind::Flag, COLUMNS),
         CLUSTER,
         flag("norm", 'n'),
-        ours("format", 'o', Kind::Format, COLUMNS).variable_is("SPRIO_FORMAT"),
+        ours("format", 'o', Kind::Format, COLUMNS).reads(&[(OWN, "SPRIO_FORMAT")]),
         pass("sort", 'S', Kind::Word),
         pass("partition", 'p', Kind::Word),
         ours("user", 'u', Kind::Word, WHOSE).alias(&["users"]),
@@ -298,7 +306,7 @@ pub(super) static SPRIO: Table = Table {
         FEDERATION,
         flag("help", NO),
         flag("helpformat", NO).since(24, 5),
-        flag("local", NO).variable_is("SPRIO_LOCAL"),
+        flag("local", NO).reads(&[(OWN, "SPRIO_LOCAL")]),
         SIBLING,
         flag("usage", NO),
     ],
@@ -317,7 +325,8 @@ pub(super) static SPRIO: Table = Table {
 
 pub(super) static SSHARE: Table = Table {
     command: Command::Sshare,
-    options: &[
+    who: OWN,
+    rows: &[
         AUTOCOMPLETE,
         pass("accounts", 'A', Kind::Word).many(),
         ours("all", 'a', Kind::Flag, WHOSE),
@@ -362,7 +371,8 @@ pub(super) static SSHARE: Table = Table {
 
 pub(super) static SDIAG: Table = Table {
     command: Command::Sdiag,
-    options: &[
+    who: OWN,
+    rows: &[
         AUTOCOMPLETE,
         flag("all", 'a'),
         flag("help", 'h'),

@@ -2,6 +2,7 @@
 
 use super::option::{Arity, Kind, Opt, Verdict};
 use super::release::Release;
+use super::shared::OWN;
 
 /// Stands where an option has no short name.
 pub(super) const NO: char = '\0';
@@ -18,8 +19,8 @@ pub(super) const fn option(long: &'static str, short: char, kind: Kind, verdict:
             Arity::Required
         },
         kind,
-        variable: None,
-        other_variables: &[],
+        who: OWN,
+        variables: &[],
         many: false,
         verdict,
         since: None,
@@ -75,17 +76,9 @@ impl Opt {
         self
     }
 
-    /// The variables that stand for it, the weakest first.
-    pub(super) const fn variables_are(mut self, all: &'static [&'static str]) -> Self {
-        if let Some((last, others)) = all.split_last() {
-            self.variable = Some(last);
-            self.other_variables = others;
-        }
-        self
-    }
-
-    pub(super) const fn variable_is(mut self, name: &'static str) -> Self {
-        self.variable = Some(name);
+    /// The variables that stand for it, each with the commands that read it; the weakest first.
+    pub(super) const fn reads(mut self, variables: &'static [(u8, &'static str)]) -> Self {
+        self.variables = variables;
         self
     }
 }

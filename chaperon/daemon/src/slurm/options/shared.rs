@@ -1,4 +1,4 @@
-//! How a row for several of sbatch, salloc and srun is written down.
+//! Which of the commands that share a table have an option, or read a variable: bits.
 
 use super::option::Opt;
 
@@ -12,40 +12,11 @@ pub(super) const BA: u8 = B | A;
 pub(super) const BR: u8 = B | R;
 pub(super) const AR: u8 = A | R;
 pub(super) const ALL: u8 = B | A | R;
+/// The one command of a table that no other shares.
+pub(super) const OWN: u8 = 8;
 
-/// One row for some of the three commands, with the variables of each.
-#[derive(Clone, Copy)]
-pub(super) struct Shared {
-    pub(super) who: u8,
-    pub(super) option: Opt,
-    pub(super) sbatch: &'static [&'static str],
-    pub(super) salloc: &'static [&'static str],
-    pub(super) srun: &'static [&'static str],
-}
-
-pub(super) const fn of(who: u8, option: Opt) -> Shared {
-    Shared {
-        who,
-        option,
-        sbatch: &[],
-        salloc: &[],
-        srun: &[],
-    }
-}
-
-impl Shared {
-    pub(super) const fn sbatch(mut self, variables: &'static [&'static str]) -> Self {
-        self.sbatch = variables;
-        self
-    }
-
-    pub(super) const fn salloc(mut self, variables: &'static [&'static str]) -> Self {
-        self.salloc = variables;
-        self
-    }
-
-    pub(super) const fn srun(mut self, variables: &'static [&'static str]) -> Self {
-        self.srun = variables;
-        self
-    }
+/// An option of these commands.
+pub(super) const fn of(who: u8, mut option: Opt) -> Opt {
+    option.who = who;
+    option
 }

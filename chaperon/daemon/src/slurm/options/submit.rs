@@ -4,16 +4,17 @@ use agent_sandbox_wire::command::Command;
 
 use super::option::{Kind, Opt, Table};
 use super::row::{NO, flag, no, ours, pass};
-use super::shared::{A, ALL, AR, B, BA, BR, R, Shared, of};
+use super::shared::{A, ALL, AR, B, BA, BR, R, of};
 
 /// The variables of a row whose names differ in the command alone: `SBATCH_X`, `SALLOC_X`,
 /// `SLURM_X`.
 macro_rules! named {
     ($who:expr, $name:literal, $option:expr) => {
-        of($who, $option)
-            .sbatch(&[concat!("SBATCH_", $name)])
-            .salloc(&[concat!("SALLOC_", $name)])
-            .srun(&[concat!("SLURM_", $name)])
+        of($who, $option).reads(&[
+            (B, concat!("SBATCH_", $name)),
+            (A, concat!("SALLOC_", $name)),
+            (R, concat!("SLURM_", $name)),
+        ])
     };
 }
 
@@ -43,11 +44,11 @@ const DIRECTORY: &str = "the directory is entered in the jail";
 
 const OPEN_MODES: Kind = Kind::OneOf(&["append", "truncate", "a", "t"]);
 
-const ROWS: &[Shared] = &[
+static ROWS: &[Opt] = &[
     of(R, pass("accel-bind", NO, Kind::Name)),
     named!(ALL, "ACCOUNT", pass("account", 'A', Kind::Word)),
     named!(ALL, "ACCTG_FREQ", pass("acctg-freq", NO, Kind::Word)),
-    of(B, pass("array", 'a', Kind::Name)).sbatch(&["SBATCH_ARRAY_INX"]),
+    of(B, pass("array", 'a', Kind::Name)).reads(&[(B, "SBATCH_ARRAY_INX")]),
     of(
         R,
         no(
@@ -59,19 +60,19 @@ const ROWS: &[Shared] = &[
         .since(26, 5),
     ),
     of(ALL, pass("autocomplete", NO, Kind::Name).since(23, 2)),
-    of(B, pass("batch", NO, Kind::Word)).sbatch(&["SBATCH_BATCH"]),
+    of(B, pass("batch", NO, Kind::Word)).reads(&[(B, "SBATCH_BATCH")]),
     named!(ALL, "BURST_BUFFER", no("bb", NO, Kind::Raw, STAGING)),
     of(ALL, no("bbf", NO, Kind::Path, STAGING)),
-    of(R, no("bcast", NO, Kind::Path, SPREADS_FILES).optional()).srun(&["SLURM_BCAST"]),
+    of(R, no("bcast", NO, Kind::Path, SPREADS_FILES).optional()).reads(&[(R, "SLURM_BCAST")]),
     of(
         R,
         no("bcast-exclude", NO, Kind::Raw, SPREADS_FILES).since(21, 8),
     )
-    .srun(&["SLURM_BCAST_EXCLUDE"]),
+    .reads(&[(R, "SLURM_BCAST_EXCLUDE")]),
     of(ALL, pass("begin", 'b', Kind::Text)),
-    of(A, flag("bell", NO)).salloc(&["SALLOC_BELL"]),
+    of(A, flag("bell", NO)).reads(&[(A, "SALLOC_BELL")]),
     of(ALL, ours("chdir", 'D', Kind::Path, DIRECTORY))
-        .srun(&["SLURM_REMOTE_CWD", "SLURM_WORKING_DIR"]),
+        .reads(&[(R, "SLURM_REMOTE_CWD"), (R, "SLURM_WORKING_DIR")]),
     named!(
         ALL,
         "CLUSTER_CONSTRAINT",
@@ -82,65 +83,72 @@ const ROWS: &[Shared] = &[
         ALL,
         no("clusters", 'M', Kind::Word, OTHER_CLUSTER).alias(&["cluster"]),
     )
-    .sbatch(&["SBATCH_CLUSTERS"])
-    .salloc(&["SALLOC_CLUSTERS"]),
+    .reads(&[(B, "SBATCH_CLUSTERS"), (A, "SALLOC_CLUSTERS")]),
     of(ALL, pass("comment", NO, Kind::Text)),
-    of(R, no("compress", NO, Kind::Word, SPREADS_FILES).optional()).srun(&["SLURM_COMPRESS"]),
+    of(R, no("compress", NO, Kind::Word, SPREADS_FILES).optional()).reads(&[(R, "SLURM_COMPRESS")]),
     named!(
         ALL,
         "CONSOLIDATE_SEGMENTS",
         flag("consolidate-segments", NO).since(25, 11)
     ),
     named!(ALL, "CONSTRAINT", pass("constraint", 'C', Kind::Name)),
-    of(ALL, no("container", NO, Kind::Path, CONTAINER).since(21, 8))
-        .sbatch(&["SBATCH_CONTAINER"])
-        .salloc(&["SALLOC_CONTAINER"])
-        .srun(&["SRUN_CONTAINER"]),
+    of(ALL, no("container", NO, Kind::Path, CONTAINER).since(21, 8)).reads(&[
+        (B, "SBATCH_CONTAINER"),
+        (A, "SALLOC_CONTAINER"),
+        (R, "SRUN_CONTAINER"),
+    ]),
     of(
         ALL,
         no("container-id", NO, Kind::Word, CONTAINER).since(23, 2),
     )
-    .sbatch(&["SBATCH_CONTAINER_ID"])
-    .salloc(&["SALLOC_CONTAINER_ID"])
-    .srun(&["SRUN_CONTAINER_ID"]),
+    .reads(&[
+        (B, "SBATCH_CONTAINER_ID"),
+        (A, "SALLOC_CONTAINER_ID"),
+        (R, "SRUN_CONTAINER_ID"),
+    ]),
     of(
         ALL,
         no("container-type", NO, Kind::Word, CONTAINER).since(26, 5),
     )
-    .sbatch(&["SBATCH_CONTAINER_TYPE"])
-    .salloc(&["SALLOC_CONTAINER_TYPE"])
-    .srun(&["SRUN_CONTAINER_TYPE"]),
+    .reads(&[
+        (B, "SBATCH_CONTAINER_TYPE"),
+        (A, "SALLOC_CONTAINER_TYPE"),
+        (R, "SRUN_CONTAINER_TYPE"),
+    ]),
     of(ALL, no("context", NO, Kind::Word, SELINUX).since(21, 8)),
     of(ALL, flag("contiguous", NO)),
     named!(ALL, "CORE_SPEC", pass("core-spec", 'S', Kind::Number)),
-    of(ALL, pass("cores-per-socket", NO, Kind::Number)).srun(&["SLURM_NCORES_PER_SOCKET"]),
-    of(R, pass("cpu-bind", NO, Kind::Name).alias(&["cpu_bind"])).srun(&["SLURM_CPU_BIND"]),
+    of(ALL, pass("cores-per-socket", NO, Kind::Number)).reads(&[(R, "SLURM_NCORES_PER_SOCKET")]),
+    of(R, pass("cpu-bind", NO, Kind::Name).alias(&["cpu_bind"])).reads(&[(R, "SLURM_CPU_BIND")]),
     named!(ALL, "CPU_FREQ_REQ", pass("cpu-freq", NO, Kind::Name)),
     named!(ALL, "CPUS_PER_GPU", pass("cpus-per-gpu", NO, Kind::Number)),
     // Whether srun reads SLURM_CPUS_PER_TASK differs from version to version: it is among `kept`.
-    of(ALL, pass("cpus-per-task", 'c', Kind::Number)).srun(&["SRUN_CPUS_PER_TASK"]),
+    of(ALL, pass("cpus-per-task", 'c', Kind::Number)).reads(&[(R, "SRUN_CPUS_PER_TASK")]),
     of(ALL, pass("deadline", NO, Kind::Text)),
     of(R, no("debugger-test", NO, Kind::Flag, LAUNCHER)),
     named!(ALL, "DELAY_BOOT", pass("delay-boot", NO, Kind::Time)),
-    of(ALL, pass("dependency", 'd', Kind::Dependency)).srun(&["SLURM_DEPENDENCY"]),
-    of(R, flag("disable-status", 'X')).srun(&["SLURM_DISABLE_STATUS"]),
+    of(ALL, pass("dependency", 'd', Kind::Dependency)).reads(&[(R, "SLURM_DEPENDENCY")]),
+    of(R, flag("disable-status", 'X')).reads(&[(R, "SLURM_DISABLE_STATUS")]),
     of(ALL, pass("distribution", 'm', Kind::Name))
-        .sbatch(&["SBATCH_DISTRIBUTION"])
-        .srun(&["SLURM_DISTRIBUTION"]),
-    of(R, no("epilog", NO, Kind::Path, PROGRAM)).srun(&["SLURM_EPILOG"]),
-    of(BR, ours("error", 'e', Kind::Path, STREAM))
-        .sbatch(&["SBATCH_ERROR"])
-        .srun(&["SLURM_STDERRMODE", "SRUN_ERROR"]),
-    of(R, flag("exact", NO)).srun(&["SLURM_EXACT"]),
+        .reads(&[(B, "SBATCH_DISTRIBUTION"), (R, "SLURM_DISTRIBUTION")]),
+    of(R, no("epilog", NO, Kind::Path, PROGRAM)).reads(&[(R, "SLURM_EPILOG")]),
+    of(BR, ours("error", 'e', Kind::Path, STREAM)).reads(&[
+        (B, "SBATCH_ERROR"),
+        (R, "SLURM_STDERRMODE"),
+        (R, "SRUN_ERROR"),
+    ]),
+    of(R, flag("exact", NO)).reads(&[(R, "SLURM_EXACT")]),
     of(ALL, pass("exclude", 'x', Kind::Nodes)),
     named!(
         ALL,
         "EXCLUSIVE",
         pass("exclusive", NO, Kind::Name).optional()
     ),
-    of(BR, ours("export", NO, Kind::Raw, ENVIRONMENT))
-        .sbatch(&["SBATCH_EXPORT"])
-        .srun(&["SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV"]),
+    of(BR, ours("export", NO, Kind::Raw, ENVIRONMENT)).reads(&[
+        (B, "SBATCH_EXPORT"),
+        (R, "SLURM_EXPORT_ENV"),
+        (R, "SRUN_EXPORT_ENV"),
+    ]),
     of(
         B,
         no(
@@ -166,14 +174,14 @@ const ROWS: &[Shared] = &[
             .since(23, 11)
             .optional(),
     )
-    .srun(&["SLURM_EXTERNAL_LAUNCHER"]),
+    .reads(&[(R, "SLURM_EXTERNAL_LAUNCHER")]),
     of(ALL, pass("extra", NO, Kind::Text).since(23, 2)),
     of(ALL, pass("extra-node-info", 'B', Kind::Name)),
     of(
         BA,
         no("get-user-env", NO, Kind::Name, LOGIN_SHELL).optional(),
     )
-    .sbatch(&["SBATCH_GET_USER_ENV"]),
+    .reads(&[(B, "SBATCH_GET_USER_ENV")]),
     of(ALL, no("gid", NO, Kind::Name, OTHER_USER)),
     named!(ALL, "GPU_BIND", pass("gpu-bind", NO, Kind::Name)),
     named!(ALL, "GPU_FREQ", pass("gpu-freq", NO, Kind::Name)),
@@ -193,10 +201,13 @@ const ROWS: &[Shared] = &[
         no("het-group", NO, Kind::Name, HET).alias(&["pack-group"]),
     ),
     // In sbatch and salloc the two are read in this order.
-    of(ALL, pass("hint", NO, Kind::Name))
-        .sbatch(&["SLURM_HINT", "SBATCH_HINT"])
-        .salloc(&["SALLOC_HINT", "SLURM_HINT"])
-        .srun(&["SLURM_HINT"]),
+    of(ALL, pass("hint", NO, Kind::Name)).reads(&[
+        (B, "SLURM_HINT"),
+        (B, "SBATCH_HINT"),
+        (A, "SALLOC_HINT"),
+        (A, "SLURM_HINT"),
+        (R, "SLURM_HINT"),
+    ]),
     of(ALL, flag("hold", 'H')),
     of(
         B,
@@ -207,16 +218,17 @@ const ROWS: &[Shared] = &[
             "#PBS and #BSUB lines are left alone; without it they are translated as Slurm does",
         ),
     )
-    .sbatch(&["SBATCH_IGNORE_PBS"]),
+    .reads(&[(B, "SBATCH_IGNORE_PBS")]),
     of(R, pass("ignore-signals", NO, Kind::Name).since(26, 5)),
-    of(AR, pass("immediate", 'I', Kind::Number).optional()).salloc(&["SALLOC_IMMEDIATE"]),
-    of(BR, ours("input", 'i', Kind::Path, STREAM))
-        .sbatch(&["SBATCH_INPUT"])
-        .srun(&["SLURM_STDINMODE", "SRUN_INPUT"]),
+    of(AR, pass("immediate", 'I', Kind::Number).optional()).reads(&[(A, "SALLOC_IMMEDIATE")]),
+    of(BR, ours("input", 'i', Kind::Path, STREAM)).reads(&[
+        (B, "SBATCH_INPUT"),
+        (R, "SLURM_STDINMODE"),
+        (R, "SRUN_INPUT"),
+    ]),
     of(R, no("interactive", NO, Kind::Flag, LAUNCHER)),
     of(ALL, pass("job-name", 'J', Kind::Text))
-        .sbatch(&["SBATCH_JOB_NAME"])
-        .srun(&["SLURM_JOB_NAME"]),
+        .reads(&[(B, "SBATCH_JOB_NAME"), (R, "SLURM_JOB_NAME")]),
     of(
         R,
         ours(
@@ -226,14 +238,15 @@ const ROWS: &[Shared] = &[
             "the job must be one of the session's",
         ),
     )
-    .srun(&["SLURM_JOBID", "SLURM_JOB_ID"]),
-    of(A, pass("kill-command", 'K', Kind::Name).optional()).salloc(&["SALLOC_KILL_CMD"]),
-    of(R, pass("kill-on-bad-exit", 'K', Kind::Number).optional()).srun(&["SLURM_KILL_BAD_EXIT"]),
+    .reads(&[(R, "SLURM_JOBID"), (R, "SLURM_JOB_ID")]),
+    of(A, pass("kill-command", 'K', Kind::Name).optional()).reads(&[(A, "SALLOC_KILL_CMD")]),
+    of(R, pass("kill-on-bad-exit", 'K', Kind::Number).optional())
+        .reads(&[(R, "SLURM_KILL_BAD_EXIT")]),
     of(
         B,
         pass("kill-on-invalid-dep", NO, Kind::OneOf(&["yes", "no"])),
     ),
-    of(R, flag("label", 'l')).srun(&["SLURM_LABELIO"]),
+    of(R, flag("label", 'l')).reads(&[(R, "SLURM_LABELIO")]),
     // Until 20.02.
     of(R, no("launch-cmd", NO, Kind::Flag, LAUNCHER)),
     of(R, no("launcher-opts", NO, Kind::Raw, LAUNCHER)),
@@ -247,7 +260,7 @@ const ROWS: &[Shared] = &[
     named!(ALL, "MEM_PER_GPU", pass("mem-per-gpu", NO, Kind::Name)),
     of(ALL, pass("mem-update", NO, Kind::Name).since(26, 5)),
     of(ALL, pass("mincpus", NO, Kind::Number)),
-    of(R, pass("mpi", NO, Kind::Name)).srun(&["SLURM_MPI_TYPE"]),
+    of(R, pass("mpi", NO, Kind::Name)).reads(&[(R, "SLURM_MPI_TYPE")]),
     of(R, pass("msg-timeout", NO, Kind::Number)),
     of(
         R,
@@ -258,7 +271,7 @@ const ROWS: &[Shared] = &[
             "the file is read in the jail, and each of its programs starts in one",
         ),
     )
-    .srun(&["SLURM_SRUN_MULTI"]),
+    .reads(&[(R, "SLURM_SRUN_MULTI")]),
     named!(ALL, "NETWORK", pass("network", NO, Kind::Name)),
     of(ALL, pass("nice", NO, Kind::Number).optional()),
     of(
@@ -270,13 +283,13 @@ const ROWS: &[Shared] = &[
             "it would run tasks past Slurm's queue; leave it out",
         ),
     ),
-    of(A, flag("no-bell", NO)).salloc(&["SALLOC_NO_BELL"]),
+    of(A, flag("no-bell", NO)).reads(&[(A, "SALLOC_NO_BELL")]),
     named!(
         ALL,
         "NO_KILL",
         pass("no-kill", 'k', Kind::OneOf(&["set", "off", "no"])).optional()
     ),
-    of(B, flag("no-requeue", NO)).sbatch(&["SBATCH_NO_REQUEUE"]),
+    of(B, flag("no-requeue", NO)).reads(&[(B, "SBATCH_NO_REQUEUE")]),
     of(
         A,
         ours(
@@ -286,37 +299,40 @@ const ROWS: &[Shared] = &[
             "the allocation is made and no shell started",
         ),
     ),
-    of(ALL, no("nodefile", 'F', Kind::Path, HOSTFILE))
-        .sbatch(&["SLURM_HOSTFILE"])
-        .salloc(&["SLURM_HOSTFILE"])
-        .srun(&["SLURM_HOSTFILE"]),
+    of(ALL, no("nodefile", 'F', Kind::Path, HOSTFILE)).reads(&[
+        (B, "SLURM_HOSTFILE"),
+        (A, "SLURM_HOSTFILE"),
+        (R, "SLURM_HOSTFILE"),
+    ]),
     of(ALL, pass("nodelist", 'w', Kind::Nodes)),
-    of(ALL, pass("nodes", 'N', Kind::Name)).srun(&["SLURM_NNODES", "SLURM_JOB_NUM_NODES"]),
-    of(ALL, pass("ntasks", 'n', Kind::Number)).srun(&["SLURM_NPROCS", "SLURM_NTASKS"]),
-    of(ALL, pass("ntasks-per-core", NO, Kind::Number)).srun(&["SLURM_NTASKS_PER_CORE"]),
-    of(ALL, pass("ntasks-per-gpu", NO, Kind::Number)).srun(&["SLURM_NTASKS_PER_GPU"]),
+    of(ALL, pass("nodes", 'N', Kind::Name))
+        .reads(&[(R, "SLURM_NNODES"), (R, "SLURM_JOB_NUM_NODES")]),
+    of(ALL, pass("ntasks", 'n', Kind::Number)).reads(&[(R, "SLURM_NPROCS"), (R, "SLURM_NTASKS")]),
+    of(ALL, pass("ntasks-per-core", NO, Kind::Number)).reads(&[(R, "SLURM_NTASKS_PER_CORE")]),
+    of(ALL, pass("ntasks-per-gpu", NO, Kind::Number)).reads(&[(R, "SLURM_NTASKS_PER_GPU")]),
     of(
         ALL,
         pass("ntasks-per-node", NO, Kind::Number).alias(&["tasks-per-node"]),
     )
-    .srun(&["SLURM_NTASKS_PER_NODE"]),
+    .reads(&[(R, "SLURM_NTASKS_PER_NODE")]),
     of(ALL, pass("ntasks-per-socket", NO, Kind::Number)),
-    of(ALL, pass("ntasks-per-tres", NO, Kind::Number)).srun(&["SLURM_NTASKS_PER_TRES"]),
+    of(ALL, pass("ntasks-per-tres", NO, Kind::Number)).reads(&[(R, "SLURM_NTASKS_PER_TRES")]),
     of(
         ALL,
         pass("oom-kill-step", NO, Kind::Number)
             .since(24, 11)
             .optional(),
     )
-    .srun(&["SLURM_OOM_KILL_STEP"]),
+    .reads(&[(R, "SLURM_OOM_KILL_STEP")]),
     of(BR, ours("open-mode", NO, OPEN_MODES, STREAM))
-        .sbatch(&["SBATCH_OPEN_MODE"])
-        .srun(&["SLURM_OPEN_MODE"]),
-    of(BR, ours("output", 'o', Kind::Path, STREAM))
-        .sbatch(&["SBATCH_OUTPUT"])
-        .srun(&["SLURM_STDOUTMODE", "SRUN_OUTPUT"]),
+        .reads(&[(B, "SBATCH_OPEN_MODE"), (R, "SLURM_OPEN_MODE")]),
+    of(BR, ours("output", 'o', Kind::Path, STREAM)).reads(&[
+        (B, "SBATCH_OUTPUT"),
+        (R, "SLURM_STDOUTMODE"),
+        (R, "SRUN_OUTPUT"),
+    ]),
     named!(ALL, "OVERCOMMIT", flag("overcommit", 'O')),
-    of(R, pass("overlap", NO, Kind::Name).optional()).srun(&["SLURM_OVERLAP"]),
+    of(R, pass("overlap", NO, Kind::Name).optional()).reads(&[(R, "SLURM_OVERLAP")]),
     of(ALL, flag("oversubscribe", 's')),
     of(
         B,
@@ -337,7 +353,7 @@ const ROWS: &[Shared] = &[
     ),
     of(ALL, pass("priority", NO, Kind::Name)),
     named!(ALL, "PROFILE", pass("profile", NO, Kind::Name)),
-    of(R, no("prolog", NO, Kind::Path, PROGRAM)).srun(&["SLURM_PROLOG"]),
+    of(R, no("prolog", NO, Kind::Path, PROGRAM)).reads(&[(R, "SLURM_PROLOG")]),
     of(BR, pass("propagate", NO, Kind::Name).optional()),
     of(R, pass("pty", NO, Kind::Name).optional()),
     named!(ALL, "QOS", pass("qos", 'q', Kind::Name)),
@@ -362,24 +378,25 @@ const ROWS: &[Shared] = &[
         ),
     ),
     of(R, pass("relative", 'r', Kind::Number)),
-    of(B, pass("requeue", NO, Kind::Name).optional()).sbatch(&["SBATCH_REQUEUE"]),
+    of(B, pass("requeue", NO, Kind::Name).optional()).reads(&[(B, "SBATCH_REQUEUE")]),
     named!(ALL, "RESERVATION", pass("reservation", NO, Kind::Name)),
     of(ALL, pass("resources", NO, Kind::Word).since(25, 11)),
-    of(ALL, pass("resv-ports", NO, Kind::Number).optional()).srun(&["SLURM_RESV_PORTS"]),
-    of(ALL, pass("segment", NO, Kind::Number).since(24, 5))
-        .sbatch(&["SBATCH_SEGMENT_SIZE"])
-        .salloc(&["SALLOC_SEGMENT_SIZE"])
-        .srun(&["SRUN_SEGMENT_SIZE"]),
+    of(ALL, pass("resv-ports", NO, Kind::Number).optional()).reads(&[(R, "SLURM_RESV_PORTS")]),
+    of(ALL, pass("segment", NO, Kind::Number).since(24, 5)).reads(&[
+        (B, "SBATCH_SEGMENT_SIZE"),
+        (A, "SALLOC_SEGMENT_SIZE"),
+        (R, "SRUN_SEGMENT_SIZE"),
+    ]),
     of(
         R,
         no("send-libs", NO, Kind::Name, SPREADS_FILES)
             .since(21, 8)
             .optional(),
     )
-    .srun(&["SLURM_SEND_LIBS"]),
+    .reads(&[(R, "SLURM_SEND_LIBS")]),
     named!(ALL, "SIGNAL", pass("signal", NO, Kind::Name)),
-    of(R, pass("slurmd-debug", NO, Kind::Name)).srun(&["SLURMD_DEBUG"]),
-    of(ALL, pass("sockets-per-node", NO, Kind::Number)).srun(&["SLURM_NSOCKETS_PER_NODE"]),
+    of(R, pass("slurmd-debug", NO, Kind::Name)).reads(&[(R, "SLURMD_DEBUG")]),
+    of(ALL, pass("sockets-per-node", NO, Kind::Number)).reads(&[(R, "SLURM_NSOCKETS_PER_NODE")]),
     named!(ALL, "SPREAD_JOB", flag("spread-job", NO)),
     named!(
         ALL,
@@ -388,11 +405,11 @@ const ROWS: &[Shared] = &[
     ),
     of(ALL, flag("stepmgr", NO).since(24, 5)),
     of(ALL, pass("switches", NO, Kind::Name)),
-    of(R, no("task-epilog", NO, Kind::Path, PROGRAM)).srun(&["SLURM_TASK_EPILOG"]),
-    of(R, no("task-prolog", NO, Kind::Path, PROGRAM)).srun(&["SLURM_TASK_PROLOG"]),
+    of(R, no("task-epilog", NO, Kind::Path, PROGRAM)).reads(&[(R, "SLURM_TASK_EPILOG")]),
+    of(R, no("task-prolog", NO, Kind::Path, PROGRAM)).reads(&[(R, "SLURM_TASK_PROLOG")]),
     of(BR, flag("test-only", NO)),
     named!(ALL, "THREAD_SPEC", pass("thread-spec", NO, Kind::Number)),
-    of(R, pass("threads", 'T', Kind::Number)).srun(&["SLURM_THREADS"]),
+    of(R, pass("threads", 'T', Kind::Number)).reads(&[(R, "SLURM_THREADS")]),
     named!(
         ALL,
         "THREADS_PER_CORE",
@@ -413,13 +430,13 @@ const ROWS: &[Shared] = &[
         pass("tres-per-task", NO, Kind::Word).since(23, 2)
     ),
     of(ALL, no("uid", NO, Kind::Name, OTHER_USER)),
-    of(R, flag("unbuffered", 'u')).srun(&["SLURM_UNBUFFEREDIO"]),
+    of(R, flag("unbuffered", 'u')).reads(&[(R, "SLURM_UNBUFFEREDIO")]),
     of(ALL, flag("usage", NO)),
     named!(ALL, "USE_MIN_NODES", flag("use-min-nodes", NO)),
     named!(ALL, "DEBUG", flag("verbose", 'v').many()),
     of(ALL, flag("version", 'V')),
-    of(B, flag("wait", 'W')).sbatch(&["SBATCH_WAIT"]),
-    of(R, pass("wait", 'W', Kind::Number)).srun(&["SLURM_WAIT"]),
+    of(B, flag("wait", 'W')).reads(&[(B, "SBATCH_WAIT")]),
+    of(R, pass("wait", 'W', Kind::Number)).reads(&[(R, "SLURM_WAIT")]),
     named!(
         BA,
         "WAIT_ALL_NODES",
@@ -448,41 +465,6 @@ const ROWS: &[Shared] = &[
         .optional(),
     ),
 ];
-
-const fn count(who: u8) -> usize {
-    let mut found = 0;
-    let mut i = 0;
-    while i < ROWS.len() {
-        if ROWS[i].who & who != 0 {
-            found += 1;
-        }
-        i += 1;
-    }
-    found
-}
-
-const fn select<const N: usize>(who: u8) -> [Opt; N] {
-    let mut options = [flag("", NO); N];
-    let mut found = 0;
-    let mut i = 0;
-    while i < ROWS.len() {
-        let row = ROWS[i];
-        if row.who & who != 0 {
-            options[found] = row.option.variables_are(match who {
-                B => row.sbatch,
-                A => row.salloc,
-                _ => row.srun,
-            });
-            found += 1;
-        }
-        i += 1;
-    }
-    options
-}
-
-static SBATCH_OPTIONS: [Opt; count(B)] = select(B);
-static SALLOC_OPTIONS: [Opt; count(A)] = select(A);
-static SRUN_OPTIONS: [Opt; count(R)] = select(R);
 
 const CONF: (&str, &str) = (
     "SLURM_CONF",
@@ -521,7 +503,8 @@ const KEPT: &[(&str, Kind)] = &[
 
 pub(super) static SBATCH: Table = Table {
     command: Command::Sbatch,
-    options: &SBATCH_OPTIONS,
+    rows: ROWS,
+    who: B,
     dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS, WORKING, UMASK],
     kept: &[
         KEPT[0],
@@ -536,7 +519,8 @@ pub(super) static SBATCH: Table = Table {
 
 pub(super) static SALLOC: Table = Table {
     command: Command::Salloc,
-    options: &SALLOC_OPTIONS,
+    rows: ROWS,
+    who: A,
     dropped: &[CONF, CONF_SERVER, JWT, CLUSTERS, WORKING],
     kept: &[
         KEPT[0],
@@ -552,7 +536,8 @@ pub(super) static SALLOC: Table = Table {
 
 pub(super) static SRUN: Table = Table {
     command: Command::Srun,
-    options: &SRUN_OPTIONS,
+    rows: ROWS,
+    who: R,
     dropped: &[
         CONF,
         CONF_SERVER,

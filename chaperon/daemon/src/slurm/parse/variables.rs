@@ -63,7 +63,7 @@ pub fn variables(
     let (later, since) = LATER;
     let unread = |name| later.contains(&name) && table.release.is_some_and(|own| own < since);
     for option in table.present() {
-        for name in option.variables() {
+        for name in table.variables(option) {
             if let Some(value) = get(name).filter(|_| !unread(name)) {
                 read(table.command, option, name, value, &mut all)?;
             }

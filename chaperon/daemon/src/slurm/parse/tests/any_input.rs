@@ -34,7 +34,7 @@ fn word_of(table: &'static Table) -> impl Strategy<Value = String> {
     };
     prop_oneof![
         (
-            proptest::sample::select(table.options),
+            proptest::sample::select(table.options().collect::<Vec<_>>()),
             values(),
             any::<bool>()
         )
@@ -45,12 +45,14 @@ fn word_of(table: &'static Table) -> impl Strategy<Value = String> {
                     option.shown()
                 }
             }),
-        (proptest::sample::select(table.options), values()).prop_map(
-            |(option, value)| match option.short {
+        (
+            proptest::sample::select(table.options().collect::<Vec<_>>()),
+            values()
+        )
+            .prop_map(|(option, value)| match option.short {
                 Some(short) => format!("-{short}{value}"),
                 None => value.to_owned(),
-            }
-        ),
+            }),
         values().prop_map(str::to_owned),
         "-{0,2}[a-zA-Z=:-]{0,8}",
         "\\PC{0,12}",
@@ -113,8 +115,8 @@ proptest! {
 
     #[test]
     fn any_variable_is_read_or_refused(table in any_table(), value in "\\PC{0,12}") {
-        for option in table.options {
-            for name in option.variables() {
+        for option in table.options() {
+            for name in table.variables(option) {
                 let _ = variables(table, &[(name.into(), value.clone().into())]);
             }
         }

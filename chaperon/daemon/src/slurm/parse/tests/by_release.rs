@@ -59,14 +59,13 @@ fn a_name_of_a_newer_slurm_means_what_it_begins_in_this() {
     // No other name is one thing in one release and another in the next.
     for option in crate::slurm::options::table(Command::Sbatch)
         .unwrap()
-        .options
+        .options()
     {
         let longer = |name: &str| {
             let all = crate::slurm::options::table(Command::Sbatch)
                 .unwrap()
-                .options;
+                .options();
             let mut names = all
-                .iter()
                 .filter(|other| other.since.is_none())
                 .flat_map(Opt::names);
             names.find(|other| other.starts_with(name) && *other != name)
