@@ -1,5 +1,5 @@
 //! An index of the built-in policy and of the built-in profiles, made when the program is built, so that a launch
-//! parses no TOML (`src/config/index.rs`).
+//! parses no TOML for them (`src/config/index`).
 
 #![allow(
     clippy::disallowed_methods,
@@ -10,13 +10,10 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 #[path = "src/config/index/format.rs"]
 mod format;
-
-use format::{Node, Tag};
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
@@ -36,7 +33,9 @@ fn built_in() -> Result<(), Box<dyn Error>> {
         let table =
             DeTable::parse(&text).map_err(|error| format!("{}: {error}", file.display()))?;
         let index = made.join(format!("{name}.index"));
-        fs::write(&index, table_node(&text, &table)?.bytes())?;
+        let nodes = format::write(&text, &table)
+            .map_err(|span| format!("{}: no key takes `{}`", file.display(), &text[span]))?;
+        fs::write(&index, nodes)?;
         let commands = commands(table.get_ref()).unwrap_or_default();
         Ok(format!(
             "BuiltIn {{ name: {name:?}, file: {:?}, text: include_str!({file:?}), \
@@ -106,37 +105,4 @@ fn commands<'a>(table: &'a DeTable<'_>) -> Option<Vec<&'a str>> {
     let profile = table.get("profile")?.get_ref().get("commands")?;
     let commands = profile.get_ref().as_array()?.iter();
     commands.map(|one| one.get_ref().as_str()).collect()
-}
-
-fn table_node(text: &str, table: &Spanned<DeTable<'_>>) -> Result<Node, String> {
-    let mut all = Node::new(Tag::Table, table.span());
-    for (key, value) in table.get_ref() {
-        all.push(Node::text(text, key.span(), key.get_ref()));
-        all.push(node(text, value)?);
-    }
-    Ok(all)
-}
-
-fn node(text: &str, value: &Spanned<DeValue<'_>>) -> Result<Node, String> {
-    let span = value.span();
-    Ok(match value.get_ref() {
-        DeValue::String(content) => Node::text(text, span, content),
-        DeValue::Integer(number) => {
-            let number = i64::from_str_radix(number.as_str(), number.radix());
-            Node::number(span, number.map_err(|error| error.to_string())?)
-        }
-        DeValue::Boolean(true) => Node::new(Tag::True, span),
-        DeValue::Boolean(false) => Node::new(Tag::False, span),
-        DeValue::Array(values) => {
-            let mut all = Node::new(Tag::List, span);
-            for value in values {
-                all.push(node(text, value)?);
-            }
-            all
-        }
-        DeValue::Table(table) => table_node(text, &Spanned::new(span, table.clone()))?,
-        DeValue::Float(_) | DeValue::Datetime(_) => {
-            return Err(format!("no key takes `{}`", &text[span]));
-        }
-    })
 }

@@ -176,6 +176,93 @@ expected a table of keys, found the string "x"
 }
 
 #[test]
+fn a_key_that_is_missing() {
+    refused(
+        Layer::User,
+        "[[credential]]\nname = \"x\"\n",
+        r"
+the key `hosts` is missing
+ --> F:1:1
+  |
+1 | [[credential]]
+  | ^^^^^^^^^^^^^^
+hint: write `hosts = …` here",
+    );
+}
+
+#[test]
+fn one_table_for_a_list_of_them() {
+    refused(
+        Layer::User,
+        "[credential]\nname = \"x\"\n",
+        r"
+expected a list of tables: `[[credential]]`
+ --> F:1:1
+  |
+1 | [credential]
+  | ^^^^^^^^^^^^",
+    );
+}
+
+#[test]
+fn a_date_for_a_string() {
+    refused(
+        Layer::User,
+        "[jail]\ntmp_size = 2026-11-29\n",
+        r#"
+expected a string, found the date 2026-11-29
+ --> F:2:12
+  |
+2 | tmp_size = 2026-11-29
+  |            ^^^^^^^^^^
+hint: put it in quotes: `"2026-11-29"`"#,
+    );
+}
+
+#[test]
+fn one_number_for_a_list_of_them() {
+    refused(
+        Layer::User,
+        "[network]\nforward = 8080\n",
+        r"
+expected a list of whole numbers, found the number 8080
+ --> F:2:11
+  |
+2 | forward = 8080
+  |           ^^^^
+hint: write a list: `[8080]`",
+    );
+}
+
+#[test]
+fn half_a_number_for_a_switch() {
+    refused(
+        Layer::User,
+        "[jail]\nnested = 0.5\n",
+        r"
+expected `true` or `false`, found the number 0.5
+ --> F:2:10
+  |
+2 | nested = 0.5
+  |          ^^^",
+    );
+}
+
+#[test]
+fn a_number_that_64_bits_do_not_hold() {
+    refused(
+        Layer::User,
+        "[files]\ntimeout_ms = 99999999999999999999\n",
+        r"
+this whole number is too large
+ --> F:2:14
+  |
+2 | timeout_ms = 99999999999999999999
+  |              ^^^^^^^^^^^^^^^^^^^^",
+    );
+}
+
+#[test]
 fn the_same_key_twice() {
     refused(
         Layer::User,

@@ -323,7 +323,7 @@ const CONFIG: &[Row] = &[
     ("pattern", &[]),
     ("diagnostic", &[]),
     ("built_in", &[]),
-    ("index", &[]),
+    ("index", &["diagnostic"]),
     // The table of keys. Its rows are tokens, and mean something where they are used.
     ("keys", &[]),
     ("schema", &["index", "keys"]),

@@ -1,21 +1,21 @@
 //! From the text of one layer to its sections: a policy file, or a `--set` option. Pure.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
 use agent_sandbox_wire::bounds::JobCondition;
 use toml::Spanned;
+use toml::de::DeTable;
 
 use super::agent::Agent;
 use super::built_in;
-use super::diagnostic::{self, ConfigError};
+use super::diagnostic::ConfigError;
 use super::index;
 use super::schema::{self, CredentialSection, Document, Sections};
 use super::source::{Layer, Source};
-use super::text::{Text, Written, addressed, named, reject};
+use super::text::{Text, Written, reject};
 use super::when::When;
 
 /// The built-in policy, which is also the reference of every key.
@@ -84,21 +84,14 @@ pub struct Parsed {
 /// Parses one policy file. `file` is its name in messages.
 pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError> {
     let built_in = built_in::with_text(text);
-    let mut document = match built_in {
-        // The build wrote the index of this text, so only a wrong build has another.
-        Some(one) => index::read::<Document>(one.text, one.index).map_err(|error| {
-            let file = one.file;
-            ConfigError::plain(
-                &format!("the index of {file} cannot be read: {error}"),
-                Some("build agent-sandbox again".to_owned()),
-            )
-        })?,
-        None => toml::from_str(text).map_err(|error| {
-            let (path, prefix) = named(layer, file);
-            let error = diagnostic::from_toml(path, prefix, text, &error, sections_with);
-            addressed(layer, error)
-        })?,
+    let read = match built_in {
+        Some(one) => index::read::<Document>(one.text, one.index),
+        None => index::parse(text),
     };
+    let mut document = read.map_err(|mistake| {
+        let (message, hint) = mistake.explain(sections_with);
+        reject(layer, file, text, mistake.span, &message, hint)
+    })?;
     let sections = document.take_sections();
     let (profile, projects) = (document.profile, document.projects);
     if let Some(profile) = &profile
@@ -179,18 +172,10 @@ pub fn parse(layer: Layer, file: &str, text: &str) -> Result<Parsed, ConfigError
 /// The sections that have a key of this name. The built-in policy holds every key, so it is the
 /// table; parsing it once more costs nothing on the way to an error.
 fn sections_with(key: &str) -> Vec<String> {
-    let Ok(all) = toml::from_str::<toml::Table>(DEFAULT) else {
-        return Vec::new();
-    };
-    let holds = |value: &toml::Value| {
-        value
-            .as_table()
-            .is_some_and(|table| table.contains_key(key))
-    };
-    all.iter()
-        .filter(|(_, value)| holds(value))
-        .map(|(name, _)| name.clone())
-        .collect()
+    let all = DeTable::parse(DEFAULT).map(Spanned::into_inner);
+    let sections = all.iter().flatten();
+    let having = sections.filter(|(_, section)| section.get_ref().get(key).is_some());
+    having.map(|(name, _)| name.get_ref().to_string()).collect()
 }
 
 /// One `--set section.key=VALUE`. The value is TOML; what is no TOML, or is TOML of another type
@@ -236,8 +221,10 @@ pub(super) fn parse_set(option: &str) -> Result<RawLayer, ConfigError> {
 fn is_toml_value(text: &str) -> bool {
     const KEY: &str = "v = ";
     let whole = KEY.len()..KEY.len() + text.len();
-    toml::from_str::<BTreeMap<String, Spanned<toml::Value>>>(&format!("{KEY}{text}"))
-        .is_ok_and(|table| table.len() == 1 && table.values().all(|value| value.span() == whole))
+    DeTable::parse(&format!("{KEY}{text}")).is_ok_and(|table| {
+        let mut values = table.get_ref().values();
+        values.len() == 1 && values.all(|value| value.span() == whole)
+    })
 }
 
 /// A TOML basic string.

@@ -4,13 +4,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::de::{self, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::index::{Indexed, Reader, Torn, indexed};
+use super::index::{self, Indexed, Kind, Mistake, Reader, indexed};
 use super::keys::keys;
 
 mod credential;
@@ -40,8 +37,7 @@ pub type Pairs = BTreeMap<Text, Text>;
 macro_rules! table {
     ($(#[$about:meta])* $name:ident { $($(#[$line:meta])* $key:ident: $form:ident,)* }) => {
         $(#[$about])*
-        #[derive(Debug, Default, Deserialize)]
-        #[serde(deny_unknown_fields)]
+        #[derive(Debug, Default)]
         pub struct $name {
             $($(#[$line])* pub $key: Option<$form>,)*
         }
@@ -65,8 +61,7 @@ macro_rules! with_sections {
         $name:ident { $($(#[$line:meta])* $key:ident: $kind:ty,)* }
     ) => {
         $(#[$about])*
-        #[derive(Debug, Default, Deserialize)]
-        #[serde(deny_unknown_fields)]
+        #[derive(Debug, Default)]
         pub struct $name {
             $($(#[$line])* pub $key: $kind,)*
             $(#[allow(missing_docs, reason = "a section, explained at its type")] pub $section: Option<$Section>,)*
@@ -139,10 +134,8 @@ macro_rules! schema {
                 /// `[projects."PATH"]`: only in the user's `config.toml`.
                 projects: Option<Spanned<BTreeMap<Text, Sections>>>,
                 /// `[[credential]]`: not in the site's enforced file.
-                #[serde(default)]
                 credential: Vec<Spanned<CredentialSection>>,
                 /// `[[when]]`: only in the site's files.
-                #[serde(default)]
                 when: Vec<Spanned<WhenSection>>,
             }
         }
@@ -173,36 +166,10 @@ keys!(schema);
 #[derive(Debug, Default)]
 pub struct Patterns(pub Vec<String>);
 
-impl<'de> Deserialize<'de> for Patterns {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OneOrMore;
-
-        impl<'de> Visitor<'de> for OneOrMore {
-            type Value = Patterns;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a list of them")
-            }
-
-            fn visit_str<E: de::Error>(self, one: &str) -> Result<Patterns, E> {
-                Ok(Patterns(vec![one.to_owned()]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Patterns, A::Error> {
-                let mut all = Vec::new();
-                while let Some(one) = list.next_element()? {
-                    all.push(one);
-                }
-                Ok(Patterns(all))
-            }
-        }
-
-        deserializer.deserialize_any(OneOrMore)
-    }
-}
-
 impl Indexed for Patterns {
-    fn read(reader: &mut Reader) -> Result<Self, Torn> {
-        reader.next().map(Self)
+    const KIND: &'static Kind = &Kind::Text;
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Mistake> {
+        index::one_or_more(reader).map(Self)
     }
 }

@@ -2,6 +2,9 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use toml::Spanned;
+use toml::de::DeTable;
+
 use super::super::facts::{Policy, SiteFile, Trouble};
 use crate::config::load::{Locations, projects_that_are_missing};
 use crate::config::site;
@@ -63,17 +66,16 @@ fn site_file(locations: &Locations, file: site::SiteFile, policy: &Policy) -> Si
             found.trouble = stopped
                 .filter(|trouble| trouble.message.contains(&shown))
                 .cloned();
-            let table: toml::Table = text.parse().unwrap_or_default();
-            let all = table.get("when").and_then(toml::Value::as_array);
+            let table = DeTable::parse(&text).map(Spanned::into_inner);
+            let table = table.unwrap_or_default();
+            let all = table.get("when").and_then(|all| all.get_ref().as_array());
             // Each section that holds is one more layer of its file.
             let layers = policy.layers.iter().filter(|layer| **layer == shown);
             let apply = layers.count().saturating_sub(1);
-            found.sections = (apply, all.map_or(0, Vec::len));
-            found.keys = table
-                .iter()
-                .filter(|(name, _)| *name != "when")
-                .map(|(_, value)| value.as_table().map_or(1, toml::Table::len))
-                .sum();
+            found.sections = (apply, all.map_or(0, |all| all.len()));
+            let others = table.iter().filter(|(name, _)| name.get_ref() != "when");
+            let keys = others.map(|(_, value)| value.get_ref().as_table().map_or(1, DeTable::len));
+            found.keys = keys.sum();
         }
     }
     found

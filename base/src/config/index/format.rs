@@ -1,10 +1,13 @@
-//! The form of an index, as `build.rs` writes it: for each key and value one node, the outermost
-//! table first.
+//! The form of an index, as `build.rs` writes it of what is built in, and a launch of a file: for each key and value one node, the
+//! outermost table first.
 //!
 //! A node is its [`Tag`], the two ends of its span, and what the tag says. Numbers of these are 32 bits,
 //! little-endian. A text is mostly what stands in its span, so that an index is small.
 
 use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// What a node is, and what stands behind its span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,63 +29,90 @@ pub(crate) enum Tag {
     List,
     /// A table: how many nodes, and these, a key and its value in turn.
     Table,
+    /// A number that is not whole, which no key takes: nothing.
+    Float,
+    /// A date or a time, which no key takes: nothing.
+    Date,
 }
 
-/// A node that is being written.
-#[allow(dead_code, reason = "the build script alone writes")]
-pub(crate) struct Node {
-    head: Vec<u8>,
-    nodes: Option<u32>,
-    behind: Vec<u8>,
+/// The index of a text that was parsed.
+///
+/// # Errors
+/// The place of a whole number for which 64 bits are too few, or of what lies behind 4 GiB.
+pub(crate) fn write(text: &str, table: &Spanned<DeTable<'_>>) -> Result<Vec<u8>, Range<usize>> {
+    let mut index = Index {
+        text,
+        bytes: Vec::new(),
+    };
+    index.table(table.span(), table.get_ref())?;
+    Ok(index.bytes)
 }
 
-#[allow(dead_code, reason = "the build script alone writes")]
-impl Node {
-    /// A node with nothing behind its span, or a list or table without nodes.
-    pub(crate) fn new(tag: Tag, span: Range<usize>) -> Self {
-        let mut head = vec![tag as u8];
-        head.extend((span.start as u32).to_le_bytes());
-        head.extend((span.end as u32).to_le_bytes());
-        Self {
-            head,
-            nodes: matches!(tag, Tag::List | Tag::Table).then_some(0),
-            behind: Vec::new(),
-        }
+/// An index that is being written.
+struct Index<'a> {
+    text: &'a str,
+    bytes: Vec<u8>,
+}
+
+impl Index<'_> {
+    fn number(&mut self, number: usize, span: &Range<usize>) -> Result<(), Range<usize>> {
+        let number = u32::try_from(number).map_err(|_| span.clone())?;
+        self.bytes.extend(number.to_le_bytes());
+        Ok(())
+    }
+
+    fn head(&mut self, tag: Tag, span: &Range<usize>) -> Result<(), Range<usize>> {
+        self.bytes.push(tag as u8);
+        self.number(span.start, span)?;
+        self.number(span.end, span)
     }
 
     /// A text, or a key.
-    pub(crate) fn text(file: &str, span: Range<usize>, content: &str) -> Self {
-        let written = &file[span.clone()];
+    fn text(&mut self, span: &Range<usize>, content: &str) -> Result<(), Range<usize>> {
+        let written = &self.text[span.clone()];
         if written == content {
-            return Self::new(Tag::Bare, span);
+            return self.head(Tag::Bare, span);
         }
         if written.len() > 1 && &written[1..written.len() - 1] == content {
-            return Self::new(Tag::Quoted, span);
+            return self.head(Tag::Quoted, span);
         }
-        let mut node = Self::new(Tag::Text, span);
-        node.behind.extend((content.len() as u32).to_le_bytes());
-        node.behind.extend(content.as_bytes());
-        node
+        self.head(Tag::Text, span)?;
+        self.number(content.len(), span)?;
+        self.bytes.extend(content.as_bytes());
+        Ok(())
     }
 
-    /// A whole number.
-    pub(crate) fn number(span: Range<usize>, number: i64) -> Self {
-        let mut node = Self::new(Tag::Number, span);
-        node.behind.extend(number.to_le_bytes());
-        node
+    fn table(&mut self, span: Range<usize>, table: &DeTable<'_>) -> Result<(), Range<usize>> {
+        self.head(Tag::Table, &span)?;
+        self.number(2 * table.len(), &span)?;
+        for (key, value) in table {
+            self.text(&key.span(), key.get_ref())?;
+            self.value(value)?;
+        }
+        Ok(())
     }
 
-    /// Appends to a list or a table.
-    pub(crate) fn push(&mut self, node: Self) {
-        self.nodes = self.nodes.map(|nodes| nodes + 1);
-        self.behind.extend(node.bytes());
-    }
-
-    /// As it is written.
-    pub(crate) fn bytes(self) -> Vec<u8> {
-        let mut all = self.head;
-        all.extend(self.nodes.iter().flat_map(|nodes| nodes.to_le_bytes()));
-        all.extend(self.behind);
-        all
+    fn value(&mut self, value: &Spanned<DeValue<'_>>) -> Result<(), Range<usize>> {
+        let span = value.span();
+        match value.get_ref() {
+            DeValue::String(content) => self.text(&span, content),
+            DeValue::Integer(number) => {
+                let number = i64::from_str_radix(number.as_str(), number.radix());
+                let number = number.map_err(|_| span.clone())?;
+                self.head(Tag::Number, &span)?;
+                self.bytes.extend(number.to_le_bytes());
+                Ok(())
+            }
+            DeValue::Boolean(true) => self.head(Tag::True, &span),
+            DeValue::Boolean(false) => self.head(Tag::False, &span),
+            DeValue::Float(_) => self.head(Tag::Float, &span),
+            DeValue::Datetime(_) => self.head(Tag::Date, &span),
+            DeValue::Array(values) => {
+                self.head(Tag::List, &span)?;
+                self.number(values.len(), &span)?;
+                values.iter().try_for_each(|value| self.value(value))
+            }
+            DeValue::Table(table) => self.table(span, table),
+        }
     }
 }

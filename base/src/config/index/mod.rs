@@ -1,18 +1,22 @@
-//! Reads a policy that is built in without parsing its text: by the index that the build wrote of it. What
-//! comes out is what parsing it would give, every span included (tested), but for texts: these are not copied.
+//! Reads the text of a policy by an index of it: what stands where. That of what is built in was written when the program
+//! was built, so that nothing is parsed; its texts stay where they are compiled in. Any other text is parsed first.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use thiserror::Error;
 use toml::Spanned;
+use toml::de::DeTable;
 
 mod format;
+mod mistake;
 
 use format::Tag;
+use mistake::{Found, What};
+pub(super) use mistake::{Kind, Mistake};
 
 /// The tags by their bytes.
-const TAGS: [Tag; 8] = [
+const TAGS: [Tag; 10] = [
     Tag::Bare,
     Tag::Quoted,
     Tag::Text,
@@ -21,28 +25,44 @@ const TAGS: [Tag; 8] = [
     Tag::False,
     Tag::List,
     Tag::Table,
+    Tag::Float,
+    Tag::Date,
 ];
 
-/// What a text holds, by its index.
+/// What a text holds that is compiled in, by its index.
 ///
 /// # Errors
 /// The index is not one of this text.
-pub(super) fn read<T: Indexed>(text: &'static str, index: &'static [u8]) -> Result<T, Torn> {
-    T::read(&mut Reader { text, rest: index })
+pub(super) fn read<T: Indexed>(text: &'static str, index: &[u8]) -> Result<T, Mistake> {
+    Reader::new(text, Some(text), index).next()
 }
 
-/// What an index says is not of the form that is read, or is not in the text.
-#[derive(Debug, Error)]
-#[error("not the index of this text")]
-pub(super) struct Torn;
+/// What a text holds.
+///
+/// # Errors
+/// It is no TOML, or does not hold what is read.
+pub(super) fn parse<T: Indexed>(text: &str) -> Result<T, Mistake> {
+    let table = DeTable::parse(text).map_err(|error| Mistake {
+        span: error.span().unwrap_or(0..0),
+        what: What::Syntax(error.message().to_owned()),
+    })?;
+    let index = format::write(text, &table).map_err(|span| Mistake {
+        span,
+        what: What::Large,
+    })?;
+    Reader::new(text, None, &index).next()
+}
 
 /// What can be read by an index.
 pub(super) trait Indexed: Sized {
+    /// What it is called in messages.
+    const KIND: &'static Kind;
+
     /// Reads the next node.
     ///
     /// # Errors
     /// It is another one.
-    fn read(reader: &mut Reader) -> Result<Self, Torn>;
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Mistake>;
 
     /// What holds where a table lacks the key.
     fn missing() -> Option<Self> {
@@ -54,17 +74,20 @@ pub(super) trait Indexed: Sized {
 macro_rules! indexed {
     ($name:ident { $($key:ident,)* }) => {
         impl crate::config::index::Indexed for $name {
+            const KIND: &'static crate::config::index::Kind = &crate::config::index::Kind::Table;
+
             fn read(
-                reader: &mut crate::config::index::Reader,
-            ) -> Result<Self, crate::config::index::Torn> {
+                reader: &mut crate::config::index::Reader<'_>,
+            ) -> Result<Self, crate::config::index::Mistake> {
                 $(let mut $key = None;)*
-                for _ in 0..reader.pairs()? {
-                    match reader.string()? {
+                let (span, pairs) = reader.pairs()?;
+                for _ in 0..pairs {
+                    match reader.key()? {
                         $(stringify!($key) => $key = Some(reader.next()?),)*
-                        _ => return Err(crate::config::index::Torn),
+                        _ => return Err(reader.unknown(&[$(stringify!($key),)*])),
                     }
                 }
-                Ok(Self { $($key: reader.or_missing($key)?,)* })
+                Ok(Self { $($key: reader.or_missing(&span, stringify!($key), $key)?,)* })
             }
         }
     };
@@ -73,121 +96,232 @@ macro_rules! indexed {
 pub(super) use indexed;
 
 /// On the way through an index.
-pub(super) struct Reader {
-    text: &'static str,
-    rest: &'static [u8],
+pub(super) struct Reader<'a> {
+    text: &'a str,
+    /// The same, where it is compiled in.
+    compiled_in: Option<&'static str>,
+    rest: &'a [u8],
+    /// The key that was read last, and where it stands.
+    key: (&'a str, Range<usize>),
 }
 
 /// What stands in front of each node.
 struct Head {
     tag: Tag,
-    start: usize,
-    end: usize,
+    span: Range<usize>,
 }
 
-impl Reader {
-    fn take(&mut self, count: usize) -> Result<&'static [u8], Torn> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or(Torn)?;
+const TORN: Mistake = Mistake {
+    span: 0..0,
+    what: What::Torn,
+};
+
+impl<'a> Reader<'a> {
+    fn new(text: &'a str, compiled_in: Option<&'static str>, index: &'a [u8]) -> Self {
+        Self {
+            text,
+            compiled_in,
+            rest: index,
+            key: ("", 0..0),
+        }
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Mistake> {
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(TORN)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn number(&mut self) -> Result<usize, Torn> {
-        let bytes = self.take(4)?.try_into().map_err(|_| Torn)?;
-        usize::try_from(u32::from_le_bytes(bytes)).map_err(|_| Torn)
+    fn number(&mut self) -> Result<usize, Mistake> {
+        let bytes = self.take(4)?.try_into().map_err(|_| TORN)?;
+        usize::try_from(u32::from_le_bytes(bytes)).map_err(|_| TORN)
     }
 
-    fn head(&mut self) -> Result<Head, Torn> {
+    fn head(&mut self) -> Result<Head, Mistake> {
         let byte = usize::from(self.take(1)?[0]);
         Ok(Head {
-            tag: *TAGS.get(byte).ok_or(Torn)?,
-            start: self.number()?,
-            end: self.number()?,
+            tag: *TAGS.get(byte).ok_or(TORN)?,
+            span: self.number()?..self.number()?,
         })
     }
 
-    /// How many nodes a list or a table has.
-    fn nodes(&mut self, tag: Tag) -> Result<usize, Torn> {
-        match self.head()?.tag == tag {
-            true => self.number(),
-            false => Err(Torn),
+    /// The head of the next node, which stays.
+    fn ahead(&self) -> Result<Head, Mistake> {
+        Reader {
+            key: ("", 0..0),
+            ..*self
+        }
+        .head()
+    }
+
+    /// What stands at a head that is none of this kind.
+    fn another(&mut self, head: Head, expected: &'static Kind) -> Mistake {
+        let written = || {
+            self.text
+                .get(head.span.clone())
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let found = match head.tag {
+            Tag::Bare | Tag::Quoted | Tag::Text => match self.content(&head) {
+                Ok((text, _)) => Found::Text(text.to_owned()),
+                Err(torn) => return torn,
+            },
+            Tag::Number | Tag::Float => Found::Number(written()),
+            Tag::True | Tag::False => Found::Switch(written()),
+            Tag::Date => Found::Date(written()),
+            Tag::List => Found::List,
+            Tag::Table => Found::Table,
+        };
+        Mistake {
+            span: head.span,
+            what: What::Kind {
+                key: self.key.0.to_owned(),
+                expected,
+                found,
+            },
         }
     }
 
-    /// The beginning of a table: how many keys with values follow.
-    pub(super) fn pairs(&mut self) -> Result<usize, Torn> {
-        Ok(self.nodes(Tag::Table)? / 2)
+    /// How many nodes a list or a table has, and where it stands.
+    fn nodes(&mut self, tag: Tag, kind: &'static Kind) -> Result<(Range<usize>, usize), Mistake> {
+        let head = self.head()?;
+        if head.tag != tag {
+            return Err(self.another(head, kind));
+        }
+        Ok((head.span, self.number()?))
+    }
+
+    /// The beginning of a table: where it stands, and how many keys with values follow.
+    pub(super) fn pairs(&mut self) -> Result<(Range<usize>, usize), Mistake> {
+        let (span, nodes) = self.nodes(Tag::Table, &Kind::Table)?;
+        Ok((span, nodes / 2))
+    }
+
+    /// What a text holds, and where that stands in the file, unless it is written in another way.
+    fn content(&mut self, head: &Head) -> Result<(&'a str, Option<Range<usize>>), Mistake> {
+        let Range { start, end } = head.span;
+        let span = match head.tag {
+            Tag::Quoted => start + 1..end.saturating_sub(1),
+            Tag::Bare => start..end,
+            _ => {
+                let length = self.number()?;
+                let text = std::str::from_utf8(self.take(length)?).map_err(|_| TORN)?;
+                return Ok((text, None));
+            }
+        };
+        let text = self.text.get(span.clone()).ok_or(TORN)?;
+        Ok((text, Some(span)))
     }
 
     /// A text, or a key.
-    pub(super) fn string(&mut self) -> Result<&'static str, Torn> {
-        let Head { tag, start, end } = self.head()?;
-        let within = |span| self.text.get(span).ok_or(Torn);
-        match tag {
-            Tag::Bare => within(start..end),
-            Tag::Quoted => within(start + 1..end.saturating_sub(1)),
-            Tag::Text => {
-                let length = self.number()?;
-                std::str::from_utf8(self.take(length)?).map_err(|_| Torn)
-            }
-            _ => Err(Torn),
+    fn string(&mut self) -> Result<Cow<'static, str>, Mistake> {
+        let head = self.head()?;
+        if !matches!(head.tag, Tag::Bare | Tag::Quoted | Tag::Text) {
+            return Err(self.another(head, &Kind::Text));
+        }
+        let (text, span) = self.content(&head)?;
+        let kept = self.compiled_in.zip(span);
+        let kept = kept.and_then(|(text, span)| text.get(span));
+        Ok(kept.map_or_else(|| Cow::Owned(text.to_owned()), Cow::Borrowed))
+    }
+
+    /// The next key of a table.
+    pub(super) fn key(&mut self) -> Result<&'a str, Mistake> {
+        let head = self.head()?;
+        let (key, _) = self.content(&head)?;
+        self.key = (key, head.span);
+        Ok(key)
+    }
+
+    /// The key that was read last is none of the table's.
+    pub(super) fn unknown(&self, known: &'static [&'static str]) -> Mistake {
+        let (key, span) = &self.key;
+        Mistake {
+            span: span.clone(),
+            what: What::Unknown {
+                key: (*key).to_owned(),
+                known,
+            },
         }
     }
 
     /// The next value.
-    pub(super) fn next<T: Indexed>(&mut self) -> Result<T, Torn> {
+    pub(super) fn next<T: Indexed>(&mut self) -> Result<T, Mistake> {
         T::read(self)
     }
 
-    /// The value of a key, or what holds without it.
-    pub(super) fn or_missing<T: Indexed>(&self, value: Option<T>) -> Result<T, Torn> {
-        value.or_else(T::missing).ok_or(Torn)
+    /// The value of a key of the table that stands there, or what holds without it.
+    pub(super) fn or_missing<T: Indexed>(
+        &self,
+        table: &Range<usize>,
+        key: &'static str,
+        value: Option<T>,
+    ) -> Result<T, Mistake> {
+        value.or_else(T::missing).ok_or_else(|| Mistake {
+            span: table.clone(),
+            what: What::Missing(key),
+        })
     }
 }
 
 impl Indexed for Cow<'static, str> {
-    fn read(reader: &mut Reader) -> Result<Self, Torn> {
-        reader.string().map(Cow::Borrowed)
+    const KIND: &'static Kind = &Kind::Text;
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Mistake> {
+        reader.string()
     }
 }
 
 impl Indexed for String {
-    fn read(reader: &mut Reader) -> Result<Self, Torn> {
-        reader.string().map(str::to_owned)
+    const KIND: &'static Kind = &Kind::Text;
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Mistake> {
+        reader.string().map(Cow::into_owned)
     }
 }
 
 impl Indexed for i64 {
-    fn read(reader: &mut Reader) -> Result<Self, Torn> {
-        match reader.head()?.tag {
+    const KIND: &'static Kind = &Kind::Number;
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Mistake> {
+        let head = reader.head()?;
+        match head.tag {
             Tag::Number => {
-                let bytes = reader.take(8)?.try_into().map_err(|_| Torn)?;
+                let bytes = reader.take(8)?.try_into().map_err(|_| TORN)?;
                 Ok(Self::from_le_bytes(bytes))
             }
-            _ => Err(Torn),
+            _ => Err(reader.another(head, Self::KIND)),
         }
     }
 }
 
 impl Indexed for bool {
-    fn read(reader: &mut Reader) -> Result<Self, Torn> {
-        match reader.head()?.tag {
+    const KIND: &'static Kind = &Kind::Switch;
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Mistake> {
+        let head = reader.head()?;
+        match head.tag {
             Tag::True => Ok(true),
             Tag::False => Ok(false),
-            _ => Err(Torn),
+            _ => Err(reader.another(head, Self::KIND)),
         }
     }
 }
 
 impl<T: Indexed> Indexed for Spanned<T> {
-    fn read(reader: &mut Reader) -> Result<Self, Torn> {
-        let Head { start, end, .. } = Reader { ..*reader }.head()?;
-        Ok(Self::new(start..end, reader.next()?))
+    const KIND: &'static Kind = T::KIND;
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Mistake> {
+        let span = reader.ahead()?.span;
+        Ok(Self::new(span, reader.next()?))
     }
 }
 
 impl<T: Indexed> Indexed for Option<T> {
-    fn read(reader: &mut Reader) -> Result<Self, Torn> {
+    const KIND: &'static Kind = T::KIND;
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Mistake> {
         reader.next().map(Some)
     }
 
@@ -197,8 +331,10 @@ impl<T: Indexed> Indexed for Option<T> {
 }
 
 impl<T: Indexed> Indexed for Vec<T> {
-    fn read(reader: &mut Reader) -> Result<Self, Torn> {
-        let nodes = reader.nodes(Tag::List)?;
+    const KIND: &'static Kind = &Kind::List(T::KIND);
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Mistake> {
+        let (_, nodes) = reader.nodes(Tag::List, Self::KIND)?;
         // A wrong number asks for no more room than the index could fill.
         let mut all = Self::with_capacity(nodes.min(reader.rest.len()));
         for _ in 0..nodes {
@@ -213,15 +349,28 @@ impl<T: Indexed> Indexed for Vec<T> {
 }
 
 impl<K: Indexed + Ord, V: Indexed> Indexed for BTreeMap<K, V> {
-    fn read(reader: &mut Reader) -> Result<Self, Torn> {
-        let pairs = 0..reader.pairs()?;
-        pairs
-            .map(|_| Ok((reader.next()?, reader.next()?)))
-            .collect()
+    const KIND: &'static Kind = &Kind::Table;
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Mistake> {
+        let (_, pairs) = reader.pairs()?;
+        let mut all = Self::new();
+        for _ in 0..pairs {
+            let key = reader.next()?;
+            all.insert(key, reader.next()?);
+        }
+        Ok(all)
     }
 
     fn missing() -> Option<Self> {
         Some(Self::new())
+    }
+}
+
+/// One of them, or a list.
+pub(super) fn one_or_more(reader: &mut Reader<'_>) -> Result<Vec<String>, Mistake> {
+    match reader.ahead()?.tag {
+        Tag::List => reader.next(),
+        _ => reader.next().map(|one| vec![one]),
     }
 }
 
@@ -235,7 +384,7 @@ mod tests {
     #[test]
     fn what_is_built_in_is_read_as_if_it_were_parsed() {
         for built_in in std::iter::once(&DEFAULT).chain(PROFILES) {
-            let parsed: Document = toml::from_str(built_in.text).unwrap();
+            let parsed: Document = parse(built_in.text).unwrap();
             let read: Document = read(built_in.text, built_in.index).unwrap();
             assert_eq!(
                 format!("{read:#?}"),

@@ -1,14 +1,12 @@
 //! `[[credential]]`: a value that stays outside. Data alone.
 
-use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Pairs, Strings, Text};
 use crate::config::index::indexed;
 
 /// `[[credential]]`: what stands for the value inside, where the value comes from, and to whom it goes.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 pub struct CredentialSection {
     /// Its name: a later layer's credential of the same name takes its place.
     pub name: Text,
@@ -21,10 +19,8 @@ pub struct CredentialSection {
     /// What the placeholder begins with, for programs that look at it.
     pub prefix: Option<Text>,
     /// Variables that lead a program inside to the first of the hosts without TLS, with the path behind the host.
-    #[serde(default)]
     pub base_url: Pairs,
     /// Variables that lead a program to another service: where one is set outside, the credential does not count.
-    #[serde(default)]
     pub unless: Strings,
 }
 

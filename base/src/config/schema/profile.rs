@@ -1,20 +1,17 @@
 //! `[profile]`: what a profile file says of an agent, beside the sections that every layer may hold.
 //! Data alone: what is done with it is decided in the policy and the plan.
 
-use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Pairs, Strings, Text};
 use crate::config::index::indexed;
 
 /// `[profile]`: an agent, or another program that needs more than the built-in policy gives.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default)]
 pub struct ProfileSection {
     /// One line for `agent-sandbox profile list`.
     pub description: Option<Text>,
     /// Command names that choose this profile by themselves.
-    #[serde(default)]
     pub commands: Strings,
     /// The version with which the profile was tried; none: it is written from the agent's
     /// documentation alone.
@@ -22,33 +19,27 @@ pub struct ProfileSection {
     /// What a user does to log in.
     pub login: Option<Text>,
     /// Files (`~/…`) and variables (`$NAME`); one of them is there where the user is logged in.
-    #[serde(default)]
     pub authentication: Strings,
     /// Hosts that the agent has to reach.
-    #[serde(default)]
     pub hosts: Strings,
     /// What its own sandbox needs in the jail.
     pub nested: Option<Text>,
     /// What it cannot do in the jail.
-    #[serde(default)]
     pub cannot: Strings,
     /// `[[profile.quirks]]`
-    #[serde(default)]
     pub quirks: Vec<QuirkSection>,
     /// `[profile.state]`
     pub state: Option<StateSection>,
     /// `[profile.instructions]`
     pub instructions: Option<Spanned<InstructionsSection>>,
     /// `[[profile.given]]`
-    #[serde(default)]
     pub given: Vec<Spanned<GivenSection>>,
 }
 
 indexed! { ProfileSection { description, commands, seen, login, authentication, hosts, nested, cannot, quirks, state, instructions, given, } }
 
 /// `[[profile.quirks]]`: something to know of one version.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 pub struct QuirkSection {
     /// The version on which it was seen.
     pub version: Text,
@@ -59,37 +50,28 @@ pub struct QuirkSection {
 indexed! { QuirkSection { version, text, } }
 
 /// `[profile.state]`: where an agent keeps what it remembers. Paths below home.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default)]
 pub struct StateSection {
     /// Directories that it writes.
-    #[serde(default)]
     pub directories: Strings,
     /// Single files that it writes, with shared state alone.
-    #[serde(default)]
     pub files: Strings,
     /// Login files, which stay the user's own with every kind of state.
-    #[serde(default)]
     pub login: Strings,
     /// Settings of the user's, which are read-only with every kind of state.
-    #[serde(default)]
     pub settings: Strings,
     /// What a state file that is missing is made with.
-    #[serde(default)]
     pub initial: Pairs,
     /// `[[profile.state.seed]]`
-    #[serde(default)]
     pub seed: Vec<SeedSection>,
     /// Variables that are set where the state is the project's.
-    #[serde(default)]
     pub variables: Pairs,
 }
 
 indexed! { StateSection { directories, files, login, settings, initial, seed, variables, } }
 
 /// `[[profile.state.seed]]`: keys of a JSON file that the project's copy gets.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 pub struct SeedSection {
     /// The user's file.
     pub from: Text,
@@ -98,7 +80,6 @@ pub struct SeedSection {
     /// Keys of the object that the file holds.
     pub keys: Strings,
     /// Values that come back from the copy: `key`, or `key.key` for one in an object.
-    #[serde(default)]
     pub back: Strings,
 }
 
@@ -106,8 +87,7 @@ indexed! { SeedSection { from, to, keys, back, } }
 
 /// `[profile.instructions]`: how the agent gets the text about its jail. One of `at`, `variables` and
 /// `arguments`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 pub struct InstructionsSection {
     /// The name of the file that holds it.
     pub name: Text,
@@ -116,28 +96,23 @@ pub struct InstructionsSection {
     /// The user's own files that the text is merged with.
     pub user: Option<Strings>,
     /// Variables that lead to it. `{file}`, `{directory}` and `{text}` in a value stand for these.
-    #[serde(default)]
     pub variables: Pairs,
     /// Arguments right behind the command's name that lead to it, with the same words.
-    #[serde(default)]
     pub arguments: Strings,
 }
 
 indexed! { InstructionsSection { name, at, user, variables, arguments, } }
 
 /// `[[profile.given]]`: another read-only file that the program gets.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 pub struct GivenSection {
     /// The name of the file.
     pub name: Text,
     /// Its text.
     pub text: Text,
     /// As in `[profile.instructions]`.
-    #[serde(default)]
     pub variables: Pairs,
     /// As in `[profile.instructions]`.
-    #[serde(default)]
     pub arguments: Strings,
 }
 
