@@ -73,7 +73,7 @@ impl Index<'_> {
         if written == content {
             return self.head(Tag::Bare, span);
         }
-        if written.len() > 1 && &written[1..written.len() - 1] == content {
+        if written.get(1..written.len().saturating_sub(1)) == Some(content) {
             return self.head(Tag::Quoted, span);
         }
         self.head(Tag::Text, span)?;
