@@ -34,7 +34,7 @@ fn built_in() -> Result<(), Box<dyn Error>> {
             DeTable::parse(&text).map_err(|error| format!("{}: {error}", file.display()))?;
         let index = made.join(format!("{name}.index"));
         let nodes = format::write(&text, &table)
-            .map_err(|span| format!("{}: no key takes `{}`", file.display(), &text[span]))?;
+            .map_err(|(limit, span)| format!("{}: {limit:?}: {}", file.display(), &text[span]))?;
         fs::write(&index, nodes)?;
         let commands = commands(table.get_ref()).unwrap_or_default();
         Ok(format!(

@@ -99,14 +99,12 @@ fn a_jail_whose_time_is_limited_stops_and_goes_on() {
     );
     terminal.expect("\nstarted\r\n");
     for _ in 0..2 {
-        terminal.suspend();
-        terminal.expect("Stopped");
+        terminal.stop();
         terminal.expect("(outer) ");
         terminal.line("fg");
         terminal.expect("goes on 42");
     }
-    terminal.suspend();
-    terminal.expect("Stopped");
+    terminal.stop();
     terminal.line("echo is `jobs | grep -c Stopp''ed`");
     terminal.expect("is 1\r\n");
     terminal.expect("time of 8s is over");
@@ -149,15 +147,13 @@ fn a_jail_in_the_background() {
     );
     terminal.expect("\nstarted\r\n");
     for _ in 0..3 {
-        terminal.suspend();
-        terminal.expect("Stopped");
+        terminal.stop();
         terminal.expect("(outer) ");
         terminal.line("fg");
         // A key that comes before the shell has continued the job is lost.
         terminal.expect("goes on 42");
     }
-    terminal.suspend();
-    terminal.expect("Stopped");
+    terminal.stop();
     terminal.expect("(outer) ");
     terminal.line("bg; sleep 0.3; jobs; echo listed");
     terminal.expect("Running");

@@ -202,6 +202,16 @@ expected a list of tables: `[[credential]]`
 1 | [credential]
   | ^^^^^^^^^^^^",
     );
+    refused(
+        Layer::Profile,
+        "[profile.quirks]\nversion = \"1\"\n",
+        r"
+expected a list of tables: `[[profile.quirks]]`
+ --> F:1:1
+  |
+1 | [profile.quirks]
+  | ^^^^^^^^^^^^^^^^",
+    );
 }
 
 #[test]
@@ -254,7 +264,7 @@ fn a_number_that_64_bits_do_not_hold() {
         Layer::User,
         "[files]\ntimeout_ms = 99999999999999999999\n",
         r"
-this whole number is too large
+64 bits are too few for this whole number
  --> F:2:14
   |
 2 | timeout_ms = 99999999999999999999

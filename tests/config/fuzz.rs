@@ -95,6 +95,12 @@ fn deep_nesting_is_an_error() {
         "a = ".to_owned() + &"{a=".repeat(100_000),
         "a".to_owned() + &".a".repeat(200_000) + " = 1",
         "[".to_owned() + &"a.".repeat(200_000) + "a]",
+        // The parser bounds each of them, not both at once.
+        format!(
+            "{}1{}",
+            format!("{}a={{", "a.".repeat(70)).repeat(70),
+            "}".repeat(70)
+        ),
     ] {
         check(&text);
         assert!(parse(Layer::User, "F", &text).is_err());

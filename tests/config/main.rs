@@ -6,6 +6,7 @@ mod agents;
 mod documents;
 mod errors;
 mod files;
+mod forms;
 mod fuzz;
 mod keys;
 mod layers;

@@ -72,7 +72,7 @@ impl Written<'_> {
 
 /// The file to show in front of a line number, and what to put in front of the message: options
 /// are no files.
-pub(super) fn named(layer: Layer, file: &str) -> (Option<&str>, Option<&str>) {
+fn named(layer: Layer, file: &str) -> (Option<&str>, Option<&str>) {
     if layer == Layer::CommandLine {
         (None, Some(file))
     } else {
@@ -95,7 +95,7 @@ pub(super) fn reject(
 }
 
 /// The error with a hint for whoever can do something about it.
-pub(super) fn addressed(layer: Layer, error: ConfigError) -> ConfigError {
+fn addressed(layer: Layer, error: ConfigError) -> ConfigError {
     match layer {
         Layer::SiteDefaults | Layer::SiteEnforced => error.for_site(),
         _ => error,

@@ -118,7 +118,29 @@ impl Terminal {
     /// Waits until this text appears behind what was seen before, and takes it as seen.
     #[track_caller]
     pub fn expect(&mut self, text: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let found = self.appears(text, PATIENCE);
+        assert!(
+            found,
+            "`{}` did not appear; on the screen:\n{}",
+            text.escape_debug(),
+            self.screen()
+        );
+    }
+
+    /// ^Z until the shell says `Stopped`: one that comes while the job is being continued is lost.
+    pub fn stop(&mut self) {
+        for _ in 0..10 {
+            self.suspend();
+            if self.appears("Stopped", PATIENCE / 10) {
+                return;
+            }
+        }
+        panic!("the job did not stop; on the screen:\n{}", self.screen());
+    }
+
+    /// Whether a text appears in time; what comes next is read from behind it.
+    fn appears(&mut self, text: &str, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
         loop {
             let unread = &self.seen[self.at..];
             if let Some(found) = unread
@@ -126,15 +148,12 @@ impl Terminal {
                 .position(|part| part == text.as_bytes())
             {
                 self.at += found + text.len();
-                return;
+                return true;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(
-                self.read(left),
-                "`{}` did not appear; on the screen:\n{}",
-                text.escape_debug(),
-                self.screen()
-            );
+            if !self.read(left) {
+                return false;
+            }
         }
     }
 

@@ -35,13 +35,32 @@ pub(crate) enum Tag {
     Date,
 }
 
+/// Tables and lists in one another: what any key takes has less.
+const MOST_DEEP: usize = 16;
+
+/// What an index does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// A whole number for which 64 bits are too few, or a place behind 4 GiB.
+    Number,
+    /// Tables and lists in one another, more than any key takes.
+    Depth,
+}
+
+/// What did not fit, and where.
+type Written = Result<(), (Limit, Range<usize>)>;
+
 /// The index of a text that was parsed.
 ///
 /// # Errors
-/// The place of a whole number for which 64 bits are too few, or of what lies behind 4 GiB.
-pub(crate) fn write(text: &str, table: &Spanned<DeTable<'_>>) -> Result<Vec<u8>, Range<usize>> {
+/// It does not hold something, which stands there.
+pub(crate) fn write(
+    text: &str,
+    table: &Spanned<DeTable<'_>>,
+) -> Result<Vec<u8>, (Limit, Range<usize>)> {
     let mut index = Index {
         text,
+        depth: 0,
         bytes: Vec::new(),
     };
     index.table(table.span(), table.get_ref())?;
@@ -51,24 +70,35 @@ pub(crate) fn write(text: &str, table: &Spanned<DeTable<'_>>) -> Result<Vec<u8>,
 /// An index that is being written.
 struct Index<'a> {
     text: &'a str,
+    depth: usize,
     bytes: Vec<u8>,
 }
 
 impl Index<'_> {
-    fn number(&mut self, number: usize, span: &Range<usize>) -> Result<(), Range<usize>> {
-        let number = u32::try_from(number).map_err(|_| span.clone())?;
+    fn number(&mut self, number: usize, span: &Range<usize>) -> Written {
+        let number = u32::try_from(number).map_err(|_| (Limit::Number, span.clone()))?;
         self.bytes.extend(number.to_le_bytes());
         Ok(())
     }
 
-    fn head(&mut self, tag: Tag, span: &Range<usize>) -> Result<(), Range<usize>> {
+    fn head(&mut self, tag: Tag, span: &Range<usize>) -> Written {
         self.bytes.push(tag as u8);
         self.number(span.start, span)?;
         self.number(span.end, span)
     }
 
+    /// The beginning of a list or a table.
+    fn nodes(&mut self, tag: Tag, nodes: usize, span: &Range<usize>) -> Written {
+        if self.depth == MOST_DEEP {
+            return Err((Limit::Depth, span.clone()));
+        }
+        self.depth += 1;
+        self.head(tag, span)?;
+        self.number(nodes, span)
+    }
+
     /// A text, or a key.
-    fn text(&mut self, span: &Range<usize>, content: &str) -> Result<(), Range<usize>> {
+    fn text(&mut self, span: &Range<usize>, content: &str) -> Written {
         let written = &self.text[span.clone()];
         if written == content {
             return self.head(Tag::Bare, span);
@@ -82,23 +112,23 @@ impl Index<'_> {
         Ok(())
     }
 
-    fn table(&mut self, span: Range<usize>, table: &DeTable<'_>) -> Result<(), Range<usize>> {
-        self.head(Tag::Table, &span)?;
-        self.number(2 * table.len(), &span)?;
+    fn table(&mut self, span: Range<usize>, table: &DeTable<'_>) -> Written {
+        self.nodes(Tag::Table, 2 * table.len(), &span)?;
         for (key, value) in table {
             self.text(&key.span(), key.get_ref())?;
             self.value(value)?;
         }
+        self.depth -= 1;
         Ok(())
     }
 
-    fn value(&mut self, value: &Spanned<DeValue<'_>>) -> Result<(), Range<usize>> {
+    fn value(&mut self, value: &Spanned<DeValue<'_>>) -> Written {
         let span = value.span();
         match value.get_ref() {
             DeValue::String(content) => self.text(&span, content),
             DeValue::Integer(number) => {
                 let number = i64::from_str_radix(number.as_str(), number.radix());
-                let number = number.map_err(|_| span.clone())?;
+                let number = number.map_err(|_| (Limit::Number, span.clone()))?;
                 self.head(Tag::Number, &span)?;
                 self.bytes.extend(number.to_le_bytes());
                 Ok(())
@@ -108,9 +138,10 @@ impl Index<'_> {
             DeValue::Float(_) => self.head(Tag::Float, &span),
             DeValue::Datetime(_) => self.head(Tag::Date, &span),
             DeValue::Array(values) => {
-                self.head(Tag::List, &span)?;
-                self.number(values.len(), &span)?;
-                values.iter().try_for_each(|value| self.value(value))
+                self.nodes(Tag::List, values.len(), &span)?;
+                values.iter().try_for_each(|value| self.value(value))?;
+                self.depth -= 1;
+                Ok(())
             }
             DeValue::Table(table) => self.table(span, table),
         }

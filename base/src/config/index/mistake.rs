@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::format::Limit;
 use crate::config::diagnostic::nearest;
 
 /// What is wrong in a text, and where.
@@ -16,8 +17,8 @@ pub(in crate::config) struct Mistake {
 pub(in crate::config) enum What {
     /// It is no TOML, in the words of its parser.
     Syntax(String),
-    /// A whole number for which 64 bits are too few.
-    Large,
+    /// An index does not hold it.
+    Limit(Limit),
     /// A table has no such key, but these.
     Unknown {
         key: String,
@@ -45,11 +46,12 @@ pub(in crate::config) enum Kind {
     List(&'static Self),
 }
 
-/// What stands there: what is not a list or a table as it would be written in TOML.
+/// What stands there instead: numbers, switches and dates as they are written, a text as what it says.
 #[derive(Debug)]
 pub(in crate::config) enum Found {
     Text(String),
     Number(String),
+    Float(String),
     Switch(String),
     Date(String),
     List,
@@ -66,7 +68,14 @@ impl Mistake {
     ) -> (String, Option<String>) {
         match &self.what {
             What::Syntax(words) => (words.clone(), None),
-            What::Large => ("this whole number is too large".to_owned(), None),
+            What::Limit(Limit::Number) => {
+                let message = "64 bits are too few for this whole number";
+                (message.to_owned(), None)
+            }
+            What::Limit(Limit::Depth) => {
+                let message = "tables and lists stand in one another deeper than any key has them";
+                (message.to_owned(), None)
+            }
             What::Unknown { key, known: here } => unknown_key(key, here, &known(key)),
             What::Missing(key) => {
                 let message = format!("the key `{key}` is missing");
@@ -78,7 +87,8 @@ impl Mistake {
                 found,
             } => wrong_kind(key, expected, found),
             What::Torn => {
-                let message = "what the program knows of this text is of another one".to_owned();
+                let message =
+                    "the index that was built into the program does not fit this text".to_owned();
                 (message, Some("build agent-sandbox again".to_owned()))
             }
         }
@@ -134,7 +144,7 @@ fn wrong_kind(key: &str, expected: &Kind, found: &Found) -> (String, Option<Stri
     }
     let found_words = match found {
         Found::Text(text) => format!("the string {text:?}"),
-        Found::Number(number) => format!("the number {number}"),
+        Found::Number(number) | Found::Float(number) => format!("the number {number}"),
         Found::Switch(word) => word.clone(),
         Found::Date(date) => format!("the date {date}"),
         Found::List => "a list".to_owned(),
@@ -146,9 +156,10 @@ fn wrong_kind(key: &str, expected: &Kind, found: &Found) -> (String, Option<Stri
             Some(format!("write a list: `[{number}]`"))
         }
         (Kind::Number | Kind::Switch, Found::Text(_)) => Some("write it without quotes".to_owned()),
-        (Kind::Text, Found::Number(word) | Found::Switch(word) | Found::Date(word)) => {
-            Some(format!("put it in quotes: `\"{word}\"`"))
-        }
+        (
+            Kind::Text,
+            Found::Number(word) | Found::Float(word) | Found::Switch(word) | Found::Date(word),
+        ) => Some(format!("put it in quotes: `\"{word}\"`")),
         _ => None,
     };
     let expected = match expected {

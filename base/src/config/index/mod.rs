@@ -46,9 +46,9 @@ pub(super) fn parse<T: Indexed>(text: &str) -> Result<T, Mistake> {
         span: error.span().unwrap_or(0..0),
         what: What::Syntax(error.message().to_owned()),
     })?;
-    let index = format::write(text, &table).map_err(|span| Mistake {
+    let index = format::write(text, &table).map_err(|(limit, span)| Mistake {
         span,
-        what: What::Large,
+        what: What::Limit(limit),
     })?;
     Reader::new(text, None, &index).next()
 }
@@ -154,29 +154,32 @@ impl<'a> Reader<'a> {
         .head()
     }
 
-    /// What stands at a head that is none of this kind.
+    /// The mistake that a value of another kind stands here.
     fn another(&mut self, head: Head, expected: &'static Kind) -> Mistake {
-        let written = || {
-            self.text
-                .get(head.span.clone())
-                .unwrap_or_default()
-                .to_owned()
-        };
+        let whole = self.text.get(head.span.clone()).unwrap_or_default();
+        let written = whole.to_owned();
         let found = match head.tag {
             Tag::Bare | Tag::Quoted | Tag::Text => match self.content(&head) {
                 Ok((text, _)) => Found::Text(text.to_owned()),
                 Err(torn) => return torn,
             },
-            Tag::Number | Tag::Float => Found::Number(written()),
-            Tag::True | Tag::False => Found::Switch(written()),
-            Tag::Date => Found::Date(written()),
+            Tag::Number => Found::Number(written),
+            Tag::Float => Found::Float(written),
+            Tag::True | Tag::False => Found::Switch(written),
+            Tag::Date => Found::Date(written),
             Tag::List => Found::List,
             Tag::Table => Found::Table,
+        };
+        // A table's header names it whole.
+        let header = whole.starts_with('[') && head.tag == Tag::Table;
+        let key = match header {
+            true => whole.trim_matches(['[', ']', ' ', '\t']),
+            false => self.key.0,
         };
         Mistake {
             span: head.span,
             what: What::Kind {
-                key: self.key.0.to_owned(),
+                key: key.to_owned(),
                 expected,
                 found,
             },
@@ -204,11 +207,12 @@ impl<'a> Reader<'a> {
         let span = match head.tag {
             Tag::Quoted => start + 1..end.saturating_sub(1),
             Tag::Bare => start..end,
-            _ => {
+            Tag::Text => {
                 let length = self.number()?;
                 let text = std::str::from_utf8(self.take(length)?).map_err(|_| TORN)?;
                 return Ok((text, None));
             }
+            _ => return Err(TORN),
         };
         let text = self.text.get(span.clone()).ok_or(TORN)?;
         Ok((text, Some(span)))
@@ -335,8 +339,7 @@ impl<T: Indexed> Indexed for Vec<T> {
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Mistake> {
         let (_, nodes) = reader.nodes(Tag::List, Self::KIND)?;
-        // A wrong number asks for no more room than the index could fill.
-        let mut all = Self::with_capacity(nodes.min(reader.rest.len()));
+        let mut all = Self::new();
         for _ in 0..nodes {
             all.push(reader.next()?);
         }
@@ -405,7 +408,7 @@ mod tests {
             );
         }
         assert!(read::<Document>("[files]\n", index).is_err());
-        assert!(read::<Document>(DEFAULT.text, &[8; 64]).is_err());
+        assert!(read::<Document>(DEFAULT.text, &[255; 64]).is_err());
     }
 
     #[test]

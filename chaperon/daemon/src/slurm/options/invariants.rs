@@ -29,6 +29,22 @@ fn a_command_has_a_table_or_is_refused() {
     }
 }
 
+/// An option of a command that has another table would be nobody's, and its variables would be ignored.
+#[test]
+fn a_row_is_of_commands_that_have_its_table() {
+    for table in tables() {
+        let sharing = tables().filter(|other| std::ptr::eq(other.rows, table.rows));
+        let all = sharing.fold(0, |all, other| all | other.who);
+        let within = |who: u8| who != 0 && who & !all == 0;
+        for option in table.rows {
+            assert!(within(option.who), "{} --{}", table.command, option.long);
+            for (read_by, name) in option.variables {
+                assert!(within(*read_by), "{} {name}", table.command);
+            }
+        }
+    }
+}
+
 #[test]
 fn names_are_given_once() {
     for table in tables() {
