@@ -91,7 +91,11 @@ fn run_job(
         .chain(words)
         .collect();
     let names = names(&context, None);
-    let streams = streams(&capsule.streams, &names, Some(default_output(&names)));
+    let streams = streams(
+        &capsule.streams,
+        &names,
+        Some(capsule::default_output(names.array_task.is_some())),
+    );
     let task = Task {
         command,
         script: Some((script, content.clone())),
@@ -402,14 +406,6 @@ fn names(context: &JobContext, step: Option<u32>) -> Names {
         host: short.to_vec(),
         user: text("SLURM_JOB_USER"),
         job_name: text("SLURM_JOB_NAME"),
-    }
-}
-
-/// Where a batch script's output goes if nobody said (`sbatch(1)`, `--output`).
-fn default_output(names: &Names) -> &'static [u8] {
-    match names.array_task {
-        Some(_) => b"slurm-%A_%a.out",
-        None => b"slurm-%j.out",
     }
 }
 

@@ -174,6 +174,15 @@ pub struct Streams {
     pub append: bool,
 }
 
+/// Where the output of a batch script goes if nobody says, of an array's and of another (`sbatch(1)`, `--output`).
+pub const fn default_output(array: bool) -> &'static [u8] {
+    if array {
+        b"slurm-%A_%a.out"
+    } else {
+        b"slurm-%j.out"
+    }
+}
+
 /// Why a text is no capsule that can be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CapsuleError {

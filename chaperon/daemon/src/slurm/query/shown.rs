@@ -1,6 +1,6 @@
 //! What Slurm knows of a job is the capsule's; what is shown in its place stands in the record.
 
-use agent_sandbox_wire::capsule::{Capsule, Program};
+use agent_sandbox_wire::capsule::{Capsule, Program, default_output};
 use serde_json::Value;
 
 use crate::session::Session;
@@ -115,7 +115,7 @@ pub(super) fn column(
         JobPath::Input => record.input.as_ref().map(Some),
         JobPath::Command | JobPath::Directory => None,
     };
-    let default = default_output(job).to_vec();
+    let default = default_output(job.array.is_some()).to_vec();
     let pattern = match (asked, names) {
         (None, _) => return shown(record, place, job, who),
         (Some(Some(asked)), _) => asked.0.clone(),
@@ -135,15 +135,8 @@ fn absolute(pattern: &[u8], record: &Record) -> Vec<u8> {
 }
 
 fn output(record: &Record, pattern: Option<&Vec<u8>>, job: &Named, who: Who<'_>) -> Vec<u8> {
-    let pattern = pattern.map_or(default_output(job), Vec::as_slice);
+    let pattern = pattern.map_or(default_output(job.array.is_some()), Vec::as_slice);
     resolved(pattern, record, job, who)
-}
-
-fn default_output(job: &Named) -> &'static [u8] {
-    match job.array {
-        Some(_) => b"slurm-%A_%a.out",
-        None => b"slurm-%j.out",
-    }
 }
 
 /// Fills a pattern in as Slurm does where it shows one: `%A`, `%a`, `%j`, `%u` and `%x`, without

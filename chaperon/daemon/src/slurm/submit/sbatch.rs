@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
-use agent_sandbox_wire::capsule::{CapsuleError, Program, Streams};
+use agent_sandbox_wire::capsule::{CapsuleError, Program, Streams, default_output};
 use agent_sandbox_wire::command::Command;
 use agent_sandbox_wire::message::End;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -30,10 +30,6 @@ use crate::slurm::parse::{Parsed, directives, mistaken, option_word};
 use crate::slurm::records::{Kind, Record, Text};
 use crate::slurm::request::Context;
 use crate::spawn::Way;
-
-/// The file name of a job's output, and of an array's (`sbatch(1)`, `--output`).
-const OUTPUT: &[u8] = b"slurm-%j.out";
-const OUTPUT_OF_ARRAY: &[u8] = b"slurm-%A_%a.out";
 
 /// How much of a script's path with its arguments is shown in place of the capsule's, in bytes.
 const MOST_SHOWN: usize = 16 << 10;
@@ -164,11 +160,7 @@ fn own_words(session: &Session, parsed: &Parsed, script: &Script, file: &OsStr) 
 /// Where the files of a batch script's streams are, as asked for: output always goes to one.
 fn requested(parsed: &Parsed) -> Streams {
     let path = |long: &str| parsed.value(long).map(|path| path.as_bytes().to_vec());
-    let default = if parsed.has("array") {
-        OUTPUT_OF_ARRAY
-    } else {
-        OUTPUT
-    };
+    let default = default_output(parsed.has("array"));
     Streams {
         input: path("input"),
         output: Some(path("output").unwrap_or_else(|| default.to_vec())),
