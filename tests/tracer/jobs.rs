@@ -6,7 +6,7 @@ use agent_sandbox_events::record::What;
 
 use crate::deeds::Trail;
 use crate::sessions::Work;
-use crate::site::{Site, WITH_FORKS, has};
+use crate::site::{Site, WITH_FORKS, strace_works};
 use crate::world::Side;
 
 /// The number that sbatch printed.
@@ -25,7 +25,7 @@ fn step<'a>(job: u32, step: &'a str) -> impl Fn(&Trail) -> bool + 'a {
 #[test]
 fn a_jobs_trail_names_exactly_what_its_script_did() {
     let Some(site) = Site::new("") else { return };
-    if !has("strace") {
+    if !strace_works() {
         return;
     }
     let world = site.alice();

@@ -11,11 +11,10 @@ use agent_sandbox_events::client::{Connection, Unanswered};
 use agent_sandbox_events::protocol::{Request, Response, Status, VERSION, Which};
 use agent_sandbox_events::record::Record;
 use agent_sandbox_events::trails::Reader;
+use agent_sandbox_support::waiting::PATIENCE;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// It loads within a second; a machine that is busy with other things takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 

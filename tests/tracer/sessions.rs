@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use agent_sandbox_events::record::What;
 
 use crate::deeds::{Deeds, Trail, more};
-use crate::site::{Site, WITH_FORKS, has};
+use crate::site::{Site, WITH_FORKS, strace_works};
 use crate::world::World;
 
 /// What is done: programs, files that are read, written, missing and closed, and a connection.
@@ -152,7 +152,7 @@ impl Work {
 #[test]
 fn a_sessions_trail_names_what_it_did() {
     let Some(site) = Site::new("") else { return };
-    if !has("strace") {
+    if !strace_works() {
         return;
     }
     let world = site.alice();

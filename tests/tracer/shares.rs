@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use agent_sandbox_events::protocol::{EventKind, Register, Request, Response, Which};
 use agent_sandbox_events::record::What;
+use agent_sandbox_support::waiting::PATIENCE;
 
 use crate::cluster::put;
 use crate::site::{Site, probed};
@@ -15,8 +16,6 @@ use crate::users::{connect, read, register};
 /// What an ordinary program opens: so many files a second, for so long.
 const PAUSE: Duration = Duration::from_millis(2);
 const WORK: Duration = Duration::from_secs(4);
-/// Whoever waits for the other half gives up after this.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Of each name that is opened in vain so many components have so many bytes.
 const COMPONENTS: usize = 15;
 const BYTES: usize = 200;

@@ -210,6 +210,16 @@ pub(crate) fn has(program: &str) -> bool {
     there
 }
 
+/// Whether strace works in the jail; where not, what is not checked.
+pub(crate) fn strace_works() -> bool {
+    if cfg!(target_arch = "aarch64") {
+        // docs/reference/syscalls.md
+        not_checked("what strace says beside the trail: ptrace is refused on aarch64");
+        return false;
+    }
+    has("strace")
+}
+
 /// The records of some kinds in words, for messages.
 pub(crate) fn brief(record: &Record) -> String {
     match &record.what {

@@ -101,6 +101,8 @@ mod tests {
     use std::fs::File;
     use std::time::{Duration, Instant};
 
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
     use super::*;
 
     #[test]
@@ -122,6 +124,9 @@ mod tests {
 
     #[test]
     fn a_user_of_whom_too_many_wait_is_full_and_nobody_else() {
+        // More files than a process may have open at first, mostly.
+        let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
         let mut closing = Closing::default();
         let file = || OwnedFd::from(File::open("/").unwrap());
         closing.left.push((7, vec![file()]));
