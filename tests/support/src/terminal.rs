@@ -127,15 +127,19 @@ impl Terminal {
         );
     }
 
-    /// ^Z until the shell says `Stopped`: one that comes while the job is being continued is lost.
+    /// ^Z until the shell says `Stopped`: one that comes while the job is being continued may be lost.
     pub fn stop(&mut self) {
-        for _ in 0..10 {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
             self.suspend();
-            if self.appears("Stopped", PATIENCE / 10) {
+            if self.appears("Stopped", Duration::from_secs(1)) {
                 return;
             }
         }
-        panic!("the job did not stop; on the screen:\n{}", self.screen());
+        panic!(
+            "the job did not stop within {PATIENCE:?}; on the screen:\n{}",
+            self.screen()
+        );
     }
 
     /// Whether a text appears in time; what comes next is read from behind it.
