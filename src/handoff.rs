@@ -223,6 +223,8 @@ pub enum Report {
     },
     /// The command was stopped by this signal.
     Stopped(i32),
+    /// Whether the command is stopped now; the answer to [`Request::Stands`].
+    Stands(bool),
     /// The command is over.
     Ended(End),
 }
@@ -253,6 +255,11 @@ pub enum Request {
     Go,
     /// Send this signal to the command.
     Signal(i32),
+    /// The launcher, which stopped as the command did, has been continued; it has read so many [`Report::Stopped`]. Continue the
+    /// command, if it still stands in the last of these stops.
+    Continue(u32),
+    /// Does the command still stand where it was reported to have stopped? The answer is [`Report::Stands`].
+    Stands,
     /// Write this to the command's standard error.
     Say(Vec<u8>),
     /// Nothing more comes; the answer to [`Report::Ended`] where Slurm started the launcher.

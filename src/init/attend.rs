@@ -33,6 +33,10 @@ pub(super) struct Attendance<'a> {
     errors: Option<OwnedFd>,
     /// What the launcher asked for before the command was started.
     early: Vec<Request>,
+    /// How often the command has stopped.
+    stops: u32,
+    /// Whether it stands in the last of these stops.
+    stands: bool,
     /// How the command ended.
     end: Option<End>,
     /// Until when the launcher may say something after that, and it be written.
@@ -58,6 +62,8 @@ impl<'a> Attendance<'a> {
             said: Messages::default(),
             errors: None,
             early: Vec::new(),
+            stops: 0,
+            stands: false,
             end: None,
             leave: None,
             told_all: !by_slurm,
@@ -167,7 +173,13 @@ impl<'a> Attendance<'a> {
                     continue;
                 }
                 Change::Stopped(signal) => {
+                    self.stops = self.stops.wrapping_add(1);
+                    self.stands = true;
                     self.control.send(&Report::Stopped(signal));
+                    continue;
+                }
+                Change::Continued => {
+                    self.stands = false;
                     continue;
                 }
                 Change::Exited(code) => End::Code(code),
@@ -190,6 +202,16 @@ impl<'a> Attendance<'a> {
         true
     }
 
+    /// Continues the command if that is what whoever continued the launcher meant. A shell has continued the whole process
+    /// group; at a terminal ^Z may have stopped that again by now, and whoever continued the command alone would leave it
+    /// waiting for children that stand.
+    fn go_on(&mut self, stops: u32) {
+        self.reap();
+        if self.stands && self.stops == stops && self.end.is_none() {
+            let _ = process::send_signal(self.command, libc::SIGCONT);
+        }
+    }
+
     fn act(&mut self, request: Request) {
         match request {
             // It has gone on.
@@ -201,6 +223,12 @@ impl<'a> Attendance<'a> {
             }
             Request::Signal(number) => {
                 let _ = process::send_signal(self.command, number);
+            }
+            Request::Continue(stops) => self.go_on(stops),
+            Request::Stands => {
+                self.reap();
+                let stands = self.stands && self.end.is_none();
+                self.control.send(&Report::Stands(stands));
             }
             Request::Say(text) => self.said.say(&text),
             Request::Leave => self.told_all = true,

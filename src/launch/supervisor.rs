@@ -131,7 +131,12 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
     let held = held(by_slurm);
     held.thread_block()?;
     let _terminal = logging::hold();
-    let signals = SignalFd::with_flags(&held, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    // Those that stop are ignored, and where they are not they wait for their time.
+    let mut read = held;
+    if !by_slurm {
+        STOPPING.into_iter().for_each(|signal| read.remove(signal));
+    }
+    let signals = SignalFd::with_flags(&read, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let mut supervisor = Supervisor {
         control,
         signals,
@@ -144,6 +149,8 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
         settles: None,
         mediator: None,
         timer: None,
+        stops: 0,
+        stopping: None,
         stopped: None,
         writer: Writer::new(by_slurm),
     };
@@ -194,8 +201,12 @@ struct Supervisor<'a> {
     settles: Option<Instant>,
     /// Continues the launcher when something is due.
     timer: Option<Timer>,
+    /// How often the command has stopped.
+    stops: u32,
+    /// The signal by which the launcher stops once init has said that the command still stands.
+    stopping: Option<Signal>,
     /// By which signal the command has stopped, if the launcher goes on only to do what is due.
-    stopped: Option<i32>,
+    stopped: Option<Signal>,
     writer: Writer,
 }
 
@@ -317,7 +328,7 @@ impl Supervisor<'_> {
                 }
             }
             if let (Some(signal), None) = (self.stopped.take(), self.company.deadline.over()) {
-                self.stop_like_the_command(signal)?;
+                self.is_about_to_stop(signal)?;
             }
             if reported {
                 match self.receive() {
@@ -459,11 +470,15 @@ impl Supervisor<'_> {
                     errno,
                 });
             }
-            // Nobody waits for a job to stop, and what goes on is told to go on.
-            Report::Stopped(_) if self.company.by_slurm => {}
-            // It is being ended.
-            Report::Stopped(_) if self.company.deadline.over().is_some() => {}
-            Report::Stopped(signal) => self.stop_like_the_command(signal)?,
+            Report::Stopped(number) => {
+                let signal = Signal::try_from(number).unwrap_or(Signal::SIGSTOP);
+                self.stops = self.stops.wrapping_add(1);
+                // Nobody waits for a job to stop, and what goes on is told to go on. Where time is up the command is being ended.
+                if !self.company.by_slurm && self.company.deadline.over().is_none() {
+                    self.is_about_to_stop(signal)?;
+                }
+            }
+            Report::Stands(stands) => self.stop_like_the_command(stands)?,
             Report::Ended(end) => {
                 // The end of a command that was never executed is no end.
                 self.outcome.get_or_insert(Outcome::Ended(end));
@@ -586,7 +601,10 @@ impl Supervisor<'_> {
                 self.listen_again = LISTEN_AGAIN.map(|after| now + after).to_vec();
             }
             tracing::debug!(target: "launch", number, from = info.ssi_pid, "signal handed on");
-            self.request(&Request::Signal(number));
+            self.request(&match number {
+                libc::SIGCONT if !self.company.by_slurm => Request::Continue(self.stops),
+                _ => Request::Signal(number),
+            });
         }
         Ok(())
     }

@@ -1,11 +1,30 @@
 //! Job control on a real terminal: keys, stopped jobs, the size of the window.
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use agent_sandbox_support::terminal::{Terminal, shell};
 use agent_sandbox_support::waiting::wait_for;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 
 use crate::world::{World, binary, has, not_checked};
+
+/// How often a job is stopped as soon as it goes on.
+const STOPS: usize = 300;
+
+/// A job that is killed if its test fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// An interactive shell inside a jail.
 fn inside(world: &World) -> Terminal {
@@ -172,6 +191,36 @@ fn a_jail_in_the_background() {
     terminal.expect("got hello");
     terminal.line("exit 0");
     assert_eq!(terminal.end(), 0);
+}
+
+/// What a shell does for ^Z and `fg`, as fast as a program can: nobody continues the command without its children, which would
+/// wait for them, in front and deaf to the shell; and the launcher stops no more once the job goes on.
+#[test]
+fn a_job_that_is_stopped_as_soon_as_it_goes_on() {
+    let world = World::new();
+    // dash starts programs by vfork(2): one that is stopped in the child's place stops nobody, with or without a jail.
+    let script = "trap 'echo goes on' CONT; echo started; while :; do sleep 0.01; done";
+    let mut command = world.quiet(["bash", "-c", script]).command();
+    command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut job = Killed(command.spawn().unwrap());
+    let group = Pid::from_raw(job.0.id().cast_signed());
+    let mut lines = BufReader::new(job.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "started");
+    for turn in 0..STOPS {
+        killpg(group, Signal::SIGTSTP).unwrap();
+        let flags = WaitPidFlag::WUNTRACED | WaitPidFlag::WNOHANG;
+        let status = wait_for("the job to stop", || {
+            let status = waitpid(group, Some(flags)).unwrap();
+            (status != WaitStatus::StillAlive).then_some(status)
+        });
+        let stopped = WaitStatus::Stopped(group, Signal::SIGTSTP);
+        assert_eq!(status, Ok(stopped), "turn {turn}");
+        killpg(group, Signal::SIGCONT).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "goes on", "turn {turn}");
+    }
 }
 
 #[test]

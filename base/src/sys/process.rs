@@ -192,6 +192,8 @@ pub fn try_user_namespace() -> io::Result<()> {
 pub enum Change {
     /// It was stopped by this signal.
     Stopped(i32),
+    /// It was stopped, and has been continued.
+    Continued,
     /// It returned this code.
     Exited(i32),
     /// This signal ended it; real-time signals, which have no name in [`Signal`], included.
@@ -221,7 +223,7 @@ fn let_go(child: libc::pid_t, signal: i32) -> bool {
 /// # Errors
 /// `ECHILD` without children.
 pub fn next_change() -> io::Result<Option<(Pid, Change)>> {
-    change(-1, libc::WNOHANG | libc::WUNTRACED)
+    change(-1, libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED)
 }
 
 /// Waits for the end of some child, those included that other processes left to this one.
@@ -256,6 +258,7 @@ fn change(child: libc::pid_t, how: libc::c_int) -> io::Result<Option<(Pid, Chang
                 }
                 Change::Stopped(signal)
             }
+            _ if libc::WIFCONTINUED(status) => Change::Continued,
             _ if libc::WIFSIGNALED(status) => Change::Killed(libc::WTERMSIG(status)),
             _ => Change::Exited(libc::WEXITSTATUS(status)),
         };

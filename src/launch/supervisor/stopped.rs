@@ -37,32 +37,50 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// The command has stopped: so does the launcher, by the same signal, and the shell sees it.
-    /// What continues the launcher continues the command, unless the launcher has something to do.
-    pub(super) fn stop_like_the_command(&mut self, number: i32) -> io::Result<()> {
-        let signal = Signal::try_from(number).unwrap_or(Signal::SIGSTOP);
-        tracing::debug!(target: "launch", %signal, "stopped like the command");
-        self.company.deadline.rests();
-        self.set_timer()?;
-        let mut one = SigSet::empty();
-        one.add(signal);
+    /// The command has stopped, and so does the launcher, by the same signal: the shell sees it. But not where the command has been
+    /// continued since. Init is asked for that when the signal waits to be delivered already: what continues the process group
+    /// from then on takes the signal back (signal(7): SIGCONT discards stop signals that are pending).
+    pub(super) fn is_about_to_stop(&mut self, signal: Signal) -> io::Result<()> {
         if signal != Signal::SIGSTOP {
             process::handle(signal, SigHandler::SigDfl)?;
-            // One that is pending would stop the launcher a second time.
-            self.hand_on()?;
             raise(signal)?;
-            one.thread_unblock()?;
-            one.thread_block()?;
+        }
+        self.stopping = Some(signal);
+        self.request(&Request::Stands);
+        Ok(())
+    }
+
+    /// Stops the launcher, if the command stands. What continues the launcher continues the command, unless the launcher has
+    /// something to do.
+    pub(super) fn stop_like_the_command(&mut self, stands: bool) -> io::Result<()> {
+        let Some(signal) = self.stopping.take() else {
+            return Ok(());
+        };
+        if stands {
+            tracing::debug!(target: "launch", %signal, "stopped like the command");
+            self.company.deadline.rests();
+            self.set_timer()?;
+            if signal == Signal::SIGSTOP {
+                raise(signal)?;
+            } else {
+                let mut one = SigSet::empty();
+                one.add(signal);
+                one.thread_unblock()?;
+                one.thread_block()?;
+            }
+        }
+        if signal != Signal::SIGSTOP {
             process::handle(signal, SigHandler::SigIgn)?;
-        } else {
-            raise(signal)?;
+        }
+        if !stands {
+            return Ok(());
         }
         let now = Instant::now();
         if self.company.deadline.next().is_some_and(|at| at <= now) {
-            self.stopped = Some(number);
+            self.stopped = Some(signal);
         } else {
             self.company.deadline.goes_on(now);
-            self.request(&Request::Signal(Signal::SIGCONT as i32));
+            self.request(&Request::Continue(self.stops));
         }
         Ok(())
     }
