@@ -35,6 +35,7 @@ use crate::handoff::{End, LONGEST_DATAGRAM, Report, Request, Service};
 use crate::init::gone;
 use crate::logging;
 use crate::sys::{memory, passing, process};
+use stopped::STOPPING;
 use writer::Writer;
 
 mod group;
@@ -53,8 +54,6 @@ const HANDED_ON: [Signal; 8] = [
     Signal::SIGALRM,
     Signal::SIGCONT,
 ];
-/// Signals that stop a process; which of them stops the command, the command decides.
-const STOPPING: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
 /// When Slurm's words are looked for once more after a signal: it says some of them just behind it.
 const LISTEN_AGAIN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];
 /// A command that has run for so long runs for longer: the launcher, which waits from then on, gives back memory that planning took.
@@ -131,12 +130,10 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
     let held = held(by_slurm);
     held.thread_block()?;
     let _terminal = logging::hold();
-    // Those that stop are ignored, and where they are not they wait for their time.
-    let mut read = held;
-    if !by_slurm {
-        STOPPING.into_iter().for_each(|signal| read.remove(signal));
-    }
-    let signals = SignalFd::with_flags(&read, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    let signals = SignalFd::with_flags(
+        &stopped::read(held, by_slurm),
+        SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
+    )?;
     let mut supervisor = Supervisor {
         control,
         signals,
@@ -172,8 +169,7 @@ pub fn supervise(mut jail: Jail, control: OwnedFd, company: &mut Company) -> io:
     let started = supervisor.started.is_some();
     let outcome = supervisor.outcome.unwrap_or_else(|| {
         if started {
-            // Killed with everything in it: by the kernel's out-of-memory killer, or by an
-            // administrator.
+            // Killed with everything in it: by the kernel's out-of-memory killer, or by an administrator.
             Outcome::Ended(End::Signal(Signal::SIGKILL as i32))
         } else {
             Outcome::NoJail(jail.complaint())
@@ -470,14 +466,7 @@ impl Supervisor<'_> {
                     errno,
                 });
             }
-            Report::Stopped(number) => {
-                let signal = Signal::try_from(number).unwrap_or(Signal::SIGSTOP);
-                self.stops = self.stops.wrapping_add(1);
-                // Nobody waits for a job to stop, and what goes on is told to go on. Where time is up the command is being ended.
-                if !self.company.by_slurm && self.company.deadline.over().is_none() {
-                    self.is_about_to_stop(signal)?;
-                }
-            }
+            Report::Stopped(number) => self.command_has_stopped(number)?,
             Report::Stands(stands) => self.stop_like_the_command(stands)?,
             Report::Ended(end) => {
                 // The end of a command that was never executed is no end.

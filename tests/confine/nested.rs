@@ -254,7 +254,11 @@ fn a_nested_bubblewrap_works_and_uncovers_nothing() {
         "/dev",
         "--proc",
         "/proc",
-        "--unshare-all",
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-net",
         "echo",
         "works",
     ]);
@@ -294,4 +298,24 @@ fn a_nested_bubblewrap_works_and_uncovers_nothing() {
         assert!(!output.stdout.contains(&world.marker), "{output:?}");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "data\n");
+}
+
+/// Files of the cgroup that a session runs in are often the user's, as below `systemd --user`: who mounts the cgroups ends what is in
+/// them (`cgroup.kill`) and changes limits.
+#[test]
+fn nested_namespaces_mount_no_cgroups() {
+    let world = World::new();
+    let script = "mkdir -p cgroups; for kind in cgroup2 cgroup; do \
+                  unshare -UrmC sh -c \"mount -t $kind x cgroups && echo mounted $kind with a namespace\"; \
+                  unshare -Urm sh -c \"mount -t $kind x cgroups && echo mounted $kind\"; done; echo tried";
+    let plain = world.outside().run(&["sh", "-c", script]);
+    if !plain.stdout.contains("mounted cgroup2 with") {
+        not_checked(
+            "mounts of cgroups",
+            "nobody can mount them here, in no namespace",
+        );
+    }
+    let nested = world.jail(["--set", "jail.nested=true"]);
+    let inside = nested.run(&["sh", "-c", script]);
+    assert_eq!(inside.stdout, "tried\n", "{}", inside.stderr);
 }

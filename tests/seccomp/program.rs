@@ -13,7 +13,7 @@ use agent_sandbox::seccomp::numbers::names;
 use agent_sandbox::seccomp::{INSTRUCTION_BYTES, SeccompError, compile, lacking, number};
 use agent_sandbox_landlock::refused::besides;
 
-use crate::harness::STRICT;
+use crate::harness::{NESTED, STRICT};
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 /// AUDIT_ARCH_X86_64 or AUDIT_ARCH_AARCH64, include/uapi/linux/audit.h.
@@ -339,6 +339,24 @@ fn the_tables_constants_are_libcs() {
             "{flag:#x}"
         );
     }
+    // Nested namespaces of every kind but one.
+    let nested = Program::of(NESTED);
+    let nested = |call: i64, arguments| {
+        nested.says(u32::try_from(call).expect("a small number"), &arguments)
+    };
+    for flag in namespaces.map(|flag| u64::from(flag.unsigned_abs())) {
+        let answer = match flag == u64::from(libc::CLONE_NEWCGROUP.unsigned_abs()) {
+            true => refused_with(Answer::Perm),
+            false => ALLOW,
+        };
+        let cloned = nested(libc::SYS_clone, [flag | 17, 0, 0, 0, 0, 0]);
+        let unshared = nested(libc::SYS_unshare, [flag, 0, 0, 0, 0, 0]);
+        assert_eq!([cloned, unshared], [answer; 2], "{flag:#x}");
+    }
+    assert_eq!(
+        nested(libc::SYS_clone3, [0; 6]),
+        refused_with(Answer::NoSys)
+    );
     let time = u64::from(libc::CLONE_NEWTIME.unsigned_abs());
     assert_eq!(
         says(libc::SYS_unshare, [time, 0, 0, 0, 0, 0]),

@@ -49,6 +49,8 @@ const OTHERS: &[(&str, u64, u64)] = &[
     ("kvm", 502, 3),
     ("fuse", 502, 4),
     ("vfio/vfio", 502, 5),
+    ("xpmem", 502, 6),
+    ("knem", 502, 7),
 ];
 const HARMLESS: &[(&str, u64, u64)] = &[
     ("null", 1, 3),
@@ -160,6 +162,28 @@ fn a_session_has_the_devices_of_the_policy_and_no_others() {
     ];
     assert_eq!(open(&none, SHARED), rest, "{none}");
     assert_eq!(open(&none, GPUS), [""; 0], "{none}");
+    // Adapters reach a network past every rule: they are there where it is open, or somebody has named them.
+    let gpus = [
+        "nvidiactl",
+        "nvidia-modeset",
+        "nvidia-uvm",
+        "nvidia-uvm-tools",
+        "nvidia-caps-imex-channels/channel0",
+        "gdrdrv",
+        "kfd",
+    ];
+    let modes: &[&str] = match is_landlock() {
+        true => &["filtered"],
+        false => &["filtered", "isolated"],
+    };
+    for mode in modes {
+        let mode = format!("network.mode=\"{mode}\"");
+        let closed = run(&[&mode]);
+        assert_eq!(open(&closed, SHARED), gpus, "{mode}: {closed}");
+        let named = run(&[&mode, "devices.allow=[\"/dev/cxi*\"]"]);
+        let and_one = [&gpus[..], &["cxi0"]].concat();
+        assert_eq!(open(&named, SHARED), and_one, "{mode}: {named}");
+    }
     let one = run(&["devices.deny=[\"/dev/nvidia0\", \"/dev/nvidia-caps/*\"]"]);
     assert_eq!(
         open(&one, GPUS),

@@ -1,5 +1,7 @@
 //! Which jobs are seen and touched: those of the project, unless the policy says otherwise.
 
+use agent_sandbox_support::waiting::wait_for;
+
 use crate::call::Output;
 use crate::cluster::not_checked;
 use crate::world::{Side, World};
@@ -79,6 +81,38 @@ fn jobs_of_other_users_are_not_touched_or_named() {
             bob.place(Side::Outside).to_str().unwrap(),
         ],
     );
+}
+
+/// A node that belongs to one user for the time of a job says whose it is.
+#[test]
+fn who_has_a_node_for_himself_is_not_named() {
+    let Some(world) = World::new() else { return };
+    let bob = World::of(world.cluster, &world.cluster.bob);
+    let job = "sbatch --parsable --exclusive=user -o /dev/null --wrap 'sleep 300'";
+    let id = bob.outside(job).run().good().word();
+    let name = &world.cluster.bob.name;
+    let seen = wait_for("the node to be bob's", || {
+        let seen = bob.outside("sinfo --json").run();
+        seen.out().contains(name).then_some(())
+    });
+    let asked = ["sinfo --json", "sinfo --yaml", "scontrol show node"];
+    let asked = asked.map(|call| (call, world.inside(&format!("{call} 2>&1")).run()));
+    let names = world
+        .inside("sinfo --json")
+        .set("slurm.queries=\"names\"")
+        .run();
+    bob.outside(&format!("scancel {id}")).run().good();
+    seen.unwrap();
+    for (call, output) in &asked {
+        assert!(
+            !output.out().contains(name),
+            "`{call}` shows `{name}`: {output}"
+        );
+    }
+    let nodes = asked[0].1.out();
+    let nodes: serde_json::Value = serde_json::from_str(&nodes).unwrap();
+    assert!(nodes["meta"].is_object(), "{nodes}");
+    assert!(names.out().contains(name), "{names}");
 }
 
 #[test]

@@ -15,6 +15,17 @@ use crate::sys::process;
 /// next time.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// Signals that stop a process; which of them stops the command, the command decides.
+pub(super) const STOPPING: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
+
+/// The signals that are read, of those that are held back: what stops is ignored, or waits for its time.
+pub(super) fn read(mut held: SigSet, by_slurm: bool) -> SigSet {
+    if !by_slurm {
+        STOPPING.into_iter().for_each(|signal| held.remove(signal));
+    }
+    held
+}
+
 /// A timer of the kernel's that continues this process.
 pub(super) fn timer() -> io::Result<Timer> {
     let signal = SigevNotify::SigevSignal {
@@ -35,6 +46,15 @@ impl Supervisor<'_> {
             timer.set(when, TimerSetTimeFlags::empty())?;
         }
         Ok(())
+    }
+
+    pub(super) fn command_has_stopped(&mut self, number: i32) -> io::Result<()> {
+        self.stops = self.stops.wrapping_add(1);
+        // Nobody waits for a job to stop, and what goes on is told to go on. Where time is up the command is being ended.
+        if self.company.by_slurm || self.company.deadline.over().is_some() {
+            return Ok(());
+        }
+        self.is_about_to_stop(Signal::try_from(number).unwrap_or(Signal::SIGSTOP))
     }
 
     /// The command has stopped, and so does the launcher, by the same signal: the shell sees it. But not where the command has been

@@ -309,7 +309,7 @@ pub(crate) const QUERY: &[Row] = &[
     ("sacct", &["format", "shown"]),
     ("sacctmgr", &[]),
     ("sdiag", &[]),
-    ("sinfo", &[]),
+    ("sinfo", &["json"]),
     ("sprio", &[]),
     ("sshare", &[]),
     ("sstat", &[]),

@@ -7,18 +7,19 @@ use std::rc::Rc;
 use crate::config::source::Sourced;
 use crate::host::files::{Entry, Files, Kind, Look, split};
 use crate::plan::model::bounds::SiteBounds;
-use crate::plan::model::devices::rule;
+use crate::plan::model::devices::{gives, rule};
 use crate::policy::paths::glob;
-use crate::policy::{Clamped, PathSpec, Policy};
+use crate::policy::{Clamped, NetworkMode, PathSpec, Policy};
 
 /// The nodes that appear, each with the rule that allows it.
 pub type Nodes<'a> = Vec<(PathBuf, &'a Sourced<PathSpec>)>;
 
-/// The nodes that appear, and notes of what enforced layers do not allow.
+/// The nodes that appear in a jail with this network, and notes of what enforced layers do not allow.
 pub fn resolve<'a>(
     policy: &'a Policy,
     files: &dyn Files,
     site_bounds: &SiteBounds,
+    network: NetworkMode,
 ) -> (Nodes<'a>, Vec<Clamped>) {
     let mut all: Nodes<'a> = Vec::new();
     let mut clamped = Vec::new();
@@ -52,6 +53,7 @@ pub fn resolve<'a>(
             // Judged by its real place: a link below /dev could lead to a node that is denied.
             let fits = found.kind == Kind::Device && found.real.starts_with("/dev");
             if fits
+                && gives(rule, &found.real, network)
                 && !denied(&candidate)
                 && !denied(&found.real)
                 && all.iter().all(|(path, _)| *path != found.real)

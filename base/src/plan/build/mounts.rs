@@ -159,13 +159,14 @@ pub(super) fn build(
     builder.databases();
     builder.seeds()?;
     builder.follow();
-    if network::mode(policy, job.is_some()).value == NetworkMode::Filtered {
+    let mode = network::mode(policy, job.is_some()).value;
+    if mode == NetworkMode::Filtered {
         builder.names();
     }
     let trust = besides.credentials.then(|| builder.certificates());
     ssh::place(&mut builder.tree, besides.ssh, files, hides)?;
     builder.input();
-    builder.devices();
+    builder.devices(mode);
     slurm::place(
         &mut builder.tree,
         &mut builder.omitted,
@@ -540,8 +541,8 @@ impl Builder<'_> {
         }
     }
 
-    fn devices(&mut self) {
-        let (nodes, clamped) = devices::resolve(self.policy, self.files, self.site_bounds);
+    fn devices(&mut self, network: NetworkMode) {
+        let (nodes, clamped) = devices::resolve(self.policy, self.files, self.site_bounds, network);
         self.clamped.extend(clamped);
         for (from, rule) in nodes {
             self.tree.put(

@@ -47,6 +47,8 @@ pub fn rules(switches: Switches) -> Vec<SyscallRule> {
 // Numbers of the kernel's interface, equal on x86-64 and aarch64 (`seccomp` tests those
 // that libc knows). Flags of clone(2), unshare(2): include/uapi/linux/sched.h.
 
+/// A new cgroup namespace.
+const CLONE_NEWCGROUP: u64 = 0x0200_0000;
 /// A new time namespace; for unshare only, in clone the bit belongs to the exit signal.
 const CLONE_NEWTIME: u64 = 0x0000_0080;
 /// New mount, cgroup, UTS, IPC, user, PID and network namespaces.
@@ -135,6 +137,7 @@ const ALWAYS_REFUSED: &[SyscallRule] = &[
     always("io_uring_setup", Answer::NoSys, IO_URING),
     always("io_uring_enter", Answer::NoSys, IO_URING),
     always("io_uring_register", Answer::NoSys, IO_URING),
+    always("clone3", Answer::NoSys, CLONE3),
     // Its kernel judges the first argument that the call began with, and carries out what a tracer put in its place
     // (`syscall_get_arguments` in arch/arm64/include/asm/syscall.h: `orig_x0`).
     #[cfg(target_arch = "aarch64")]
@@ -354,7 +357,6 @@ const REFUSED_UNLESS_NESTED: &[SyscallRule] = &[
         Answer::Perm,
         NAMESPACE,
     ),
-    always("clone3", Answer::NoSys, CLONE3),
     on(
         "unshare",
         When::ArgAnyBit {
@@ -391,8 +393,31 @@ const fn table(level: u64, mask: u64, first: u64) -> [When; 2] {
     [int_is(1, level), option]
 }
 
-/// Refused where a program may be root of a network namespace of its own.
+const CGROUPS: &str = "who owns a cgroup namespace may mount the cgroups; files of the session's cgroup are the user's, and with them \
+     limits are changed, and processes outside are ended";
+
+/// Refused where a program may make namespaces of its own, and be root in them.
 const REFUSED_IF_NESTED: &[SyscallRule] = &[
+    on(
+        "clone",
+        When::ArgAnyBit {
+            index: 0,
+            bits: CLONE_NEWCGROUP,
+            width32: true,
+        },
+        Answer::Perm,
+        CGROUPS,
+    ),
+    on(
+        "unshare",
+        When::ArgAnyBit {
+            index: 0,
+            bits: CLONE_NEWCGROUP,
+            width32: true,
+        },
+        Answer::Perm,
+        CGROUPS,
+    ),
     // include/uapi/linux/netfilter_ipv4/ip_tables.h: 64; netfilter_arp/arp_tables.h: 96.
     on(
         "setsockopt",

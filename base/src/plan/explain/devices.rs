@@ -73,6 +73,15 @@ pub(super) fn judge(
         if let Some(forbidden) = ways.forbidden(&Request::Device(real)) {
             return (notes, (Visibility::Absent, why, forbidden));
         }
+        if found.is_some() && !devices::gives(rule, real, plan.network.value) {
+            let text = format!(
+                "it reaches a network past every rule for hosts, so that it appears where network.mode is open; or name it in \
+                 devices.allow in {}, or use {} for one run",
+                ways.config,
+                set_list("devices.allow", &real.display().to_string())
+            );
+            return (notes, (Visibility::Absent, why, Change::by(text)));
+        }
         let change = match found {
             None => "it is allowed, and appears in the next launch on a host that has it",
             Some(_) => "it leads out of /dev, where nothing is shown as a device node",

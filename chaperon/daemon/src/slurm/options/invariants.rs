@@ -231,6 +231,7 @@ fn the_entrances_are_closed() {
             ],
         ),
         (Command::Squeue, &["clusters", "yaml"]),
+        (Command::Sinfo, &["yaml"]),
         (
             Command::Sacct,
             &["clusters", "file", "env-vars", "completion", "yaml"],

@@ -10,7 +10,7 @@ const OTHER_CLUSTER: &str =
     "queries stay on this cluster; leave it out, or log in to the other one and work there";
 const FOR_EVER: &str = "it would ask for ever; ask again when you need to know";
 const AGAIN: &str = "the queue is asked again and again, no faster than the policy lets it";
-const YAML: &str = "what it prints is not filtered by job; use --json";
+const YAML: &str = "what it prints is not filtered; use --json";
 const QUIETLY: &str = "accepted; Slurm would print how the query was written anew";
 const IDS: &str = "the jobs must be in the session's scope";
 const COLUMNS: &str = "the columns are filled in from what the session may see";
@@ -149,7 +149,7 @@ pub(super) static SINFO: Table = Table {
         flag("verbose", 'v').many(),
         flag("version", 'V'),
         pass("json", NO, Kind::Name).since(21, 8).optional(),
-        pass("yaml", NO, Kind::Name).since(21, 8).optional(),
+        no("yaml", NO, Kind::Name, YAML).since(21, 8).optional(),
     ],
     dropped: &[
         CONF,

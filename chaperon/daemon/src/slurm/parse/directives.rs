@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use super::script_line::{begins_component, is_space, lines, skip_spaces, word};
 use super::translated::translated;
-use super::words::{accept, mistake, quoted, scan};
+use super::words::{MOST_OPTIONS, accept, mistake, quoted, scan, too_many};
 use super::{GivenOption, Origin, Table, Word};
 use crate::refusal::Refusal;
 use crate::slurm::options::Release;
@@ -122,6 +122,9 @@ fn split(
             ));
         }
         while let Some((word, behind)) = word(rest, Origin::Directive(number), release)? {
+            if words.len() == MOST_OPTIONS {
+                return Err(too_many("words", Origin::Directive(number)));
+            }
             words.push((word, number));
             rest = behind;
         }

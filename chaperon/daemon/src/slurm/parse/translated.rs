@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
 use super::script_line::{lines, word};
-use super::words::{accept, mistake, quoted};
+use super::words::{MOST_OPTIONS, accept, mistake, not_too_long, quoted, too_many};
 use super::{GivenOption, Origin, Table};
 use crate::refusal::Refusal;
 use crate::slurm::options::Release;
@@ -139,6 +139,8 @@ pub(super) fn translated(
         };
         for (letter, value, line) in options(rows, &words)? {
             to.line = line;
+            let shown = format!("-{}", letter as char);
+            not_too_long(&value, &shown, Origin::Directive(line))?;
             if bsub {
                 to.bsub(letter, &value)?;
             } else {
@@ -163,6 +165,9 @@ fn words(script: &[u8], mark: &[u8], release: Option<Release>) -> Result<Option<
         };
         let words = found.get_or_insert_with(Vec::new);
         while let Some((word, behind)) = word(rest, Origin::Directive(number), release)? {
+            if words.len() == MOST_OPTIONS {
+                return Err(too_many("words", Origin::Directive(number)));
+            }
             words.push((word, number));
             rest = behind;
         }
@@ -224,6 +229,9 @@ fn options(rows: &[Row], words: &[(Vec<u8>, usize)]) -> Result<Vec<(u8, Vec<u8>,
                     rest = &[];
                     behind.to_vec()
                 };
+                if all.len() == MOST_OPTIONS {
+                    return Err(too_many("options", Origin::Directive(line)));
+                }
                 all.push((*letter, value, line));
             }
         } else {
@@ -247,16 +255,16 @@ struct To<'a> {
 }
 
 impl To<'_> {
-    /// Gives an option of Slurm's.
+    /// Gives an option of Slurm's. What the lines gave it before counts no more: lists grow entry by entry.
     fn give(&mut self, long: &str, value: Option<&[u8]>) -> Result<(), Refusal> {
         let origin = Origin::Directive(self.line);
         let option = self
             .table
             .named(long)
             .ok_or_else(|| mistake(origin, format!("sbatch has no option --{long}")))?;
-        self.all
-            .given
-            .push(accept(option, value.map(OsStr::from_bytes), origin)?);
+        let given = accept(option, value.map(OsStr::from_bytes), origin)?;
+        self.all.given.retain(|before| before.option.long != long);
+        self.all.given.push(given);
         Ok(())
     }
 

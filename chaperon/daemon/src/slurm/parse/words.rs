@@ -12,6 +12,12 @@ use crate::slurm::options::{Release, Verdict};
 /// How much of a value a message shows, in characters: enough to recognise it.
 const SHOWN: usize = 60;
 
+/// Options that one command line or script may give. A word of letters gives one by each byte, which takes fifty here.
+pub(super) const MOST_OPTIONS: usize = 4096;
+
+/// The longest value, in bytes: as words of a command line they go on to Slurm's own command (`MAX_ARG_STRLEN`, execve(2)).
+const LONGEST_VALUE: usize = 128 << 10;
+
 /// How alike two names must be for one to be proposed for the other: Jaro-Winkler, 1 is the same.
 /// As in the launcher's messages about unknown keys.
 const ALIKE: f64 = 0.8;
@@ -73,6 +79,14 @@ pub(in crate::slurm) fn scan<'a>(
     mut found: impl FnMut(&'static Opt, Option<&OsStr>, Origin) -> Result<(), Refusal>,
 ) -> Result<Vec<Word<'a>>, Refusal> {
     let mut operands = Vec::new();
+    let mut given = 0;
+    let mut found = |option, value, origin| {
+        given += 1;
+        if given > MOST_OPTIONS {
+            return Err(too_many("options", origin));
+        }
+        found(option, value, origin)
+    };
     let mut words = words.iter().copied();
     while let Some(word) = words.next() {
         let bytes = word.text.as_bytes();
@@ -152,6 +166,9 @@ pub(super) fn accept(
         let what = format!("{}{shown}", place(origin));
         return Err(Refusal::listed(what, reason).because(Reason::Option(option.long)));
     }
+    if let Some(value) = value {
+        not_too_long(value.as_bytes(), &option.shown(), origin)?;
+    }
     if let Some(value) = value
         && let Err(expected) = values::check(option.kind, value)
     {
@@ -192,6 +209,23 @@ fn place(origin: Origin) -> String {
 
 pub(super) fn mistake(origin: Origin, text: impl AsRef<str>) -> Refusal {
     Refusal::mistake(format!("{}{}", place(origin), text.as_ref()))
+}
+
+/// Refuses a value that no command line takes.
+pub(super) fn not_too_long(value: &[u8], shown: &str, origin: Origin) -> Result<(), Refusal> {
+    if value.len() < LONGEST_VALUE {
+        return Ok(());
+    }
+    let text = format!(
+        "the value of {shown} has {} bytes; it may have less than {LONGEST_VALUE}",
+        value.len()
+    );
+    Err(mistake(origin, text))
+}
+
+/// More words or options than are read.
+pub(super) fn too_many(what: &str, origin: Origin) -> Refusal {
+    mistake(origin, format!("more than {MOST_OPTIONS} {what}"))
 }
 
 fn lacks_argument(origin: Origin, option: &str) -> Refusal {

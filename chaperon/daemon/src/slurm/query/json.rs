@@ -1,4 +1,4 @@
-//! Jobs as `squeue --json` and `scontrol --json show job` give them.
+//! Jobs as `squeue --json` and `scontrol --json show job` give them, and nodes as `sinfo --json` does.
 
 use agent_sandbox_wire::order::Queries;
 use serde_json::Value;
@@ -7,6 +7,59 @@ use crate::refusal::Refusal;
 use crate::slurm::query::shown::{describe, number};
 use crate::slurm::records::Reader;
 use crate::slurm::scope::View;
+
+/// Who has a node for himself (`--exclusive=user`), and who set its reason: in `sinfo --json` alone.
+const NAMES: [&str; 2] = ["owner", "reason_set_by_user"];
+
+/// Nodes and partitions without the names of users.
+///
+/// # Errors
+/// It is no JSON.
+pub(super) fn nameless(text: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let Some(mut all) = read(text)? else {
+        return Ok(Vec::new());
+    };
+    without_names(&mut all);
+    write(&all)
+}
+
+fn without_names(value: &mut Value) {
+    match value {
+        Value::Array(all) => all.iter_mut().for_each(without_names),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(text) if NAMES.contains(&name.as_str()) => text.clear(),
+                    _ => without_names(value),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What Slurm answers; nothing where it says nothing.
+fn read(text: &[u8]) -> Result<Option<Value>, Refusal> {
+    if text.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    // Names of jobs need not be text.
+    let text = String::from_utf8_lossy(text);
+    let mut all: Value = serde_json::from_str(&text)
+        .map_err(|_| Refusal::mistake("Slurm answers in a way that is not understood"))?;
+    // The command's line and the submitting client stand there since 23.11.
+    if let Some(meta) = all.get_mut("meta").and_then(Value::as_object_mut) {
+        meta.remove("command");
+    }
+    Ok(Some(all))
+}
+
+fn write(all: &Value) -> Result<Vec<u8>, Refusal> {
+    let mut text = serde_json::to_vec_pretty(all)
+        .map_err(|_| Refusal::mistake("the answer cannot be written"))?;
+    text.push(b'\n');
+    Ok(text)
+}
 
 /// Keeps the jobs that may be shown, and puts in what is recorded of them.
 ///
@@ -18,13 +71,9 @@ pub(super) fn filter(
     others: Queries,
     reader: &Reader,
 ) -> Result<Vec<u8>, Refusal> {
-    let odd = |_| Refusal::mistake("Slurm answers in a way that is not understood");
-    if text.trim_ascii().is_empty() {
+    let Some(mut all) = read(text)? else {
         return Ok(Vec::new());
-    }
-    // Names of jobs need not be text.
-    let text = String::from_utf8_lossy(text);
-    let mut all: Value = serde_json::from_str(&text).map_err(odd)?;
+    };
     // Nothing but the jobs and what tells about the answer.
     if let Some(fields) = all.as_object_mut() {
         fields.retain(|name, _| {
@@ -33,10 +82,6 @@ pub(super) fn filter(
                 "meta" | "errors" | "warnings" | "jobs" | "last_update" | "last_backfill"
             )
         });
-        // The command's line and the submitting client stand there since 23.11.
-        if let Some(meta) = fields.get_mut("meta").and_then(Value::as_object_mut) {
-            meta.remove("command");
-        }
     }
     if let Some(jobs) = all.get_mut("jobs").and_then(Value::as_array_mut) {
         jobs.retain_mut(|job| {
@@ -52,8 +97,5 @@ pub(super) fn filter(
             ours || others == Queries::Names
         });
     }
-    let mut text = serde_json::to_vec_pretty(&all)
-        .map_err(|_| Refusal::mistake("the answer cannot be written"))?;
-    text.push(b'\n');
-    Ok(text)
+    write(&all)
 }

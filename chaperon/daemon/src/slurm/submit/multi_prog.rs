@@ -12,6 +12,12 @@ use crate::refusal::Refusal;
 /// The largest file, in bytes.
 pub(super) const LARGEST: usize = 1 << 20;
 
+/// What all commands may take together, in bytes: the arguments behind the file's name are in each of them.
+const LARGEST_COMMANDS: usize = 4 << 20;
+
+/// What an argument takes beside its bytes.
+const ARGUMENT: usize = size_of::<Vec<u8>>();
+
 /// Numbers of tasks beyond this one are none (`MAX_TASKS_PER_NODE` times some nodes).
 const MOST_TASKS: u32 = 1 << 20;
 
@@ -31,6 +37,8 @@ pub(super) fn parse(
     let mut all: Vec<TaskCommand> = Vec::new();
     let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
     let mut rest = false;
+    let size = |argv: &[Vec<u8>]| argv.iter().map(|one| one.len() + ARGUMENT).sum::<usize>();
+    let (each, mut taken_up) = (size(behind), 0_usize);
     for (number, line) in lines(content) {
         let wrong = |why: String| {
             let why = if why.is_empty() {
@@ -78,6 +86,12 @@ pub(super) fn parse(
             .ok_or_else(|| wrong("Program arguments specification format invalid".to_owned()))?;
         if argv.is_empty() {
             return Err(wrong(String::new()));
+        }
+        taken_up += size(&argv) + each;
+        if taken_up > LARGEST_COMMANDS {
+            return Err(wrong(format!(
+                "the commands have more than {LARGEST_COMMANDS} bytes with the arguments behind the file, which each of them gets"
+            )));
         }
         argv.extend_from_slice(behind);
         all.push(TaskCommand {
@@ -279,6 +293,21 @@ mod tests {
         let (_, tasks) = read(&file, None).unwrap();
         assert_eq!(tasks, 140_000);
         assert!(read(&(file + "7-9 y\n"), None).is_err());
+    }
+
+    #[test]
+    fn arguments_behind_the_file_multiply_up_to_a_bound() {
+        let file: String = (0..5000).map(|task| format!("{task} a\n")).collect();
+        let behind = [vec![b'x'; 100_000], vec![b'x'; 100_000]];
+        let refused = parse("mp".as_ref(), file.as_bytes(), Some(5000), &behind).unwrap_err();
+        assert!(
+            refused.message.contains("more than 4194304 bytes"),
+            "{}",
+            refused.message
+        );
+        let many = vec![Vec::new(); 65_536];
+        assert!(parse("mp".as_ref(), file.as_bytes(), Some(5000), &many).is_err());
+        assert!(parse("mp".as_ref(), file.as_bytes(), Some(5000), &[b"b".to_vec()]).is_ok());
     }
 
     #[test]

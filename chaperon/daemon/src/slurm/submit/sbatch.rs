@@ -46,6 +46,7 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
     let session = Rc::clone(&context.session);
     let submission = Submission::read(context, Target::default()).await?;
     let script = script::find(context, submission.parsed()).await?;
+    script::check_size(&session, script.content.len(), 0).await?;
     let submission = with_directives(context, submission, &script).await?;
     submission.tell_notes(context).await;
     let cwd = submission.directory(context)?;

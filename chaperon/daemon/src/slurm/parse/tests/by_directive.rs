@@ -43,6 +43,48 @@ fn several_options_stand_on_a_line() {
     );
 }
 
+/// A script has megabytes for options that add to a list or say the same again: what is kept of them is small.
+#[test]
+fn options_of_a_script_take_little_memory() {
+    let refused = |script: &str, why: &str| {
+        let refusal = found(&format!("#!/bin/sh\n{script}\n")).unwrap_err();
+        assert!(refusal.contains(why), "{refusal}");
+    };
+    let lists = "#PBS".to_owned() + &" -v a".repeat(1000);
+    let list = format!("export={}", ["a"; 1000].join(","));
+    reads(&format!("#!/bin/sh\n{lists}\n"), &[&list]);
+    refused(
+        &("#PBS".to_owned() + &" -v a".repeat(5000)),
+        "more than 4096 words",
+    );
+    refused(
+        &("#PBS -".to_owned() + &"h".repeat(5000)),
+        "more than 4096 options",
+    );
+    refused(
+        &("#SBATCH -".to_owned() + &"H".repeat(5000)),
+        "more than 4096 options",
+    );
+    refused(
+        &("#SBATCH".to_owned() + &" -H".repeat(5000)),
+        "more than 4096 words",
+    );
+    let long = "x".repeat(128 << 10);
+    refused(
+        &format!("#SBATCH -J {long}"),
+        "the value of --job-name has 131072 bytes",
+    );
+    refused(
+        &format!("#PBS -l {}", "proc=a,b,".repeat(20_000)),
+        "the value of -l has 180000 bytes",
+    );
+    let half = &long[..100_000];
+    refused(
+        &format!("#PBS -v {half} -v {half}"),
+        "the value of --export has 200001 bytes",
+    );
+}
+
 #[test]
 fn the_scan_ends_at_the_first_command() {
     reads(
@@ -187,7 +229,6 @@ fn lines_of_one_other_system_are_translated() {
         &[
             "partition=z",
             "partition=y",
-            "nodelist=a,b",
             "job-name=j",
             "output=o",
             "error=e",
@@ -205,7 +246,6 @@ fn lines_of_one_other_system_are_translated() {
             "mem=4g",
             "mail-type=BEGIN,END,FAIL",
             "mail-user=a@b",
-            "export=A=1",
             "export=A=1,B",
             "hold",
             "nice=5",
