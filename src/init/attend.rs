@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 
 use super::control::{Control, FAILED};
 use super::copies::Copies;
+use super::keep::REAPED_AT_ONCE;
 use super::messages::Messages;
 use crate::handoff::{End, Report, Request};
 use crate::sys::process::Change;
@@ -33,6 +34,8 @@ pub(super) struct Attendance<'a> {
     errors: Option<OwnedFd>,
     /// What the launcher asked for before the command was started.
     early: Vec<Request>,
+    /// Whether nothing is known to have happened to a child since.
+    reaped: bool,
     /// How often the command has stopped.
     stops: u32,
     /// Whether it stands in the last of these stops.
@@ -62,6 +65,7 @@ impl<'a> Attendance<'a> {
             said: Messages::default(),
             errors: None,
             early: Vec::new(),
+            reaped: true,
             stops: 0,
             stands: false,
             end: None,
@@ -111,6 +115,8 @@ impl<'a> Attendance<'a> {
             }
             if signalled {
                 self.note_signals();
+            }
+            if signalled || !self.reaped {
                 self.reap();
             }
             // The launcher is gone: so is the jail.
@@ -129,6 +135,9 @@ impl<'a> Attendance<'a> {
     }
 
     fn timeout(&self) -> PollTimeout {
+        if !self.reaped {
+            return PollTimeout::ZERO;
+        }
         let until = self.copies.next().into_iter().chain(self.leave).min();
         match until {
             None => PollTimeout::NONE,
@@ -165,8 +174,13 @@ impl<'a> Attendance<'a> {
     }
 
     fn reap(&mut self) {
-        // The end of the loop is that there is no news, or that there are no children.
-        while let Ok(Some((pid, change))) = process::next_change() {
+        // Some at a time: a command that stops and goes on without end must not keep init from its launcher's requests.
+        for _ in 0..REAPED_AT_ONCE {
+            // The end of the loop is that there is no news, or that there are no children.
+            let Ok(Some((pid, change))) = process::next_change() else {
+                self.reaped = true;
+                return;
+            };
             let end = match change {
                 _ if pid != self.command => {
                     self.said.ended(pid);
@@ -191,6 +205,7 @@ impl<'a> Attendance<'a> {
                 self.leave = Some(Instant::now() + LEAVE);
             }
         }
+        self.reaped = false;
     }
 
     /// Does what the launcher asks for; `false` if it is gone.

@@ -23,7 +23,7 @@ const HANDED_OUT: [Kind; 6] = [
 ];
 
 /// Orphans that are reaped before the launcher is looked for again.
-const REAPED_AT_ONCE: u32 = 64;
+pub(super) const REAPED_AT_ONCE: u32 = 64;
 
 /// Keeps the jail until the launcher is gone; the exit code.
 ///

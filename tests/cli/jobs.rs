@@ -3,10 +3,12 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use agent_sandbox_support::terminal::{Terminal, shell};
-use agent_sandbox_support::waiting::wait_for;
+use agent_sandbox_support::waiting::{PATIENCE, wait_for};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -207,8 +209,19 @@ fn a_job_that_is_stopped_as_soon_as_it_goes_on() {
         .stdout(Stdio::piped());
     let mut job = Killed(command.spawn().unwrap());
     let group = Pid::from_raw(job.0.id().cast_signed());
-    let mut lines = BufReader::new(job.0.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "started");
+    let lines = BufReader::new(job.0.stdout.take().unwrap()).lines();
+    let (said, listens) = mpsc::channel();
+    thread::spawn(move || {
+        lines
+            .map_while(Result::ok)
+            .all(|line| said.send(line).is_ok())
+    });
+    let line = || {
+        listens
+            .recv_timeout(PATIENCE)
+            .unwrap_or_else(|error| error.to_string())
+    };
+    assert_eq!(line(), "started");
     for turn in 0..STOPS {
         killpg(group, Signal::SIGTSTP).unwrap();
         let flags = WaitPidFlag::WUNTRACED | WaitPidFlag::WNOHANG;
@@ -219,7 +232,7 @@ fn a_job_that_is_stopped_as_soon_as_it_goes_on() {
         let stopped = WaitStatus::Stopped(group, Signal::SIGTSTP);
         assert_eq!(status, Ok(stopped), "turn {turn}");
         killpg(group, Signal::SIGCONT).unwrap();
-        assert_eq!(lines.next().unwrap().unwrap(), "goes on", "turn {turn}");
+        assert_eq!(line(), "goes on", "turn {turn}");
     }
 }
 

@@ -168,7 +168,6 @@ fn a_session_has_the_devices_of_the_policy_and_no_others() {
         "nvidia-modeset",
         "nvidia-uvm",
         "nvidia-uvm-tools",
-        "nvidia-caps-imex-channels/channel0",
         "gdrdrv",
         "kfd",
     ];

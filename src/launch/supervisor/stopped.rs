@@ -61,39 +61,53 @@ impl Supervisor<'_> {
     /// continued since. Init is asked for that when the signal waits to be delivered already: what continues the process group
     /// from then on takes the signal back (signal(7): SIGCONT discards stop signals that are pending).
     pub(super) fn is_about_to_stop(&mut self, signal: Signal) -> io::Result<()> {
+        let asked = self.stopping.replace(signal);
+        if let Some(other) = asked.filter(|&other| other != signal) {
+            self.take_back(other)?;
+        }
+        if asked.is_none() {
+            // From here on the launcher's own timer continues it for what is due alone.
+            self.company.deadline.rests();
+            self.set_timer()?;
+        }
         if signal != Signal::SIGSTOP {
             process::handle(signal, SigHandler::SigDfl)?;
             raise(signal)?;
         }
-        self.stopping = Some(signal);
-        self.request(&Request::Stands);
+        // One question at a time: a command that stops over and over fills no socket with them.
+        if asked.is_none() {
+            self.request(&Request::Stands);
+        }
         Ok(())
     }
 
-    /// Stops the launcher, if the command stands. What continues the launcher continues the command, unless the launcher has
-    /// something to do.
+    /// Ignores a signal again that stops, also one that is pending.
+    fn take_back(&self, signal: Signal) -> io::Result<()> {
+        if signal != Signal::SIGSTOP {
+            process::handle(signal, SigHandler::SigIgn)?;
+        }
+        Ok(())
+    }
+
+    /// Stops the launcher, if the command stands and has time left. What continues the launcher continues the command, unless the
+    /// launcher has something to do.
     pub(super) fn stop_like_the_command(&mut self, stands: bool) -> io::Result<()> {
         let Some(signal) = self.stopping.take() else {
             return Ok(());
         };
-        if stands {
-            tracing::debug!(target: "launch", %signal, "stopped like the command");
-            self.company.deadline.rests();
-            self.set_timer()?;
-            if signal == Signal::SIGSTOP {
-                raise(signal)?;
-            } else {
-                let mut one = SigSet::empty();
-                one.add(signal);
-                one.thread_unblock()?;
-                one.thread_block()?;
-            }
+        if !stands || self.company.deadline.over().is_some() {
+            self.company.deadline.goes_on(Instant::now());
+            return self.take_back(signal);
         }
-        if signal != Signal::SIGSTOP {
-            process::handle(signal, SigHandler::SigIgn)?;
-        }
-        if !stands {
-            return Ok(());
+        tracing::debug!(target: "launch", %signal, "stopped like the command");
+        if signal == Signal::SIGSTOP {
+            raise(signal)?;
+        } else {
+            let mut one = SigSet::empty();
+            one.add(signal);
+            one.thread_unblock()?;
+            one.thread_block()?;
+            self.take_back(signal)?;
         }
         let now = Instant::now();
         if self.company.deadline.next().is_some_and(|at| at <= now) {

@@ -7,10 +7,10 @@ use crate::config::source::{Layer, Sourced};
 use crate::policy::paths::glob;
 use crate::policy::{NetworkMode, PathSpec};
 
-/// Adapters of networks that programs drive themselves: InfiniBand and RoCE, Omni-Path and its forerunner, Aries, Slingshot, and
-/// what registers memory for them. RDMA knows no network namespace unless root has asked for it (`rdma system set netns
+/// Adapters of networks that programs drive themselves: InfiniBand and RoCE, Omni-Path and its forerunner, Aries, Slingshot,
+/// what registers memory for them, and NVLink between nodes (IMEX channels). RDMA knows no network namespace unless root has asked for it (`rdma system set netns
 /// exclusive`, rdma-system(8)): who opens such a node reaches the fabric whatever the jail's network is.
-const ADAPTERS: [&str; 7] = [
+const ADAPTERS: [&str; 8] = [
     "/dev/infiniband/*",
     "/dev/hfi1*",
     "/dev/ipath*",
@@ -18,6 +18,7 @@ const ADAPTERS: [&str; 7] = [
     "/dev/cxi*",
     "/dev/kdreg*",
     "/dev/rv",
+    "/dev/nvidia-caps-imex-channels/*",
 ];
 
 /// Whether a rule of `devices.allow` gives this node in a jail with that network: what is built in gives adapters of networks only

@@ -251,7 +251,8 @@ static ROWS: &[Opt] = &[
     of(R, no("launch-cmd", NO, Kind::Flag, LAUNCHER)),
     of(R, no("launcher-opts", NO, Kind::Raw, LAUNCHER)),
     of(ALL, pass("licenses", 'L', Kind::Word)),
-    of(ALL, pass("mail-type", NO, Kind::Name)),
+    // Each adds to those before (`slurm_opt.c`, `arg_set_mail_type`).
+    of(ALL, pass("mail-type", NO, Kind::Name).many()),
     of(ALL, pass("mail-user", NO, Kind::Mail)),
     of(ALL, pass("mcs-label", NO, Kind::Name)),
     named!(ALL, "MEM_PER_NODE", pass("mem", NO, Kind::Name)),

@@ -263,7 +263,9 @@ impl To<'_> {
             .named(long)
             .ok_or_else(|| mistake(origin, format!("sbatch has no option --{long}")))?;
         let given = accept(option, value.map(OsStr::from_bytes), origin)?;
-        self.all.given.retain(|before| before.option.long != long);
+        if !option.many {
+            self.all.given.retain(|before| before.option.long != long);
+        }
         self.all.given.push(given);
         Ok(())
     }
@@ -354,7 +356,13 @@ impl To<'_> {
     /// `-l`: entries that sbatch looks for at each place of the list, byte by byte.
     fn resources(&mut self, list: &[u8]) -> Result<(), Refusal> {
         let (mut at, mut gpus, mut chunks) = (0, 0, 0_u8);
+        let mut entries = 0;
         while at < list.len() {
+            // Each is looked at with what the list has given before.
+            entries += usize::from(at == 0 || b",:".contains(&list[at - 1]));
+            if entries > MOST_OPTIONS {
+                return Err(too_many("entries", Origin::Directive(self.line)));
+            }
             let rest = &list[at..];
             let begins = |word: &str| rest.starts_with(word.as_bytes());
             let begins_so = |word: &str| {

@@ -8,8 +8,10 @@ use crate::slurm::query::shown::{describe, number};
 use crate::slurm::records::Reader;
 use crate::slurm::scope::View;
 
-/// Who has a node for himself (`--exclusive=user`), and who set its reason: in `sinfo --json` alone.
+/// Who has a node for himself (`--exclusive=user`), and who set its reason, up to Slurm 23.02; behind that the latter is `user` in
+/// `reason`, and the former is not there.
 const NAMES: [&str; 2] = ["owner", "reason_set_by_user"];
+const WITHIN_REASON: &str = "user";
 
 /// Nodes and partitions without the names of users.
 ///
@@ -30,6 +32,11 @@ fn without_names(value: &mut Value) {
             for (name, value) in fields {
                 match value {
                     Value::String(text) if NAMES.contains(&name.as_str()) => text.clear(),
+                    Value::Object(reason) if name == "reason" => {
+                        if let Some(Value::String(text)) = reason.get_mut(WITHIN_REASON) {
+                            text.clear();
+                        }
+                    }
                     _ => without_names(value),
                 }
             }

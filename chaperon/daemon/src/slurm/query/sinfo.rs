@@ -31,14 +31,23 @@ async fn carry_out(context: &mut Context<'_>) -> Result<End, Stop> {
         ))
         .into());
     }
-    let arguments = parse::canonical(&parsed.given);
+    let mut arguments = parse::canonical(&parsed.given);
     let session = context.session.clone();
-    if !parsed.has("json") || session.order.queries == Queries::Names {
+    // `--json=list` says which forms there are.
+    let json = parsed.has("json") && parsed.value("json").is_none_or(|form| form != "list");
+    if !json || session.order.queries == Queries::Names {
         return plain(context, arguments, parsed.kept).await;
     }
+    // What it says of itself would stand in the JSON.
+    arguments.retain(|word| word != "--verbose");
     let work = async {
         let said = look_up(&session, Command::Sinfo, arguments, parsed.kept).await?;
-        Ok((json::nameless(&said.output)?, said))
+        let output = match json::nameless(&said.output) {
+            // Its own words say why there is no JSON.
+            Err(_) if said.end != End::Code(0) => Vec::new(),
+            output => output?,
+        };
+        Ok((output, said))
     };
     let (output, said) = attended(context.conn, work).await?;
     reply(context.conn, &output, &said.error, said.end).await

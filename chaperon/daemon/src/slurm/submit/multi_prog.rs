@@ -12,8 +12,8 @@ use crate::refusal::Refusal;
 /// The largest file, in bytes.
 pub(super) const LARGEST: usize = 1 << 20;
 
-/// What all commands may take together, in bytes: the arguments behind the file's name are in each of them.
-const LARGEST_COMMANDS: usize = 4 << 20;
+/// What the arguments behind the file's name may take, in bytes: they are in each command.
+const MOST_BEHIND: usize = 4 << 20;
 
 /// What an argument takes beside its bytes.
 const ARGUMENT: usize = size_of::<Vec<u8>>();
@@ -37,8 +37,7 @@ pub(super) fn parse(
     let mut all: Vec<TaskCommand> = Vec::new();
     let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
     let mut rest = false;
-    let size = |argv: &[Vec<u8>]| argv.iter().map(|one| one.len() + ARGUMENT).sum::<usize>();
-    let (each, mut taken_up) = (size(behind), 0_usize);
+    let each: usize = behind.iter().map(|one| one.len() + ARGUMENT).sum();
     for (number, line) in lines(content) {
         let wrong = |why: String| {
             let why = if why.is_empty() {
@@ -87,10 +86,9 @@ pub(super) fn parse(
         if argv.is_empty() {
             return Err(wrong(String::new()));
         }
-        taken_up += size(&argv) + each;
-        if taken_up > LARGEST_COMMANDS {
+        if (all.len() + 1).saturating_mul(each) > MOST_BEHIND {
             return Err(wrong(format!(
-                "the commands have more than {LARGEST_COMMANDS} bytes with the arguments behind the file, which each of them gets"
+                "the arguments behind the file go to each of its commands, and take more than {MOST_BEHIND} bytes with this one"
             )));
         }
         argv.extend_from_slice(behind);
