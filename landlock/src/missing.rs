@@ -149,9 +149,9 @@ pub const MISSING: &[Row] = &[
         "file-system-calls",
         Kind::Open,
         Holds::Always,
-        "a read-only mount stands against them",
-        "ioctl(2) commands that one file system alone has (OCFS2's copies, Lustre's striping, some of btrfs) work on what \
-         is open for reading; those that change flags, versions, encryption or verity are refused",
+        "a read-only mount stands against most of them",
+        "ioctl(2) commands that one file system alone has (Lustre's striping, some of btrfs) work on what is open for \
+         reading; those that make or remove files, or change flags, versions, encryption or verity, are refused",
     ),
     row(
         "connections",

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use agent_sandbox_hosts::{Host, Name};
+use nix::ifaddrs::getifaddrs;
 use tokio::sync::Semaphore;
 
 use crate::proxy::Proxy;
@@ -114,7 +115,8 @@ impl Outside for HostNetwork {
     }
 
     /// The kernel sends to its own addresses from the same address: `connect(2)` of a datagram socket looks up the route, and
-    /// sends nothing. What cannot be asked counts as the host's own.
+    /// sends nothing. But to a second address of a network that an interface is in, it sends from the first: so the list of
+    /// addresses counts as well. What cannot be asked counts as the host's own.
     fn is_own(&self, address: IpAddr) -> bool {
         is_own(address)
     }
@@ -131,7 +133,7 @@ fn is_own(address: IpAddr) -> bool {
         socket.local_addr()
     };
     match from() {
-        Ok(from) => from.ip() == address,
+        Ok(from) => from.ip() == address || is_of_an_interface(address),
         // No route to it: nothing will be reached there either.
         Err(e)
             if matches!(
@@ -143,6 +145,18 @@ fn is_own(address: IpAddr) -> bool {
         }
         Err(_) => true,
     }
+}
+
+fn is_of_an_interface(address: IpAddr) -> bool {
+    let Ok(mut all) = getifaddrs() else {
+        return true;
+    };
+    all.any(|one| {
+        let Some(at) = one.address else { return false };
+        let v4 = at.as_sockaddr_in().map(|at| IpAddr::from(at.ip()));
+        let v6 = at.as_sockaddr_in6().map(|at| IpAddr::from(at.ip()));
+        v4.or(v6) == Some(address)
+    })
 }
 
 /// Whether a host of this name, as `gethostname(2)` has it, is called so.
@@ -301,6 +315,37 @@ mod tests {
         ] {
             assert!(!calls(name), "{name}");
         }
+    }
+
+    /// In a network of its own: the test program once more.
+    #[test]
+    fn each_address_of_an_interface_is_the_hosts_own() {
+        const TEST: &str = "outside::tests::each_address_of_an_interface_is_the_hosts_own";
+        const ALONE: &str = "AGENT_SANDBOX_TEST_ALONE";
+        if std::env::var_os(ALONE).is_some() {
+            let own = |address: &str| HostNetwork::default().is_own(address.parse().unwrap());
+            assert!(own("198.51.100.1") && own("198.51.100.2") && own("2001:db8::2"));
+            assert!(!own("198.51.100.3") && !own("2001:db8::3"));
+            return;
+        }
+        let script = "ip link set lo up && ip address add 198.51.100.1/24 dev lo && ip address add 198.51.100.2/24 dev lo && \
+                      ip address add 2001:db8::1/32 dev lo nodad && ip address add 2001:db8::2/32 dev lo nodad || exit 77; \
+                      exec \"$0\" --exact --nocapture \"$1\"";
+        let again = std::process::Command::new("unshare")
+            .args(["--user", "--map-root-user", "--net", "sh", "-c", script])
+            .arg(std::env::current_exe().unwrap())
+            .arg(TEST)
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&again.stdout) + String::from_utf8_lossy(&again.stderr);
+        if !said.contains("running 1 test") {
+            return agent_sandbox_support::not_checked(TEST, "no network of one's own can be made");
+        }
+        assert!(
+            again.status.success() && said.contains("1 passed"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -68,6 +68,34 @@ const TIOCSETD: u64 = 0x5423;
 /// 4096 bytes; the last eight bits number them. include/uapi/linux/btrfs.h.
 const BTRFS_VOLUMES: u64 = 0x5000_9400;
 
+/// The bits of a command of ioctl(2) that are its type and number, and those that say which way data goes:
+/// include/uapi/asm-generic/ioctl.h. Sizes between them differ by a client's version.
+const TYPE_AND_NUMBER: u64 = 0xffff;
+const DIRECTION: u64 = 0xc000_0000;
+
+/// A command whose bits of this mask are these.
+const fn command(mask: u64, equals: u64) -> When {
+    When::ArgMasked {
+        index: 1,
+        mask,
+        equals,
+        width32: true,
+    }
+}
+
+/// BEEGFS_IOC_CREATE_FILE, _V2, _V3 and MKFILE_STRIPEHINTS: _IOW('f', 21, 28, 29, 27), BeeGFS 8, beegfs_client.h. The first has the type and
+/// number of FS_IOC_GET_ENCRYPTION_POLICY, which asks and is refused as well.
+const BEEGFS: &str = "BeeGFS makes files and links by the number of a directory, in any of the user's, whatever is mounted how";
+/// LL_IOC_LMV_SETSTRIPE (240), LL_IOC_REMOVE_ENTRY and LL_IOC_RMFID (242): Lustre 2.16, lustre_user.h.
+const LUSTRE: &str = "Lustre makes directories, and removes files by name or number, through what is open for reading alone, also on a read-only mount; `lfs mkdir` and `lfs rmfid` work outside";
+/// OCFS2_IOC_REFLINK: fs/ocfs2/ocfs2_ioctl.h.
+const OCFS2_REFLINK: u64 = 0x4018_6f04;
+const OCFS2: &str = "OCFS2 copies files by path";
+/// OpenAFS 1.8, src/afs/LINUX/osi_ioctl.c.
+const VIOC_SYSCALL: u64 = 0x4008_4301;
+const VIOC_SYSCALL32: u64 = 0x4004_4301;
+const AFS: &str = "OpenAFS's own calls, by a file in `/proc`: they give out the user's tokens and change access lists";
+
 /// Personalities that change no memory protection: Linux (0), a 32-bit `uname` (8), the two with a
 /// 2.6 version number (0x20000), each without and with ADDR_NO_RANDOMIZE (0x40000), and the query
 /// (0xffffffff). include/uapi/linux/personality.h.
@@ -193,6 +221,45 @@ const ALWAYS_REFUSED: &[SyscallRule] = &[
         "BTRFS_IOC_SNAP_CREATE and its kin make, copy and remove whole subvolumes of btrfs: before Linux 6.8 \
          any open file was enough to copy its subvolume, with all that the jail hides there",
     ),
+    on(
+        "ioctl",
+        command(TYPE_AND_NUMBER | DIRECTION, 0x4000_6615),
+        Answer::Perm,
+        BEEGFS,
+    ),
+    on(
+        "ioctl",
+        command(TYPE_AND_NUMBER | DIRECTION, 0x4000_661b),
+        Answer::Perm,
+        BEEGFS,
+    ),
+    on(
+        "ioctl",
+        command(TYPE_AND_NUMBER | DIRECTION, 0x4000_661c),
+        Answer::Perm,
+        BEEGFS,
+    ),
+    on(
+        "ioctl",
+        command(TYPE_AND_NUMBER | DIRECTION, 0x4000_661d),
+        Answer::Perm,
+        BEEGFS,
+    ),
+    on(
+        "ioctl",
+        command(TYPE_AND_NUMBER, 0x66f0),
+        Answer::Perm,
+        LUSTRE,
+    ),
+    on(
+        "ioctl",
+        command(TYPE_AND_NUMBER, 0x66f2),
+        Answer::Perm,
+        LUSTRE,
+    ),
+    on("ioctl", int_is(1, OCFS2_REFLINK), Answer::Perm, OCFS2),
+    on("ioctl", int_is(1, VIOC_SYSCALL), Answer::Perm, AFS),
+    on("ioctl", int_is(1, VIOC_SYSCALL32), Answer::Perm, AFS),
     // Sockets past the network policy.
     on(
         "socket",
