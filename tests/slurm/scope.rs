@@ -88,7 +88,7 @@ fn jobs_of_other_users_are_not_touched_or_named() {
 #[test]
 fn who_has_a_node_for_himself_is_not_named() {
     // A cluster that nobody else waits for.
-    let Some(own) = Own::start("owner", &[]) else {
+    let Some(own) = Own::start("exclusive", &[]) else {
         return;
     };
     let world = World::of(own.cluster, &own.cluster.alice);
@@ -97,16 +97,17 @@ fn who_has_a_node_for_himself_is_not_named() {
         .outside("sinfo --json")
         .run()
         .out()
-        .contains("\"owner\"")
+        .contains("\"owner\":")
     {
         return not_checked("names of those who have a node: this sinfo has none in its JSON");
     }
     let job = "sbatch --parsable --exclusive=user -o /dev/null --wrap 'sleep 300'";
     bob.outside(job).run().good();
     let name = &own.cluster.bob.name;
+    let owner = format!("\"owner\": \"{name}\"");
     wait_for("the node to be bob's", || {
         let seen = bob.outside("sinfo --json").run();
-        seen.out().contains(name).then_some(())
+        seen.out().contains(&owner).then_some(())
     })
     .unwrap();
     let asked = ["sinfo --json", "sinfo --yaml", "scontrol show node"];
@@ -124,7 +125,7 @@ fn who_has_a_node_for_himself_is_not_named() {
     let nodes = asked[0].1.out();
     let nodes: serde_json::Value = serde_json::from_str(&nodes).unwrap();
     assert!(nodes["meta"].is_object(), "{nodes}");
-    assert!(names.out().contains(name), "{names}");
+    assert!(names.out().contains(&owner), "{names}");
 }
 
 #[test]
