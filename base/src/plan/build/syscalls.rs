@@ -91,9 +91,8 @@ const LUSTRE: &str = "Lustre makes directories, and removes files by name or num
 /// OCFS2_IOC_REFLINK: fs/ocfs2/ocfs2_ioctl.h.
 const OCFS2_REFLINK: u64 = 0x4018_6f04;
 const OCFS2: &str = "OCFS2 copies files by path";
-/// OpenAFS 1.8, src/afs/LINUX/osi_ioctl.c.
-const VIOC_SYSCALL: u64 = 0x4008_4301;
-const VIOC_SYSCALL32: u64 = 0x4004_4301;
+/// VIOC_SYSCALL and VIOC_SYSCALL32 without the size: OpenAFS 1.8, src/afs/LINUX/osi_ioctl.c.
+const VIOC_SYSCALL: u64 = 0x4000_4301;
 const AFS: &str = "OpenAFS's own calls, by a file in `/proc`: they give out the user's tokens and change access lists";
 
 /// Personalities that change no memory protection: Linux (0), a 32-bit `uname` (8), the two with a
@@ -233,33 +232,28 @@ const ALWAYS_REFUSED: &[SyscallRule] = &[
         Answer::Perm,
         BEEGFS,
     ),
+    // 28 and 29.
     on(
         "ioctl",
-        command(TYPE_AND_NUMBER | DIRECTION, 0x4000_661c),
+        command(TYPE_AND_NUMBER & !1 | DIRECTION, 0x4000_661c),
         Answer::Perm,
         BEEGFS,
     ),
+    // 240 and 242.
     on(
         "ioctl",
-        command(TYPE_AND_NUMBER | DIRECTION, 0x4000_661d),
-        Answer::Perm,
-        BEEGFS,
-    ),
-    on(
-        "ioctl",
-        command(TYPE_AND_NUMBER, 0x66f0),
-        Answer::Perm,
-        LUSTRE,
-    ),
-    on(
-        "ioctl",
-        command(TYPE_AND_NUMBER, 0x66f2),
+        command(TYPE_AND_NUMBER & !2, 0x66f0),
         Answer::Perm,
         LUSTRE,
     ),
     on("ioctl", int_is(1, OCFS2_REFLINK), Answer::Perm, OCFS2),
-    on("ioctl", int_is(1, VIOC_SYSCALL), Answer::Perm, AFS),
-    on("ioctl", int_is(1, VIOC_SYSCALL32), Answer::Perm, AFS),
+    // With an argument of four or eight bytes.
+    on(
+        "ioctl",
+        command(LOW_HALF & !0x000c_0000, VIOC_SYSCALL),
+        Answer::Perm,
+        AFS,
+    ),
     // Sockets past the network policy.
     on(
         "socket",
