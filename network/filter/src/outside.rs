@@ -148,6 +148,12 @@ fn is_own(address: IpAddr) -> bool {
 }
 
 fn is_of_an_interface(address: IpAddr) -> bool {
+    // What no socket can be bound to is none; that is known in some microseconds, and the list takes a hundred. But with
+    // `ip_nonlocal_bind` each can be bound to (ip-sysctl.rst).
+    let bound = UdpSocket::bind(SocketAddr::new(address, 0));
+    if bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable) {
+        return false;
+    }
     let Ok(mut all) = getifaddrs() else {
         return true;
     };
