@@ -70,7 +70,7 @@ pub fn pin_in_root(root: impl AsFd, path: &[u8], follow: bool) -> nix::Result<Ow
     let how = OpenHow::new()
         .flags(flags)
         .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    openat2(root, path, how)
+    open_in_root(&root, path, how)
 }
 
 /// The same for a path without any link in it.
@@ -81,6 +81,21 @@ pub fn pin_plain_in_root(root: impl AsFd, path: &[u8]) -> nix::Result<OwnedFd> {
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    open_in_root(&root, path, how)
+}
+
+/// How often a path with `..` is tried: whoever renames without end keeps nobody for longer.
+const TRIES: usize = 1000;
+
+/// Where anything on the machine is renamed or mounted meanwhile, the kernel cannot tell that `..` stays in the root, and wants to
+/// be asked again (openat2(2), `EAGAIN`).
+fn open_in_root(root: impl AsFd, path: &[u8], how: OpenHow) -> nix::Result<OwnedFd> {
+    for _ in 1..TRIES {
+        match openat2(&root, path, how) {
+            Err(Errno::EAGAIN) => {}
+            answer => return answer,
+        }
+    }
     openat2(root, path, how)
 }
 
@@ -209,4 +224,44 @@ pub fn rename(
 /// An error of rustix's as nix has it.
 fn errno(error: rustix::io::Errno) -> Errno {
     Errno::from_raw(error.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn renames_elsewhere_keep_nobody_from_a_path() {
+        let place = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| place.path().join(name));
+        fs::create_dir_all(place.path().join("a/b")).unwrap();
+        fs::write(&one, "").unwrap();
+        let root = fs::File::open(place.path()).unwrap();
+        let over = AtomicBool::new(false);
+        let raced = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    fs::rename(&one, &other).unwrap();
+                    fs::rename(&other, &one).unwrap();
+                }
+            });
+            let how = OpenHow::new()
+                .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+                .resolve(ResolveFlag::RESOLVE_IN_ROOT);
+            let mut raced = 0;
+            for _ in 0..20_000 {
+                let once = openat2(&root, &b"a/../a/b/.."[..], how);
+                raced += usize::from(once.is_err_and(|errno| errno == Errno::EAGAIN));
+                pin_in_root(&root, b"a/../a/b/..", true).unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+            raced
+        });
+        // On a machine with one processor nothing need have happened at the same time.
+        println!("{raced} of 20000 had to be asked again");
+    }
 }
