@@ -228,6 +228,8 @@ fn errno(error: rustix::io::Errno) -> Errno {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "tests")]
+
     use std::fs;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
