@@ -73,6 +73,15 @@ const BTRFS_VOLUMES: u64 = 0x5000_9400;
 const TYPE_AND_NUMBER: u64 = 0xffff;
 const DIRECTION: u64 = 0xc000_0000;
 
+/// One of these flags of clone(2) or unshare(2).
+const fn makes(bits: u64) -> When {
+    When::ArgAnyBit {
+        index: 0,
+        bits,
+        width32: true,
+    }
+}
+
 /// A command whose bits of this mask are these.
 const fn command(mask: u64, equals: u64) -> When {
     When::ArgMasked {
@@ -410,21 +419,13 @@ const CLONE3: &str =
 const REFUSED_UNLESS_NESTED: &[SyscallRule] = &[
     on(
         "clone",
-        When::ArgAnyBit {
-            index: 0,
-            bits: CLONE_NEW_NAMESPACES,
-            width32: true,
-        },
+        makes(CLONE_NEW_NAMESPACES),
         Answer::Perm,
         NAMESPACE,
     ),
     on(
         "unshare",
-        When::ArgAnyBit {
-            index: 0,
-            bits: CLONE_NEW_NAMESPACES | CLONE_NEWTIME,
-            width32: true,
-        },
+        makes(CLONE_NEW_NAMESPACES | CLONE_NEWTIME),
         Answer::Perm,
         NAMESPACE,
     ),
@@ -459,26 +460,8 @@ const CGROUPS: &str = "who owns a cgroup namespace may mount the cgroups; files 
 
 /// Refused where a program may make namespaces of its own, and be root in them.
 const REFUSED_IF_NESTED: &[SyscallRule] = &[
-    on(
-        "clone",
-        When::ArgAnyBit {
-            index: 0,
-            bits: CLONE_NEWCGROUP,
-            width32: true,
-        },
-        Answer::Perm,
-        CGROUPS,
-    ),
-    on(
-        "unshare",
-        When::ArgAnyBit {
-            index: 0,
-            bits: CLONE_NEWCGROUP,
-            width32: true,
-        },
-        Answer::Perm,
-        CGROUPS,
-    ),
+    on("clone", makes(CLONE_NEWCGROUP), Answer::Perm, CGROUPS),
+    on("unshare", makes(CLONE_NEWCGROUP), Answer::Perm, CGROUPS),
     // include/uapi/linux/netfilter_ipv4/ip_tables.h: 64; netfilter_arp/arp_tables.h: 96.
     on(
         "setsockopt",
