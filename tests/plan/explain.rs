@@ -107,6 +107,35 @@ fn with_devices() -> Scenario {
     Scenario::new(tree)
 }
 
+/// Adapters of networks, of which the host has one.
+#[test]
+fn adapters_are_explained_by_the_network() {
+    let with = |policy: &str| {
+        let mut tree = plain();
+        assert!(tree.put("/dev/cxi0", What::Device));
+        Scenario::new(tree).policy(policy)
+    };
+    let open = with("");
+    assert_eq!(asked(&open, "/dev/cxi0").verdict, Visibility::Device);
+    for mode in ["isolated", "filtered"] {
+        let closed = with(&format!("network.mode = \"{mode}\""));
+        for adapter in ["/dev/cxi0", "/dev/infiniband/uverbs0"] {
+            let adapter = asked(&closed, adapter);
+            assert_eq!(adapter.verdict, Visibility::Absent, "{adapter:?}");
+            let change = &adapter.change;
+            assert!(
+                change.text.contains("where network.mode is open"),
+                "{change:?}"
+            );
+        }
+        let named = format!("network.mode = \"{mode}\"\ndevices.allow = [\"/dev/cxi*\"]");
+        assert_eq!(
+            asked(&with(&named), "/dev/cxi0").verdict,
+            Visibility::Device
+        );
+    }
+}
+
 #[test]
 fn devices_are_explained_by_rule_node_and_rights() {
     let scenario =

@@ -73,7 +73,7 @@ pub(super) fn judge(
         if let Some(forbidden) = ways.forbidden(&Request::Device(real)) {
             return (notes, (Visibility::Absent, why, forbidden));
         }
-        if found.is_some() && !devices::gives(rule, real, plan.network.value) {
+        if !devices::gives(rule, real, plan.network.value) {
             let text = format!(
                 "it reaches a network past every rule for hosts, so that it appears where network.mode is open; or name it in \
                  devices.allow in {}, or use {} for one run",
